@@ -54,7 +54,10 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
     wanted = wanted or backends.entry(target.backend).installed(target)
     packages = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
     if packages is None:
-        raise UsageError(f"it is unknown which packages {target} needs: its row of the registry doesn't tell")
+        raise UsageError(
+            f"it is unknown which packages {target} needs: its row of the registry doesn't tell; "
+            "name its packages there, in `installs`"
+        )
     return {name: package.version for name, package in packages.items()}
 
 

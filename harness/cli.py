@@ -35,7 +35,7 @@ from shootout.gate.options import GateOptions
 from shootout.study.options import (
     HelpGroup,
     InputOptions,
-    LabelledOptions,
+    LabeledOptions,
     MachineOptions,
     RunOptions,
     TuneOptions,
@@ -129,7 +129,7 @@ def run(
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))
 
 
-@command(LabelledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
+@command(LabeledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
 def init(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")
@@ -139,7 +139,7 @@ def init(
         Path,
         typer.Option(help="File to write; an existing one is kept.", metavar="TOML", rich_help_panel=HelpGroup.WHERE),
     ] = Path("shootout.toml"),
-    **options: Unpack[LabelledOptions],
+    **options: Unpack[LabeledOptions],
 ) -> None:
     """Write a study file for a model, with what can run here and a comment on each thing to change."""
     from shootout.commands.init import init
@@ -154,6 +154,7 @@ def init(
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
     options="Set a part of the default setting: BACKEND.KEY=VALUE.",
+    max_time_s="Stop after 90s, 2m or 1h, exports and builds included. Default: until each gain has a verdict.",
     out="Run folder to write or continue. Default: results/tune/<time>.",
 )
 def tune(
@@ -386,9 +387,9 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the studies, models and backends, with their modes, schemes and options."""
-    from shootout.commands.list import catalogue
+    from shootout.commands.list import catalog
 
-    raise typer.Exit(catalogue(kind, as_json=as_json))
+    raise typer.Exit(catalog(kind, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)

@@ -44,7 +44,7 @@ class Device(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Device | None:
-        """`gpu` is understood too."""
+        """Read `gpu` as another name of CUDA."""
         return cls.CUDA if value == "gpu" else None
 
 
@@ -67,7 +67,7 @@ class Scenario(StrEnum):
 
     LATENCY = "latency"  # one call after the other
     THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
-    TRAIN_STEP = "train-step"  # forward, backward, optimiser
+    TRAIN_STEP = "train-step"  # forward, backward, optimizer
     SERVE = "serve"  # requests that arrive by themselves
 
 

@@ -18,7 +18,7 @@ from importlib.metadata import distributions
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
 """Keep so many letters of a library's message: the journal stores them, and a person reads them."""
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class ExitCode(IntEnum):
@@ -261,8 +261,8 @@ def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
 
 
 def one_line(text: str) -> str:
-    """Return a library's words on one line, without the colours and control characters that would steer a terminal."""
-    lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
+    """Return a library's words on one line, without the colors and control characters that would steer a terminal."""
+    lines = (line.strip() for line in _COLORS.sub("", text).splitlines())
     told = " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
     return told if len(told) <= MOST_WORDS else f"{told[:MOST_WORDS]}… ({len(told) - MOST_WORDS:,} more letters)"
 

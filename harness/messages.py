@@ -97,7 +97,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Electrical energy by the GPU's own counter (NVML), over seconds of calls; measured, not modelled.
+    """Electrical energy by the GPU's own counter (NVML), over seconds of calls; measured, not modeled.
 
     Attributes:
         calls, seconds: what was run, one call after the other.
@@ -322,7 +322,7 @@ class Progress(Protocol):
         """Show a line that stays."""
 
     def stage(self, headline: str) -> None:
-        """Something that takes a while begins."""
+        """Say that something begins that takes a while."""
 
     def detail(self, text: str) -> None:
         """Show what happens right now."""

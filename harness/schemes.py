@@ -87,7 +87,7 @@ class Scheme:
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
         ratio: the share of the weights that get the label's bits, the rest getting more.
-        search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
+        search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
     """
@@ -145,7 +145,7 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
     for word in text.split("+") if text else []:
         family = _family_of(word, frozenset(own))
         if family in found:
-            raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other")
+            raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other: name one")
         found[family] = word
     if found.get("activations") == "weights-only":
         _require_effect(text, found, RANGED, "weights-only leaves activations float")
@@ -193,7 +193,7 @@ def _comes_quantized(variant: str) -> bool:
 def _require_effect(text: str, found: Mapping[str, str], needless: frozenset[str], why: str) -> None:
     """Refuse words of families that another word leaves nothing to choose for."""
     if words := " and ".join(found[family] for family in sorted(needless & found.keys())):
-        raise UsageError(f"scheme {text!r}: {why}, so {words} would mean nothing")
+        raise UsageError(f"scheme {text!r}: {why}, so {words} would mean nothing: leave it out")
 
 
 def _family_of(word: str, own: frozenset[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from shootout.errors import UsageError
 
@@ -13,19 +14,19 @@ _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 _UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
-def duration(ns: float) -> str:
+def duration(ns: float, digits: int = 3) -> str:
     """Write nanoseconds with a unit that keeps the number readable."""
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= scale:
-            return f"{ns / scale:.3g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
+            return f"{ns / scale:.{digits}g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
     return f"{ns:.0f} ns"
 
 
-def size(count: int) -> str:
+def size(count: int, digits: int = 3) -> str:
     """Write bytes with a decimal unit."""
     for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= scale:
-            return f"{count / scale:.3g} {unit}"
+            return f"{count / scale:.{digits}g} {unit}"
     return f"{count} B"
 
 
@@ -42,13 +43,24 @@ def span(seconds: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 pair`, `2 pairs`."""
+    """Write `1 pair`, `2 pairs`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def number(value: float) -> str:
-    """Three digits, whole from 100 on."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def number(value: float, digits: int = 3) -> str:
+    """Write a number in three digits or more, whole from 100 on."""
+    return f"{value:,.{max(digits - len(str(int(value))), 0)}f}" if value >= 100 else f"{value:.{digits}g}"
+
+
+def round_limit(value: float, *, up: bool = True) -> str:
+    """Round a figure to a limit of two digits that it meets: `1.9e-3` for 1.87e-3, `13` for 12.2.
+
+    Args:
+        up: the limit is an upper one, so round up; else round down.
+    """
+    # in decimals, since the binary 1.9e-3 ÷ 1e-4 is more than 19
+    limit = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(value)).normalize()
+    return f"{limit:f}" if float(limit) >= 0.01 else f"{limit:e}"
 
 
 def points(share: float) -> str:
@@ -57,7 +69,7 @@ def points(share: float) -> str:
 
 
 def read_seconds(flag: str, text: str) -> float:
-    """`90s`, `2m`, `1h` or plain seconds → seconds.
+    """Read `90s`, `2m`, `1h` or plain seconds → seconds.
 
     Raises:
         UsageError: it is none of these, or no time at all.
@@ -71,7 +83,7 @@ def read_seconds(flag: str, text: str) -> float:
 
 
 def read_rate(flag: str, text: str) -> float:
-    """`200/s` or `200` → requests a second.
+    """Read `200/s` or `200` → requests a second.
 
     Raises:
         UsageError: it is neither.
@@ -83,7 +95,7 @@ def read_rate(flag: str, text: str) -> float:
 
 
 def read_milliseconds(flag: str, text: str) -> float:
-    """`5ms`, `800us` or `1s` → milliseconds.
+    """Read `5ms`, `800us` or `1s` → milliseconds.
 
     Raises:
         UsageError: it is none of these.

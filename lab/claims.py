@@ -31,7 +31,7 @@ from shootout.study.reproduce import quote
 ROOT = Path(__file__).resolve().parents[1]
 DEEP = "results/reference/fixed-parameters.toml"
 TREES = ("forest.onnx", "mlp.onnx")
-LEARNT_SHARE = 0.5
+LEARNED_SHARE = 0.5
 """The part of the rows of `trees` that its two models learn from."""
 
 
@@ -191,7 +191,7 @@ def fit_trees(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows, labels = load_breast_cancer(return_X_y=True)
     known, others, right, wanted = train_test_split(
-        rows.astype(np.float32), labels, train_size=LEARNT_SHARE, random_state=0, stratify=labels
+        rows.astype(np.float32), labels, train_size=LEARNED_SHARE, random_state=0, stratify=labels
     )
     mlp = make_pipeline(StandardScaler(), MLPClassifier((64,), max_iter=1_000, random_state=0))
     for name, model in zip(TREES, (RandomForestClassifier(100, random_state=0), mlp), strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
@@ -25,6 +25,9 @@ from shootout.journal import journal
 from shootout.messages import Scope
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Row
+from shootout.results.wording import tell_ratio
+from shootout.stats import verdicts
+from shootout.stats.verdicts import Comparison
 from shootout.units import duration, size
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,35 +50,26 @@ class Standing(StrEnum):
     OPEN = "can't tell"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure with its 95 % interval; the ends are None where there is none.
-
-    Attributes:
-        within: where the claim has it; None: it is shown for itself, and says nothing of the claim.
-    """
+    """A figure in the words of the screens, and its 95 % interval; the ends are None if there is none to go by."""
 
     label: str
-    value: float
+    words: str
     low: float | None
     high: float | None
-    within: Range | None
 
-    @property
-    def standing(self) -> Standing | None:
-        """Return what it says: the whole interval must lie on one side."""
-        if self.within is None:
-            return None
+    def judge(self, within: Range) -> Standing:
+        """Return what it says of a claim that has it in a range: the whole interval must lie on one side."""
         if self.low is None or self.high is None:
             return Standing.OPEN
-        if self.within[0] <= self.low and self.high <= self.within[1]:
+        if within[0] <= self.low and self.high <= within[1]:
             return Standing.HOLDS
-        return Standing.FAILS if self.high < self.within[0] or self.low > self.within[1] else Standing.OPEN
+        return Standing.FAILS if self.high < within[0] or self.low > within[1] else Standing.OPEN
 
     def __str__(self) -> str:
-        """`ONNX Runtime 0.44 [0.31, 0.62]`."""
-        ends = "no interval" if self.low is None or self.high is None else f"{self.low:.3g}, {self.high:.3g}"
-        return f"{self.label} {self.value:.3g} [{ends}]"
+        """Write `ONNX Runtime: 2.3x faster (1.6 to 3.2)`."""
+        return f"{self.label}: {self.words}"
 
 
 @cache
@@ -134,100 +128,88 @@ def unpaired(x: Array, y: Array, alpha: float = ALPHA) -> tuple[float, float | N
 
 
 @dataclass(frozen=True, slots=True)
-class Raced:
-    """The time of `arm` ÷ that of `against` in one race: the run's own ratio and interval."""
+class Spec:
+    """Figures of a claim, and the runs that they are found in; a run that isn't kept yet has none."""
 
-    run: str
-    arm: str
-    against: str
-    label: str
-    where: Where = field(default_factory=dict)
-    within: Range | None = None
-
-    def figures(self) -> Iterator[Figure]:
-        """Yield one for each group that has both."""
-        for row in rows_of(self.run, self.arm, self.where):
-            run = read(self.run)
-            cell = run.cells.get(row.group) if run else None
-            if found := cell.ratio(self.arm, self.against) if cell else None:
-                trusted = found.reason is None
-                yield Figure(
-                    label=self.label,
-                    value=found.value,
-                    low=found.reading[0] if trusted else None,
-                    high=found.reading[1] if trusted else None,
-                    within=self.within,
-                )
+    runs: tuple[str, ...]
+    find: Callable[[], Iterator[Figure]]
 
 
-@dataclass(frozen=True, slots=True)
-class Across:
-    """The time of one row ÷ that of another of the same run, which didn't race each other, ÷ `scale`."""
+def race_figures(run: str, arm: str, against: str, places: Mapping[str, Where]) -> tuple[Spec, ...]:
+    """Return how an arm compares with another one that it raced, by the label of each place."""
 
-    run: str
-    arm: str
-    where: Where
-    against: Where
-    label: str
-    within: Range | None = None
-    scale: float = 1.0
-    against_arm: str = ""
+    def find(label: str, where: Where) -> Iterator[Figure]:
+        for row in rows_of(run, arm, where):
+            found = read(run)
+            cell = found.cells.get(row.group) if found else None
+            if ratio := cell.ratio(arm, against) if cell else None:
+                yield Figure(label, tell_ratio(ratio), *(ratio.reading if ratio.reason is None else (None, None)))
 
-    def figures(self) -> Iterator[Figure]:
-        """Yield one if both rows are there."""
-        ours = rows_of(self.run, self.arm, self.where)
-        others = rows_of(self.run, self.against_arm or self.arm, self.against)
-        for row, other in zip(ours[:1], others[:1], strict=False):
-            found = unpaired(restart_times(self.run, row), restart_times(self.run, other))
-            value, low, high = (None if one is None else one / self.scale for one in found)
-            assert value is not None
-            yield Figure(label=self.label, value=value, low=low, high=high, within=self.within)
+    return tuple(Spec((run,), partial(find, label, where)) for label, where in places.items())
 
 
-@dataclass(frozen=True, slots=True)
-class ShareOfPeak:
-    """The share of what the machine was measured to do at most, in arithmetic or bandwidth, that a row reaches."""
+def place_figures(
+    run: str, arms: Sequence[str], where: Where, against: Where, *, label: str = "", scale: float = 1.0
+) -> tuple[Spec, ...]:
+    """Return how an arm's time here compares with its time there × `scale`, which it didn't race; labeled by arm."""
 
-    run: str
-    arm: str
-    where: Where
-    label: str
-    within: Range | None = None
+    def find(arm: str) -> Iterator[Figure]:
+        for row, other in zip(rows_of(run, arm, where)[:1], rows_of(run, arm, against)[:1], strict=False):
+            x, y = restart_times(run, row), restart_times(run, other) + math.log(scale)
+            value, low, high = unpaired(x, y)
+            ends = (-math.inf, math.inf) if low is None or high is None else (math.log(low), math.log(high))
+            ratio = Comparison(
+                value=value,
+                low=low,
+                high=high,
+                verdict=verdicts.judge(*ends, bias_floor=0.0, same_within=0.0),
+                restarts_needed=None,
+                sd=None,
+                restarts=min(x.size, y.size),
+            )
+            yield Figure(label or NAMES[arm], tell_ratio(ratio), low, high)
 
-    def figures(self) -> Iterator[Figure]:
-        """Yield one if the run measured its machine's ceilings."""
-        for row in rows_of(self.run, self.arm, self.where)[:1]:
-            if row.ceiling is None:
-                continue
-            times = restart_times(self.run, row)
-            value, low, high = unpaired(np.full(2, times.mean()), times)
-            share = row.ceiling.share
-            ends = (None if one is None else share * one / value for one in (low, high))
-            yield Figure(label=self.label, value=share, low=next(ends), high=next(ends), within=self.within)
-
-
-@dataclass(frozen=True, slots=True)
-class Soon:
-    """The share of a backend's starts that were steady within `SOON` calls after the first one."""
-
-    backend: str
-
-    def figures(self) -> Iterator[Figure]:
-        """Yield one if there are any."""
-        found = find_starts().get(self.backend, [])
-        if not found:
-            return
-        soon = sum(one is not None and one <= SOON for one in found)
-        low, high = wilson(soon, len(found), ALPHA)
-        yield Figure(label=self.backend, value=soon / len(found), low=low, high=high, within=(0.95, 1.0))
+    return tuple(Spec((run,), partial(find, arm)) for arm in arms)
 
 
-Spec = Raced | Across | ShareOfPeak | Soon
+def peak_figures(run: str, arms: Sequence[str], where: Where) -> tuple[Spec, ...]:
+    """Return what share an arm reaches of what its machine was measured to do at most, in arithmetic or bandwidth."""
+
+    def find(arm: str) -> Iterator[Figure]:
+        for row in rows_of(run, arm, where)[:1]:
+            if row.ceiling:
+                times = restart_times(run, row)
+                _, low, high = unpaired(np.full(2, times.mean()), times)
+                share = row.ceiling.share
+                yield _make_share(NAMES[arm], share, low and share * low, high and share * high)
+
+    return tuple(Spec((run,), partial(find, arm)) for arm in arms)
+
+
+def start_figures(*backends: str) -> tuple[Spec, ...]:
+    """Return the share of a backend's starts that were steady within `SOON` calls after the first one."""
+
+    def find(backend: str) -> Iterator[Figure]:
+        if found := find_starts().get(backend, []):
+            soon = sum(one is not None and one <= SOON for one in found)
+            yield _make_share(backend, soon / len(found), *wilson(soon, len(found), ALPHA))
+
+    return tuple(Spec(STARTED, partial(find, backend)) for backend in backends)
+
+
+def _make_share(label: str, share: float, low: float | None, high: float | None) -> Figure:
+    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
+    return Figure(label, f"{100 * share:.0f} %{ends}", low, high)
+
+
 ORT, TORCH, OPENVINO, NUMPY, JAX, LITERT = (
     f"{name}:cpu:fp32" for name in ("onnxruntime", "torch-eager", "openvino", "numpy", "jax-jit", "litert")
 )
+COMPILE = "torch-compile:cpu:fp32"
 NAMES = {ORT: "ONNX Runtime", TORCH: "PyTorch", OPENVINO: "OpenVINO", NUMPY: "NumPy", JAX: "JAX", LITERT: "LiteRT"}
-LESS, MORE = (0.0, 1.0), (1.0, math.inf)
+LESS, HALVED, GROWS = (0.0, 1.0), (0.0, 0.5), (4.0, math.inf)
+SHORTER = (0.0, 0.7)
+"""What "halves the time" is taken for."""
 ALIKE = (0.8, 1.25)
 """What "about the same" is taken for."""
 
@@ -237,9 +219,10 @@ class Claim:
     """Something that was published, and what here tells of it.
 
     Attributes:
-        runs: whose figures tell.
-        says: what the figures are: one clause, to which they are added.
+        says: what the figures are, in one sentence that they follow.
         specs: which figures.
+        within: where the claim has each of them; None: they are shown for themselves, and say nothing of the claim.
+        runs: others that tell of it.
         more: gives further words of the same runs, which no verdict rests on.
         holds: gives what a run says that isn't a figure with an interval; None: nothing.
         needs: what is missing for the rest of the claim.
@@ -248,23 +231,26 @@ class Claim:
     """
 
     published: str
-    runs: tuple[str, ...] = ()
     says: str = ""
     specs: tuple[Spec, ...] = ()
+    within: Range | None = None
+    runs: tuple[str, ...] = ()
     more: Callable[[], str] = str
     holds: Callable[[], Standing | None] = lambda: None
     needs: str = ""
     why: str = ""
     covered: bool = True
 
-    def figures(self) -> list[Figure]:
-        """Return those that the runs that ship have."""
-        return [figure for spec in self.specs for figure in spec.figures()]
+    @property
+    def names(self) -> list[str]:
+        """Return the runs that tell of it, each once."""
+        return list(dict.fromkeys([*(run for spec in self.specs for run in spec.runs), *self.runs]))
 
     def row(self) -> str:
         """Return the claim's row of the table."""
-        kept, figures = [name for name in self.runs if read(name)], self.figures()
-        told = f"{self.says}: {'; '.join(map(str, figures))}" if figures else ""
+        kept = [name for name in self.names if read(name)]
+        figures = [figure for spec in self.specs for figure in spec.find()]
+        told = f"{self.says}. {'; '.join(map(str, figures))}" if figures else ""
         words = ". ".join(filter(None, [told, self.more() if kept else ""]))
         links = ", ".join(f"[`{name}`]({FROM_DOCS}/{name}), {_processor(name)}" for name in kept)
         return f"| {self.published} | {words or '–'} | {self._verdict(figures, kept)} | {links or '–'} |"
@@ -272,9 +258,10 @@ class Claim:
     def _verdict(self, figures: Sequence[Figure], kept: Sequence[str]) -> str:
         if not self.covered:
             return "not covered"
-        found = [one for one in (*(figure.standing for figure in figures), self.holds()) if one]
+        found = [] if self.within is None else [figure.judge(self.within) for figure in figures]
+        found += [one] if (one := self.holds()) else []
         verdict = judge(found)
-        if self.runs and not kept:
+        if self.names and not kept:
             return f"{NO_RESULT}; needs {self.needs}, too" if self.needs else NO_RESULT
         if Standing.FAILS in found and self.why:
             verdict = f"{verdict}: {self.why}"
@@ -300,11 +287,6 @@ def _processor(name: str) -> str:
     run = read(name)
     model = str(run.document.environment["cpu"]["model"]) if run else ""
     return next((maker for maker in ("AMD", "Intel") if maker in model), model)
-
-
-def _each(make: Callable[[str, str], Spec], *arms: str) -> tuple[Spec, ...]:
-    """Return a spec for each of these arms, by its label and its name."""
-    return tuple(make(arm, NAMES[arm]) for arm in arms)
 
 
 def _memory(name: str, arm: str, places: Mapping[str, Where]) -> str:
@@ -357,23 +339,20 @@ def _sizes(name: str, model: str, *arms: str) -> str:
     return f"Sizes: {', '.join(told)}" if told else ""
 
 
-def _int8(name: str, model: str, within: Range | None, *backends: str) -> tuple[Spec, ...]:
-    """Return INT8 ÷ FP32 of each backend."""
-    return tuple(
-        Raced(
-            name, f"{backend}:cpu:int8", f"{backend}:cpu:fp32", NAMES[f"{backend}:cpu:fp32"], {"model": model}, within
-        )
-        for backend in backends
-    )
+def _attention(form: str, tokens: int) -> Where:
+    return {"form": form, "tokens": tokens}
 
 
-LAST, FIRST = {"n_layers": 1024}, {"n_layers": 128}
-WIDE, DEEP = {"d_model": 16384}, {"d_model": 256}
-YOLO, SSD = {"kind": "yolo"}, {"kind": "ssd"}
+def _precision_figures(run: str, precision: str, where: Where, *backends: str) -> tuple[Spec, ...]:
+    """Return how a precision compares with FP32, of each backend."""
+    pairs = ((f"{backend}:cpu:{precision}", f"{backend}:cpu:fp32") for backend in backends)
+    return tuple(spec for arm, plain in pairs for spec in race_figures(run, arm, plain, {NAMES[plain]: where}))
+
+
 STEP: Where = {"scenario": "train-step", "batch": 256}
 CALL: Where = {"scenario": "latency", "batch": 256}
-BIG_LINEAR, SMALL_LINEAR = {"batch": 256}, {"batch": 1}
-TREE, MLP = ORT, f"{ORT}(mlp.onnx)"
+EFFICIENTNET: Where = {"model": "efficientnet"}
+SIN_SIZES: Mapping[str, Where] = {f"2^{power}": {"elements": 2**power} for power in (10, 20, 26)}
 STARTED = (
     *("shootout", "batch-sweep", "width-sweep", "runtimes", "runtimes-batches", "runtimes-widths", "small-networks"),
     *("depth-sweep", "linear-precision", "attention", "detectors", "matmul-large"),
@@ -387,48 +366,38 @@ STEADY = (
 CLAIMS = (
     Claim(
         published="A residual MLP at batch 1 to 2048: CPU and GPU are equal up to 64, then the CPU's time alone grows",
-        runs=("batch-sweep",),
-        says="time at batch 1024 ÷ time at batch 16",
-        specs=_each(
-            lambda arm, name: Across("batch-sweep", arm, {"batch": 1024}, {"batch": 16}, name, (4.0, math.inf)),
-            ORT,
-            TORCH,
-            JAX,
-        ),
+        says="Batch 1024 against batch 16",
+        specs=place_figures("batch-sweep", (ORT, TORCH, JAX), {"batch": 1024}, {"batch": 16}),
+        within=GROWS,
         needs="a GPU",
     ),
     Claim(
         published="d_model 64 to 4096 at batch 1: from 512 on the CPU's time grows and the GPU's hardly does",
-        runs=("width-large",),
-        says="time at 2048 ÷ time at 512, for 16 times the weights",
-        specs=_each(
-            lambda arm, name: Across("width-large", arm, {"d_model": 2048}, {"d_model": 512}, name, (4.0, math.inf)),
-            ORT,
-            OPENVINO,
-            TORCH,
-        ),
+        says="2048 against 512, with 16 times the weights",
+        specs=place_figures("width-large", (ORT, OPENVINO, TORCH), {"d_model": 2048}, {"d_model": 512}),
+        within=GROWS,
         needs="a GPU",
     ),
     Claim(
         published="128 to 3840 layers: time is linear in them",
-        runs=("depth-sweep",),
-        says="time of a layer at 1024 ÷ time of a layer at 128",
-        specs=_each(lambda arm, name: Across("depth-sweep", arm, LAST, FIRST, name, ALIKE, 8.0), ORT, TORCH, NUMPY),
+        says="A layer of 1024 against a layer of 128",
+        specs=place_figures("depth-sweep", (ORT, TORCH, NUMPY), {"n_layers": 1024}, {"n_layers": 128}, scale=8.0),
+        within=ALIKE,
         more=lambda: "3840 layers take over four minutes to export, and weren't timed",
         why="the weights of 128 layers stay in the cache, those of 1024 don't",
     ),
     Claim(published="128 to 3840 layers: the GPU is slower than the CPU throughout", needs="a GPU"),
     Claim(
         published="2^31 parameters: fewer, wider layers are faster",
-        runs=("fixed-parameters",),
-        says="with 2^28 (what 24 GiB hold), time of 4096 layers of 256 ÷ time of one of 16,384",
-        specs=_each(lambda arm, name: Across("fixed-parameters", arm, DEEP, WIDE, name, MORE), ORT, TORCH, NUMPY),
+        says="With 2^28 (what 24 GiB hold), one layer of 16,384 against 4096 layers of 256",
+        specs=place_figures("fixed-parameters", (ORT, TORCH, NUMPY), {"d_model": 16384}, {"d_model": 256}),
+        within=LESS,
     ),
     Claim(
         published="PyTorch's matrix product takes as long as NumPy's",
-        runs=("matmul-large",),
-        says="PyTorch ÷ NumPy",
-        specs=tuple(Raced("matmul-large", TORCH, NUMPY, f"n = {n}", {"n": n}, ALIKE) for n in (1, 64, 1024, 4096)),
+        says="PyTorch against NumPy",
+        specs=race_figures("matmul-large", TORCH, NUMPY, {f"n = {n}": {"n": n} for n in (1, 64, 1024, 4096)}),
+        within=ALIKE,
         why="of small matrices a call is overhead, and NumPy has less",
     ),
     Claim(
@@ -438,98 +407,65 @@ CLAIMS = (
     ),
     Claim(
         published="torch.compile gains little on a GPU",
-        runs=("shootout",),
-        says="compiled ÷ eager, on a CPU",
-        specs=(Raced("shootout", "torch-compile:cpu:fp32", TORCH, "128 small layers"),),
+        says="Compiled against eager, on a CPU",
+        specs=race_figures("shootout", COMPILE, TORCH, {"128 small layers": {}}),
         needs="a GPU",
     ),
     Claim(
         published="Backward takes twice as long as forward",
-        runs=("training",),
-        says="(training step, optimizer and all) ÷ call, published as about 3, at batch 256",
-        specs=_each(lambda arm, name: Across("training", arm, STEP, CALL, name, (2.5, 3.5)), TORCH, JAX),
+        says="A training step (optimizer and all) against a call, published as about 3x, at batch 256",
+        specs=place_figures("training", (TORCH, JAX), STEP, CALL),
+        within=(2.5, 3.5),
         more=lambda: _memory("training", TORCH, {"call": CALL, "step": STEP}),
         why="the step has an optimizer, too",
     ),
     Claim(
         published="Training in mixed precision is faster",
-        runs=("training",),
-        says="step in BF16 ÷ step in FP32, PyTorch",
-        specs=tuple(
-            Raced(
-                "training",
-                "torch-eager:cpu:bf16",
-                TORCH,
-                f"batch {batch}",
-                {"scenario": "train-step", "batch": batch},
-                LESS,
-            )
-            for batch in (1, 256)
+        says="A step in BF16 against one in FP32, PyTorch",
+        specs=race_figures(
+            "training", "torch-eager:cpu:bf16", TORCH, {f"batch {n}": {**STEP, "batch": n} for n in (1, 256)}
         ),
+        within=LESS,
         why="a small batch has little to multiply, and autocast rounds all weights in each step",
     ),
     Claim(
         published="Large batches reach the machine's FP32 peak",
-        runs=("batch-sweep",),
-        says="share of the measured peak at batch 1024",
-        specs=_each(
-            lambda arm, name: ShareOfPeak("batch-sweep", arm, {"batch": 1024}, name, (0.8, math.inf)),
-            ORT,
-            OPENVINO,
-            TORCH,
-        ),
+        says="Share of the measured peak at batch 1024",
+        specs=peak_figures("batch-sweep", (ORT, OPENVINO, TORCH), {"batch": 1024}),
+        within=(0.8, math.inf),
         why="eager PyTorch multiplies and then adds in passes of their own",
     ),
     Claim(
         published="FP16 and BF16 units make 256×1024 · 1024×2048 faster",
-        runs=("linear-precision",),
-        says="BF16 ÷ FP32",
-        specs=tuple(
-            Raced(
-                "linear-precision", f"{name}:cpu:bf16", f"{name}:cpu:fp32", NAMES[f"{name}:cpu:fp32"], BIG_LINEAR, LESS
-            )
-            for name in ("torch-eager", "openvino", "jax-jit")
-        ),
+        says="BF16 against FP32",
+        specs=_precision_figures("linear-precision", "bf16", {"batch": 256}, "torch-eager", "openvino", "jax-jit"),
+        within=LESS,
         needs="a GPU",
     ),
     Claim(
         published="One row waits for memory; larger batches use what was read",
-        runs=("linear-precision",),
-        says="time of a row of 256 ÷ time of a single one",
-        specs=_each(
-            lambda arm, name: Across("linear-precision", arm, BIG_LINEAR, SMALL_LINEAR, name, (0.0, 0.5), 256.0),
-            ORT,
-            TORCH,
-            OPENVINO,
-        ),
+        says="A row of 256 against a single one",
+        specs=place_figures("linear-precision", (ORT, TORCH, OPENVINO), {"batch": 256}, {"batch": 1}, scale=256.0),
+        within=HALVED,
     ),
     Claim(
         published="Fused attention saves the way to memory and back",
-        runs=("attention",),
-        says="PyTorch, fused ÷ written out",
+        says="PyTorch, fused against written out",
         specs=tuple(
-            Across(
-                "attention",
-                TORCH,
-                {"form": "fused", "tokens": n},
-                {"form": "written", "tokens": n},
-                f"{n} tokens",
-                LESS,
-            )
+            spec
             for n in (128, 512, 2048)
+            for spec in place_figures(
+                "attention", (TORCH,), _attention("fused", n), _attention("written", n), label=f"{n} tokens"
+            )
         ),
-        more=lambda: _memory(
-            "attention",
-            TORCH,
-            {form: {"form": form, "tokens": 2048} for form in ("fused", "written")},
-        ),
+        within=LESS,
+        more=lambda: _memory("attention", TORCH, {form: _attention(form, 2048) for form in ("fused", "written")}),
         why="few scores stay in the cache as they are",
     ),
     Claim(
         published="Trees and preprocessing belong on a CPU",
-        runs=("trees",),
-        says="ONNX Runtime, forest of 100 trees ÷ MLP of 64 units on the same rows",
-        specs=tuple(Raced("trees", TREE, MLP, f"batch {batch}", {"batch": batch}) for batch in (1, 64)),
+        says="ONNX Runtime, a forest of 100 trees against an MLP of 64 units on the same rows",
+        specs=race_figures("trees", ORT, f"{ORT}(mlp.onnx)", {f"batch {n}": {"batch": n} for n in (1, 64)}),
         more=_accuracies,
         needs="a GPU",
     ),
@@ -541,22 +477,21 @@ CLAIMS = (
     ),
     Claim(
         published="Quantization makes EfficientNet-B2 smaller, and hardly faster",
-        runs=("efficientnet-quantization", "runtimes-efficientnet"),
-        says="INT8 ÷ FP32",
+        says="INT8 against FP32",
         specs=(
-            *_int8("efficientnet-quantization", "efficientnet", ALIKE, "onnxruntime", "openvino"),
-            *_int8("runtimes-efficientnet", "efficientnet", ALIKE, "litert"),
+            *_precision_figures("efficientnet-quantization", "int8", EFFICIENTNET, "onnxruntime", "openvino"),
+            *_precision_figures("runtimes-efficientnet", "int8", EFFICIENTNET, "litert"),
         ),
+        within=ALIKE,
         more=lambda: _sizes("efficientnet-quantization", "efficientnet", ORT, "onnxruntime:cpu:int8"),
         why="it is a matter of kernels: LiteRT's are more than twice as fast",
     ),
     Claim(
         published="The gap between CPU and GPU falls from 3 to 2.8 times by compiling and quantizing",
-        runs=("gap-before", "gap-after"),
-        says="as an analogue, PyTorch ÷ ONNX Runtime of a small CNN",
+        says="As an analogue, PyTorch against ONNX Runtime on a small CNN",
         specs=(
-            Raced("gap-before", TORCH, ORT, "as they come"),
-            Raced("gap-after", "torch-compile:cpu:int8", "onnxruntime:cpu:int8", "compiled, INT8"),
+            *race_figures("gap-before", TORCH, ORT, {"as they come": {}}),
+            *race_figures("gap-after", "torch-compile:cpu:int8", "onnxruntime:cpu:int8", {"compiled, INT8": {}}),
         ),
         needs="a GPU",
     ),
@@ -574,60 +509,50 @@ CLAIMS = (
     ),
     Claim(
         published="INT8 with AMX: ResNet-50 3.35 times as fast",
-        runs=("resnet-quantization",),
-        says="without AMX, INT8 ÷ FP32",
-        specs=_int8("resnet-quantization", "resnet", None, "onnxruntime", "openvino"),
+        says="INT8 against FP32, without AMX",
+        specs=_precision_figures("resnet-quantization", "int8", {"model": "resnet"}, "onnxruntime", "openvino"),
         needs="a CPU with AMX",
     ),
     Claim(
         published="INT8 with AMX: BERT 3.5 times as fast",
-        runs=("bert-quantization",),
-        says="without AMX, INT8 ÷ FP32",
-        specs=_int8("bert-quantization", "bert", None, "onnxruntime", "openvino"),
+        says="INT8 against FP32, without AMX",
+        specs=_precision_figures("bert-quantization", "int8", {"model": "bert"}, "onnxruntime", "openvino"),
         needs="a CPU with AMX",
     ),
     Claim(
         published="YOLOv5 and SSD change ranks between an i7 and an i5",
-        runs=("detectors",),
-        says="YOLO ÷ SSD on this CPU",
-        specs=_each(lambda arm, name: Across("detectors", arm, YOLO, SSD, name), ORT, OPENVINO, LITERT, TORCH),
+        says="YOLO against SSD on this CPU",
+        specs=place_figures("detectors", (ORT, OPENVINO, LITERT, TORCH), {"kind": "yolo"}, {"kind": "ssd"}),
         needs="a run on another kind of CPU, and `shootout merge` of both",
     ),
     Claim(
         published="sin four times over: fusing halves the time",
-        runs=("nested-sin",),
-        says="torch.compile ÷ eager",
-        specs=tuple(
-            Raced("nested-sin", "torch-compile:cpu:fp32", TORCH, f"2^{power}", {"elements": 2**power}, (0.0, 0.7))
-            for power in (10, 20, 26)
-        ),
+        says="torch.compile against eager",
+        specs=race_figures("nested-sin", COMPILE, TORCH, SIN_SIZES),
+        within=SHORTER,
         why="of 1,024 numbers the compiled call itself takes longer than the four passes",
     ),
     Claim(
         published="sin four times over: TorchScript fuses",
-        runs=("nested-sin",),
-        says="TorchScript ÷ eager",
-        specs=tuple(
-            Raced("nested-sin", "torchscript:cpu:fp32", TORCH, f"2^{power}", {"elements": 2**power}, (0.0, 0.7))
-            for power in (10, 20, 26)
-        ),
+        says="TorchScript against eager",
+        specs=race_figures("nested-sin", "torchscript:cpu:fp32", TORCH, SIN_SIZES),
+        within=SHORTER,
         why="on a CPU it calls the same kernels one after the other",
     ),
     Claim(published="sin four times over: the CPU wins once copies count; streams change little", needs="a GPU"),
     Claim(
         published="An MLP or RNN of 100 units is too small for a GPU",
-        runs=("small-networks",),
-        says="NumPy ÷ PyTorch, MLP of 64 inputs at batch 1",
-        specs=(Raced("small-networks", NUMPY, TORCH, "a call", {"model": "mlp", "inputs": 64, "batch": 1}),),
+        says="NumPy against PyTorch, an MLP of 64 inputs at batch 1",
+        specs=race_figures("small-networks", NUMPY, TORCH, {"a call": {"model": "mlp", "inputs": 64, "batch": 1}}),
         needs="a GPU",
     ),
     Claim(published="A reinforcement-learning net trains 10 times as fast on the CPU", needs="a GPU"),
     Claim(published="PCIe's bandwidth is what binds transfers", needs="a GPU"),
     Claim(
         published="Two or three calls are warm-up enough",
-        runs=STARTED,
-        says=f"share of starts that were steady from the first {SOON} calls after the first one on",
-        specs=tuple(Soon(backend) for backend in ("onnxruntime", "torch-eager", "torch-compile", "jax-jit")),
+        says=f"Share of the starts that were steady within {SOON} calls after the first one",
+        specs=start_figures("onnxruntime", "torch-eager", "torch-compile", "jax-jit"),
+        within=(0.95, 1.0),
         why="how many it takes differs by backend, and from start to start",
     ),
     Claim(published="Architecture search makes a net 2 to 3 times as fast", covered=False),

@@ -127,7 +127,7 @@ class Bench:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -144,7 +144,7 @@ def attempt(step: Callable[[], T]) -> tuple[T | None, dict[str, str]]:
 
 
 def copies(built: Built, count: int) -> list[Built]:
-    """`count` arms on one artifact: `#1` … `#count`."""
+    """Return `count` arms on one artifact: `#1` … `#count`."""
     return [replace(built, arm=replace(built.arm, ordinal=number)) for number in range(1, count + 1)]
 
 
@@ -183,7 +183,7 @@ class Ledger:
     calls: Counter[str] = field(default_factory=Counter)
 
     def timed(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-        """`step`, entered under `name` whenever it runs."""
+        """Return `step`, entered under `name` whenever it runs."""
 
         def entered(*arguments: Any) -> Any:
             with Stopwatch() as stopwatch:
@@ -257,7 +257,7 @@ def restart(
 
 
 def medians(performances: Sequence[LiveArm], scope: Scope) -> dict[str, Array]:
-    """Block medians (ns) by label."""
+    """Return block medians (ns) by label."""
     return {one.arm.label: np.array(block_medians(one)[scope.value]) for one in performances}
 
 
@@ -267,7 +267,7 @@ def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) ->
 
 
 def timed_s(performances: Sequence[LiveArm]) -> float:
-    """Seconds inside the brackets of all blocks."""
+    """Return the seconds inside the brackets of all blocks."""
     return sum(
         float(latency.sum()) * one.tuned.per_reading[scope] / 1e9
         for one in performances
@@ -277,5 +277,5 @@ def timed_s(performances: Sequence[LiveArm]) -> float:
 
 
 def pooled(performance: LiveArm, scope: Scope) -> Array:
-    """All readings (ns) of one arm in one restart."""
+    """Return all readings (ns) of one arm in one restart."""
     return np.concatenate([turn.latency_ns[scope] for turn in performance.turns if scope in turn.latency_ns])

@@ -37,7 +37,7 @@ TODAY = date(2026, 11, 22)
 
 
 def figures(bench: Bench) -> Tables:
-    """By the noise between restarts and how many there are."""
+    """Simulate decisions by the noise between restarts and how many there are."""
     runs = bench.runs or bench.size(400, 4)
     rows: Table = [_count_outcomes(sd, restarts, runs, bench.seed) for sd in SDS for restarts in RESTARTS]
     return {"decisions beside the truth, simulated": rows}

@@ -41,7 +41,7 @@ MOST_GREEN = ALPHA
 
 
 def figures(bench: Bench) -> Tables:
-    """By the noise between restarts, how many there is time for, and what was injected."""
+    """Simulate gates by the noise between restarts, how many there is time for, and what was injected."""
     runs = bench.runs or bench.size(400, 4)
     rows: Table = []
     for noise, sd, most, injected in product(NOISE, SDS, RESTARTS, INJECTED):

@@ -30,7 +30,7 @@ ARMS = 10
 
 
 def figures(bench: Bench) -> Tables:
-    """Planning by cells, and running by cells."""
+    """Time planning and running, by the number of cells."""
     grown = [_run_in_process(bench.folder / f"grid-{cells}", cells) for cells in (10, 100, bench.size(1_000, 200))]
     return {"planning a grid": [_time_planning(cells) for cells in (100, 1_000, 10_000)], "running a grid": grown}
 

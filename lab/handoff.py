@@ -37,7 +37,7 @@ def gpu_figures(bench: Bench) -> Tables:
 
 
 def figures(bench: Bench) -> Tables:
-    """Four workers of each of these; those on the GPU have live contexts."""
+    """Measure four workers of each of these; those on the GPU have live contexts."""
     hand_offs: Table = []
     shares: Table = []
     for name in ("onnxruntime", "torch-eager", ON_GPU):
@@ -67,7 +67,7 @@ def _time_steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built
 
 
 def _hand_offs(bench: Bench, built: list[Built], rounds: int) -> dict[str, Any]:
-    """Microseconds of each step, over many hand-offs from worker to worker."""
+    """Measure the microseconds of each step, over many hand-offs from worker to worker."""
     laps = []
     with ExitStack() as stack:
         workers = [_start_worker(bench, one, stack) for one in built]
@@ -89,7 +89,7 @@ def _start_worker(bench: Bench, built: Built, stack: ExitStack) -> WorkerProcess
 
 
 def _hand_over(worker: WorkerProcess) -> tuple[int, int, int]:
-    """Nanoseconds to release, to be answered, and to hold."""
+    """Measure the nanoseconds to release, to be answered, and to hold."""
     marks = [now_ns()]
     worker.release()
     marks.append(now_ns())

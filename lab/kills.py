@@ -47,7 +47,7 @@ ENDED = "it had ended"
 
 
 def figures(bench: Bench) -> Tables:
-    """Both kinds by turns, so that one that is stopped has some of each."""
+    """Count both kinds by turns, so that one that is stopped has some of each."""
     folder = bench.folder / "kills"
     usual_s = whole_s(folder / "whole")
     found: list[Found] = []
@@ -153,7 +153,7 @@ class Drill:
             return None
 
     def processes(self) -> list[int]:
-        """All that the run and whatever it started have running."""
+        """Return all that the run and whatever it started have running."""
         mark, found = b"SHOOTOUT_CACHE=%b" % os.fsencode(self.cache), []
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -219,7 +219,7 @@ def drill(
 
 
 def wait(process: subprocess.Popen[bytes]) -> None:
-    """Until it has ended; one that seems never to is ended.
+    """Wait until it has ended; one that seems never to is ended.
 
     Raises:
         subprocess.TimeoutExpired: it was.

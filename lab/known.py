@@ -20,7 +20,7 @@ BRACKET_NS, LOOP_NS = 100.0, 250.0
 
 
 def figures(bench: Bench) -> Tables:
-    """Planted against measured, and the loop with an empty call."""
+    """Compare planted differences with measured ones, and time the loop with an empty call."""
     return {"spin backend, compute scope": _time_planted(bench), "measuring an empty call": [_time_empty_loop(bench)]}
 
 

@@ -77,7 +77,7 @@ def figures(bench: Bench) -> Tables:
 
 
 def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0,), seed: int = 21) -> Iterator[Level]:
-    """Each noise at each SD, in `runs` groups of 50 arms; the smaller groups are made of the same ones."""
+    """Simulate each noise at each SD, in `runs` groups of 50 arms; the smaller groups are made of the same ones."""
     rng = np.random.default_rng(seed)
     for ar in autocorrelations:
         for noise in NOISES:
@@ -94,7 +94,7 @@ def _split_groups(x: Array, size: int) -> Array:
 
 
 def _by_sd(runs: int) -> Iterator[dict[str, object]]:
-    """The worst of six noises."""
+    """Yield the worst of six noises."""
     found = list(levels(runs))
     for sd in SDS:
         worst = {
@@ -105,7 +105,7 @@ def _by_sd(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _by_autocorrelation(runs: int) -> Iterator[dict[str, object]]:
-    """The worst of nine SDs."""
+    """Yield the worst of nine SDs."""
     for ar in (0.3, 0.5):
         found = list(levels(max(runs // 4, 10), autocorrelations=(ar,)))
         for noise in NOISES:
@@ -128,7 +128,7 @@ UNEVEN: dict[str, tuple[dict[str, float], tuple[float, ...]]] = {
 
 
 def _uneven(runs: int) -> Iterator[dict[str, object]]:
-    """The worst of six noises and three SDs."""
+    """Yield the worst of six noises and three SDs."""
     rng = np.random.default_rng(24)
     for name, (spread, sds) in UNEVEN.items():
         worst = max(
@@ -140,7 +140,7 @@ def _uneven(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _smallest(runs: int) -> Iterator[dict[str, object]]:
-    """Of one of nine arms, Gaussian noise, at exactly so many restarts."""
+    """Find the smallest difference of one of nine arms, Gaussian noise, at exactly so many restarts."""
     for sd in POWER_SDS:
         row: dict[str, object] = {"SD": sd}
         for n in LOOKS:
@@ -155,12 +155,12 @@ def _smallest(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _evidence_of_first(x: Array, effect: float) -> Array:
-    """E against 1 of each group's first arm, if its true log ratio is `effect`."""
+    """Return E against 1 of each group's first arm, if its true log ratio is `effect`."""
     return evidence_against_equal(np.concatenate([x[:, :1] + effect, x[:, 1:]], axis=1))[:, 0]
 
 
 def _told_by(runs: int) -> Iterator[dict[str, object]]:
-    """Of one of nine arms that is 10 % slower, the bias floor counted; and of three questions that are still open."""
+    """Count verdicts on one of nine arms that is 10 % slower, the bias floor counted; and with three questions open."""
     for sd in POWER_SDS:
         x = group_of_nine(runs, "gaussian", np.random.default_rng(6), sd=sd)
         for still_open in (ARMS, 3):
@@ -174,7 +174,7 @@ def _told_by(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _readings(runs: int) -> Iterator[dict[str, object]]:
-    """One arm of nine stops when it is told, or after 20 restarts: is its true ratio inside the interval to read?"""
+    """Count how often the interval to read holds the true ratio of one of nine arms when it stops."""
     rng = np.random.default_rng(7)
     for noise in ("gaussian", "7 % bad restarts", "skewness 1", "Student t, 3 df"):
         for sd in POWER_SDS:
@@ -204,7 +204,7 @@ def _read_first(x: Array) -> tuple[bool, float]:
 
 
 def _recorded(runs: int) -> Iterator[dict[str, object]]:
-    """Every control of the reference runs beside its baseline, as recorded and in any order and on either side."""
+    """Race every control of the reference runs beside its baseline: as recorded, in any order, on either side."""
     series, rng = recorded(), np.random.default_rng(23)
     as_they_were = sum(bool(told_apart(np.array([[x, x]]))[0]) for x in series)
     errs = [resampled(x, runs, rng) for x in series]
@@ -212,7 +212,7 @@ def _recorded(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _replays() -> Iterator[dict[str, object]]:
-    """After which restart of each kept run an arm had its verdict against the baseline, and one arm led alone."""
+    """Yield after which restart of each kept run an arm had its verdict against the baseline, and one arm led alone."""
     for folder in sorted(path.parent for path in REFERENCE_RUNS.glob("*/journal.jsonl.gz")):
         history = journal.read(folder)
         groups = [group_of(history, record) for record in history.groups if record.selects_for is None]

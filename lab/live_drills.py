@@ -24,7 +24,7 @@ from shootout.race.launcher import Launcher
 from shootout.stats.evidence import PairEvidence
 from shootout.stats.verdicts import compare
 
-NEIGHBOURS = 4
+NEIGHBORS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}
 SPINNING_THREADS = 2
 WIDE = {"d_model": 512, "n_layers": 8}
@@ -33,9 +33,9 @@ WIDE_BATCH = 32
 
 
 def figures(bench: Bench) -> Tables:
-    """Both drills."""
+    """Run both drills."""
     return {
-        f"NumPy beside {NEIGHBOURS} spinning neighbours": _drill_neighbors(bench),
+        f"NumPy beside {NEIGHBORS} spinning neighbors": _drill_neighbors(bench),
         "an arm against itself by spawn order": _spawn_orders(bench),
     }
 
@@ -88,10 +88,10 @@ class Fixed(random.Random):
 
 def _drill_neighbors(bench: Bench) -> Table:
     wide = bench.arm("onnxruntime", parameters=WIDE, batch=WIDE_BATCH, threads=SPINNING_THREADS, options=SPINNING)
-    built = [bench.built(bench.arm("numpy")), *copies(bench.built(wide), NEIGHBOURS)]
+    built = [bench.built(bench.arm("numpy")), *copies(bench.built(wide), NEIGHBORS)]
     rows = []
     for held in (True, False):
-        say(f"  neighbours {'held' if held else 'running'}")
+        say(f"  neighbors {'held' if held else 'running'}")
         stage = bench.stage(built)
         readings = _read_victim(bench, built, stage if held else UnheldStage(stage))
         p50, p99 = (float(np.quantile(readings, q)) / 1e3 for q in (0.5, 0.99))
@@ -101,7 +101,7 @@ def _drill_neighbors(bench: Bench) -> Table:
 
 def _read_victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
     """Return the first arm's end-to-end readings over some restarts."""
-    eye, rng = watch(bench.placement), bench.rng("neighbours")
+    eye, rng = watch(bench.placement), bench.rng("neighbors")
     found = []
     for index in range(bench.size(3, 1)):
         played = restart(index, [one.arm for one in built], stage, eye, rng).playing

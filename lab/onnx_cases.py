@@ -47,7 +47,7 @@ NODE_CASES = (
     r"top_k|gather_elements_0|scatter_elements_with_axis|nonmaxsuppression_limit_output_size|cumsum_2d_axis_0",
     r"if|loop11|scan9_sum|batchnorm_example|instancenorm_example|lrn|rotary_embedding(_expanded)?",
 )
-"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalisation, control flow; some as the
+"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalization, control flow; some as the
 functions they expand into, which are small graphs of many operators."""
 
 
@@ -86,7 +86,7 @@ def stored_cases() -> Iterator[Case]:
 
 
 def node_cases(*, every: bool) -> Iterator[Case]:
-    """All operator cases, or the chosen ones; importing them makes the package generate all (seconds)."""
+    """Yield all operator cases, or the chosen ones; importing them makes the package generate all (seconds)."""
     from onnx.backend.test.case.node import collect_testcases
 
     wanted = re.compile(f"test_({'|'.join(NODE_CASES)})")
@@ -132,7 +132,7 @@ class Result:
 
     @property
     def agrees(self) -> bool:
-        """Every backend ran it, and all agree with both references."""
+        """Tell whether every backend ran it and all agree with both references."""
         return all(answer == AGREES for answer in (self.file, *self.backends.values()))
 
 
@@ -160,7 +160,7 @@ def run(
 
 
 def take(cases: Sequence[Case], folder: Path) -> dict[str, Taken | str]:
-    """Each case as an exported model through the harness's own export (one process for all), or the reason why not."""
+    """Export each case in one process for all; return the exported model, or the reason why there is none."""
     asked = {case.name: _make_request(case, folder / "files" / case.name) for case in cases}
     requests = {name: found for name, found in asked.items() if isinstance(found, Request)}
     exported_models = dict(zip(requests, obtain_all(list(requests.values())), strict=True))

@@ -47,7 +47,7 @@ class Point:
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of the products of one call."""
+        """Return the floating-point operations of the products of one call."""
         return 2 * self.batch * self.width**2 * self.depth
 
 
@@ -128,12 +128,12 @@ class Found:
 
     @property
     def us(self) -> float | None:
-        """Microseconds of a call, None where the arm wasn't measured."""
+        """Return the microseconds of a call, None if the arm wasn't measured."""
         return float(np.median(self.compute_us)) if self.compute_us else None
 
 
 def figures(bench: Bench) -> Tables:
-    """Every arm at every point."""
+    """Measure every arm at every point."""
     found: dict[Point, dict[str, Found]] = {}
     points = []
     for point in POINTS:

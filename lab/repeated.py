@@ -94,7 +94,7 @@ def _answer_row(one: Run) -> dict[str, Any]:
 
 
 def _before_s(one: Run) -> float:
-    """Seconds from the command to the first restart; the start of the interpreter, under a second, is left out."""
+    """Return the seconds from the command to the first restart, without the interpreter's start (under a second)."""
     return sum(one.document.spent_s.get(name, 0.0) for name in ("planning", "preparing"))
 
 

@@ -50,7 +50,7 @@ from shootout.stats.verdicts import compare
 
 
 def figures(bench: Bench) -> Tables:
-    """Each arm against itself on the toy model."""
+    """Race each arm against itself on the toy model."""
     spread: Table = []
     start: Table = []
     parts: Table = []
@@ -199,7 +199,7 @@ class _OneStarted:
 
 
 def _log_ratios(played: Sequence[Sequence[LiveArm]], scope: Scope) -> list[float]:
-    """Each restart's x of the second copy against the first."""
+    """Return each restart's x of the second copy against the first."""
     found = []
     for performances in played:
         by_label = medians(performances, scope)

@@ -23,8 +23,8 @@ from typing import Any
 from lab.claims_page import RUNS, Where, fits, place_of, read
 from lab.marked_tables import fill_tables, find_pages, write_table
 from shootout.contract import Value
-from shootout.report.wording import tell_ratio
 from shootout.results.document import Ratio, Row
+from shootout.results.wording import tell_ratio
 from shootout.units import duration, seconds, size
 
 RUN, RECORD = "run", "record"

@@ -36,7 +36,7 @@ Draw = tuple[WholeSet, WholeSet, Array]
 
 
 def figures(bench: Bench) -> Tables:
-    """By the metric, what was lost, and how many units there are."""
+    """Simulate sets by the metric, what was lost, and how many units there are."""
     runs, rows = bench.runs or bench.size(400, 4), []
     for (metric, (draw, is_error)), count, limit in product(PLANTED.items(), UNITS, LIMITS):
         some = max(runs // 5, 1) if count == max(UNITS) else runs  # each takes a second
@@ -103,7 +103,7 @@ def _open(name: str, output: Array, truth: Array) -> WholeSet:
 
 
 def draw_auc(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool) -> Draw:
-    """Scores that all got noisier, or those of few rows of one class that became the lowest."""
+    """Draw scores that all got noisier, or those of few rows of one class that became the lowest."""
     truth = rng.random(count) < TRUE_SHARE
     truth[:4] = (True, True, False, False)
     before = rng.normal(size=count) + AUC_DISTANCE * truth
@@ -117,7 +117,7 @@ def draw_auc(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool
 
 
 def draw_f1(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool) -> Draw:
-    """Hits among few true rows that turn into misses; or also false hits among the others, as many."""
+    """Draw hits among few true rows that turn into misses; or also false hits among the others, as many."""
     hit, false = 0.9 * TRUE_SHARE, 0.03
     value = 2 * hit / (hit + false + TRUE_SHARE)
     truth = rng.random(count) < TRUE_SHARE
@@ -135,7 +135,7 @@ def draw_f1(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool)
 
 
 def draw_edits(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool) -> Draw:
-    """Edits of texts of uneven length, more in texts that are hard; few texts lose all, or all lose unevenly."""
+    """Draw edits of texts of uneven length, more in texts that are hard; few texts lose all, or all lose unevenly."""
     lengths = np.ceil(rng.lognormal(3, 0.6, count))
     before = np.minimum(rng.poisson(lengths * rng.gamma(0.5, 0.1, count)), lengths)
     if is_rare:
@@ -149,7 +149,7 @@ def draw_edits(count: int, loss: float, rng: np.random.Generator, *, is_rare: bo
 
 
 def draw_clusters(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool) -> Draw:
-    """Right and wrong rows in clusters of uneven size; few clusters lose all, or all lose unevenly."""
+    """Draw right and wrong rows in clusters of uneven size; few clusters lose all, or all lose unevenly."""
     units = np.repeat(np.arange(count), np.ceil(rng.lognormal(1.5, 0.8, count)).astype(int))
     before = rng.random(len(units)) < rng.beta(9, 1, count)[units]
     lost = rng.random(count) < loss / 0.9 if is_rare else np.minimum(rng.gamma(0.5, loss / 0.45, count), 1)

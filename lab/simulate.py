@@ -52,7 +52,7 @@ class Figure:
 
 
 def peeking(runs: int) -> Iterator[Figure]:
-    """Identical arms, stopped at the worst of 20 looks; the worst of nine SDs."""
+    """Simulate identical arms, stopped at the worst of 20 looks; the worst of nine SDs."""
     found = list(levels(max(runs // 10, 40)))
     for noise in NOISES:
         for comparisons in COMPARISONS:
@@ -63,7 +63,7 @@ def peeking(runs: int) -> Iterator[Figure]:
 
 
 def at_the_stop(runs: int) -> Iterator[Figure]:
-    """False verdicts, wrong directions and coverage under the stopping rule itself."""
+    """Count false verdicts, wrong directions and coverage under the stopping rule itself."""
     for noise in NOISES:
         tallies = {effect: tally(noise, effect=effect, runs=runs, seed=12) for effect in (0.0, 0.005, 0.01, 0.02, 0.05)}
         loaded = tally(noise, effect=0.0, runs=runs, seed=13, sd=0.05)
@@ -86,7 +86,7 @@ def _told_apart(found: Tally) -> float:
 
 
 def wrong_under_load(runs: int) -> Iterator[Figure]:
-    """Real differences in noise far above the power targets' SD: the rare verdict should not be a wrong one."""
+    """Simulate differences in noise far above the power targets' SD: the rare verdict should not be a wrong one."""
     for sd in (0.01, 0.05):
         for effect in (0.01, 0.02, 0.05):
             found = tally("gaussian", effect=effect, runs=runs, seed=16, sd=sd)
@@ -94,7 +94,7 @@ def wrong_under_load(runs: int) -> Iterator[Figure]:
 
 
 def power(runs: int) -> Iterator[Figure]:
-    """Verdicts within 20 restarts, for one comparison and with Bonferroni."""
+    """Count verdicts within 20 restarts, for one comparison and with Bonferroni."""
     targets = {0.05: 0.99, 0.02: 0.95, 0.01: 0.90}
     for noise, sd in (("gaussian", SD), ("7 % bad restarts", SD), ("gaussian", PINNED_SD), ("gaussian", 0.01)):
         for comparisons in (1, 3, 28):
@@ -129,7 +129,7 @@ def goals(runs: int) -> Iterator[Figure]:
 
 
 def races(runs: int) -> Iterator[Figure]:
-    """Calls of a race over those of round-robin."""
+    """Count the calls of a race over those of round-robin."""
     for sd in (SD, PINNED_SD):
         calls, agreement = race_share(CLOSE_RIVAL_MS, runs=runs // 20, seed=15, sd=sd)
         yield Figure(
@@ -141,7 +141,7 @@ def races(runs: int) -> Iterator[Figure]:
 
 
 def warm_ups(runs: int) -> Iterator[Figure]:
-    """False alarms on steady tapes and detection on unsteady ones."""
+    """Count false alarms on steady tapes and detection on unsteady ones."""
     for calls, tapes in ((60, runs // 10), (240, runs // 40)):
         for kind in (*STEADY, "20 % step at 1/4", "slow start"):
             found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(tapes)]
@@ -163,7 +163,7 @@ def warm_ups(runs: int) -> Iterator[Figure]:
 
 
 def figures(runs: int) -> Iterator[Figure]:
-    """Every simulated figure, as it comes in."""
+    """Yield every simulated figure, as it comes in."""
     for part in (peeking, at_the_stop, wrong_under_load, power, races, goals, warm_ups):
         yield from part(runs)
 

@@ -245,7 +245,7 @@ def _signed(pictures: Sequence[Array]) -> Array:
 
 
 def read_lines(folder: Path, wheels: Path) -> Case:
-    """Read lines of two words, set in a typeface on noise, by an OCR recogniser."""
+    """Read lines of two words, set in a typeface on noise, by an OCR recognizer."""
     import onnx
 
     show_package(PILLOW, wheels)

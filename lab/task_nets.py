@@ -159,13 +159,13 @@ class Detector(nn.Module):
         )
         self.head = nn.Conv2d(4 * width, 15, 1)
         cells = torch.arange(SIDE // STRIDE) * float(STRIDE) + STRIDE / 2
-        self.register_buffer("centres", torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1).reshape(1, -1, 2))
+        self.register_buffer("centers", torch.stack(torch.meshgrid(cells, cells, indexing="xy"), -1).reshape(1, -1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
         raw = self.head(self.body(x)).flatten(2).transpose(1, 2)
         if self.training:
             return raw  # type: ignore[no-any-return] # untyped modules
-        middle = self.centres + STRIDE * torch.tanh(raw[:, :, :2])  # type: ignore[operator] # a buffer
+        middle = self.centers + STRIDE * torch.tanh(raw[:, :, :2])  # type: ignore[operator] # a buffer
         half = DIGIT / 2 * torch.exp(raw[:, :, 2:4].clamp(-1, 1))
         score = torch.sigmoid(raw[:, :, 4:5])
         best = raw[:, :, 5:].argmax(-1, keepdim=True).float()
@@ -317,7 +317,7 @@ def denoise_digits(folder: Path, wheels: Path) -> Case:
     )
 
 
-class Recogniser(nn.Module):
+class Recognizer(nn.Module):
     """A CRNN: columns of an image through convolutions and an LSTM to a class a step, 0 of them the blank."""
 
     def __init__(self, width: int = 32) -> None:
@@ -333,7 +333,7 @@ class Recogniser(nn.Module):
 
 
 def read_numbers(folder: Path, wheels: Path) -> Case:
-    """Make a text recogniser: strings of three to five digits."""
+    """Make a text recognizer: strings of three to five digits."""
     torch.manual_seed(0)
 
     def strings(rng: np.random.Generator, rows: int, part: int) -> tuple[Array, Array]:
@@ -359,7 +359,7 @@ def read_numbers(folder: Path, wheels: Path) -> Case:
 
     lines, texts = strings(np.random.default_rng(2), ROWS, 1)
     return Case(
-        model=train_once(wheels / "recogniser.onnx", Recogniser(), ({"line": lines}, ["letters"]), draw, loss, 800),
+        model=train_once(wheels / "recognizer.onnx", Recognizer(), ({"line": lines}, ["letters"]), draw, loss, 800),
         inputs={"line": lines},
         truth=texts,
         measure=("--metric", "ctc"),

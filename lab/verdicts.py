@@ -79,7 +79,7 @@ def race(bench: Bench, name: str, steps: Sequence[int], restarts: int) -> tuple[
 
 
 def _two_arms(bench: Bench, steps: int, share: float) -> dict[str, Any]:
-    """Repeats with the arm that takes `share` more on a random side."""
+    """Return repeats with the arm that takes `share` more on a random side."""
     count, rng, runs = bench.repeats(10, 1), bench.rng(f"two arms {share}"), []
     for index in range(count):
         pair = [steps, round(steps * (1 + share))]

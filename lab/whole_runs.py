@@ -61,12 +61,12 @@ class Run:
 
     @cached_property
     def history(self) -> History:
-        """Its journal."""
+        """Return its journal."""
         return journal.read(self.folder)
 
     @cached_property
     def group(self) -> Group:
-        """Its only group, as the journal has it."""
+        """Return its only group, as the journal has it."""
         return group_of(self.history, self.history.groups[0])
 
     @property
@@ -103,7 +103,7 @@ class Run:
         return {pair: ratio_of(one) for pair, one in found.items() if one}
 
     def answers(self) -> list[tuple[float, str | None]]:
-        """After each restart, the seconds of racing so far, and the arm that would have been shipped."""
+        """Return for each restart the seconds of racing so far, and the arm that would have been shipped."""
         lines = (self.folder / journal.NAME).read_bytes().splitlines(keepends=True)
         found, racing_s = [], 0.0
         with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ class Run:
 
 
 def settled_s(answers: Sequence[tuple[float, str | None]]) -> float | None:
-    """Seconds of racing until the last answer was first said and not changed again; None where there is none."""
+    """Return the seconds of racing until the last answer came that didn't change again; None if there is none."""
     if not answers or answers[-1][1] is None:
         return None
     since = len(answers)
@@ -166,7 +166,7 @@ def shipped(document: Document) -> str | None:
 
 
 def by_pair(runs: Sequence[Run]) -> Table:
-    """Each pair in all runs, a letter and a ratio for each run: F faster, S slower, = same within 5 %, ? can't tell."""
+    """Return for each pair a letter and a ratio for each run: F faster, S slower, = same within 5 %, ? can't tell."""
     pairs = sorted({pair for one in runs for pair in one.pairs})
     return [{"pair": " ÷ ".join(pair), **_verdicts_row([one.pairs.get(pair) for one in runs])} for pair in pairs]
 
@@ -198,7 +198,7 @@ def _shown_verdict(ratio: Ratio | None) -> Verdict | None:
 
 
 def shipped_slower(runs: Sequence[Run]) -> list[str]:
-    """Arms that one run ships and another run found slower than what it ships itself."""
+    """Return the arms that one run ships and another run found slower than what it ships itself."""
     return [
         f"{one.ship} shipped by {one.folder.name}, slower than {other.ship} in {other.folder.name}"
         for one in runs

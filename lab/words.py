@@ -43,6 +43,12 @@ REPLACED = {
     "not a regular file, text file, …": r"\bis no (?:ordinary|text|JSON|run folder)\b",
 }
 """The glossary's term → what it took the place of."""
+BRITISH = re.compile(
+    r"\b\w*(?:labell(?:ed|ing)|colour|behaviour|neighbour|favour|flavour|honour|catalogue|licence|learnt|judgement|"
+    r"modelled|cent(?:re|red)\b|grey\b|towards\b|(?:util|optim|normal|special|synchron|virtual|recogn|initial|general)is"
+    r"(?:e|ed|er|es|ing|ation)\b)\w*",
+    re.IGNORECASE,
+)
 TERMS = {term: re.compile(old, re.IGNORECASE) for term, old in REPLACED.items()}
 NOTED = {
     "NotRun",
@@ -140,6 +146,8 @@ def check(sentence: Sentence) -> Iterator[str]:
         yield f"{sentence.place}: {sentence.words} words, at most {MOST_WORDS}: {sentence.text}"
     if WHERE.match(sentence.text):
         yield f'{sentence.place}: "if" or "when" for "where": {sentence.text}'
+    if found := BRITISH.search(sentence.text):
+        yield f"{sentence.place}: {found[0]!r} is British: {sentence.text}"
     for term, old in TERMS.items():
         if old.search(sentence.text):
             yield f"{sentence.place}: the term is {term!r}: {sentence.text}"

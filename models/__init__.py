@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 
 from shootout.errors import unknown
-from shootout.models.base import LabelledTask, Model
+from shootout.models.base import LabeledTask, Model
 from shootout.models.user import factory
 
-__all__ = ["LabelledTask", "Model", "get", "is_own", "names"]
+__all__ = ["LabeledTask", "Model", "get", "is_own", "names"]
 
 _ZOO = "shootout.models.zoo"
 _OWN_MODULE = (

@@ -84,7 +84,7 @@ SEED = IntRange(default=0, low=0, high=2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledTask:
+class LabeledTask:
     """Hold a data set's splits that training did not see; arrays are stacked along axis 0.
 
     Attributes:
@@ -136,7 +136,7 @@ class Model:
     forward: Forward | None
     module: Callable[[Parameters], nn.Module]
     trained: Callable[[Parameters], nn.Module]
-    task: Callable[[Parameters], LabelledTask] | None = None
+    task: Callable[[Parameters], LabeledTask] | None = None
     draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)

@@ -110,7 +110,7 @@ def below(count: int) -> InputWay:
 
 
 def positions(count: int | None = None) -> InputWay:
-    """0, 1, 2 … along the last axis; below `count`."""
+    """Return 0, 1, 2 … along the last axis; below `count`."""
 
     def draw(_: Generator, shape: Shape) -> Array:
         row = np.arange(shape[-1] if shape else 1) % (count or np.iinfo(np.int64).max)
@@ -164,7 +164,7 @@ def picture(low: float, high: float, channels_at: int) -> InputWay:
     Args:
         low: black.
         high: white.
-        channels_at: the axis of the colours, of a shape with or without a batch in front.
+        channels_at: the axis of the colors, of a shape with or without a batch in front.
     """
     told = f"a picture in [{low:g}, {high:g}]"
     return InputWay(told=told, draw=partial(_draw_picture, low=low, high=high, channels_at=channels_at))
@@ -176,9 +176,9 @@ def _draw_picture(rng: Generator, shape: Shape, *, low: float, high: float, chan
     found = np.zeros((*rows, height, width, shape[channels_at]))
     for strength, cells in enumerate(CELLS, 1):
         down, across = (np.arange(size) * min(cells, size) // size for size in (height, width))
-        grey = rng.random((*rows, min(cells, height), min(cells, width), 1))
+        gray = rng.random((*rows, min(cells, height), min(cells, width), 1))
         tint = rng.random((*rows, min(cells, height), min(cells, width), shape[channels_at]))
-        found += (0.7 * grey + 0.3 * tint)[..., down, :, :][..., across, :] / strength
+        found += (0.7 * gray + 0.3 * tint)[..., down, :, :][..., across, :] / strength
     found /= found.max(initial=1e-9)
     for one in found.reshape(-1, height, width, shape[channels_at]):
         for _ in range(LINES):

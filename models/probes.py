@@ -70,7 +70,7 @@ def permutation_rows() -> Array:
 
 
 def grid_weight() -> Array:
-    """(WIDTH, WIDTH): the copies' identity; below it the weights' ramp, with a 1 and a -1 in each group."""
+    """Return (WIDTH, WIDTH): the copies' identity; below it the weights' ramp, with a 1 and a -1 in each group."""
     found = np.zeros((WIDTH, WIDTH), np.float32)
     found[range(COPIES), range(COPIES)] = 1.0
     found[COPIES:, COPIES::GROUP] = 1.0
@@ -80,7 +80,7 @@ def grid_weight() -> Array:
 
 
 def grid_rows() -> Array:
-    """(GRID_BATCH, WIDTH): the ramp, then the single ones."""
+    """Return (GRID_BATCH, WIDTH): the ramp, then the single ones."""
     x = np.zeros((GRID_BATCH, WIDTH), np.float32)
     x[:RAMP_ROWS, :COPIES] = _make_ramp(RAMP_ROWS * COPIES).reshape(RAMP_ROWS, COPIES)
     x[:RAMP_ROWS, :COPIES:GROUP], x[:RAMP_ROWS, 1:COPIES:GROUP] = 1.0, -1.0
@@ -89,7 +89,7 @@ def grid_rows() -> Array:
 
 
 def _make_ramp(count: int) -> Array:
-    """Return values evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
+    """Return values evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbors."""
     return np.random.default_rng(23).permutation(np.linspace(-1, 1, count)).astype(np.float32)
 
 
@@ -125,7 +125,7 @@ def _make_probe(name: str, description: str, weight: Callable[[], Array], rows: 
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """`y = x W^T`."""
+    """Return `y = x W^T`."""
     matrix = weights[NAME].T
     return lambda x: {"y": x["x"] @ matrix}
 
@@ -158,7 +158,7 @@ def _identity_inputs(_: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def _identity_forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """`y = x`, in an array of its own."""
+    """Return `y = x`, in an array of its own."""
     return lambda x: {"y": xp.array(x["x"])}
 
 

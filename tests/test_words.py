@@ -57,6 +57,21 @@ def test_a_human_being_may_be_a_person(text: str, is_one: bool):
     assert words.calls_person(text) is is_one
 
 
+@pytest.mark.parametrize(
+    ("text", "british"),
+    [
+        ("Labelled rows are counted.", "Labelled"),
+        ("At 70 % utilisation it holds.", "utilisation"),
+        ("The colours optimise nothing.", "colours"),
+        ("An optimistic promise raises noise in the cached center.", None),
+        ("Write `labelled` as the run has it.", None),
+    ],
+)
+def test_the_spelling_is_american(text: str, british: str | None):
+    told = [] if british is None else [f"p.md:1: {british!r} is British: {text}"]
+    assert faults(text) == told
+
+
 @pytest.mark.parametrize("count", [words.MOST_WORDS, words.MOST_WORDS + 1])
 def test_a_long_sentence_is_counted_without_its_code(count: int):
     text = "Run `shootout run model.onnx --max-time 2m` " + "word " * (count - 3) + "end."

@@ -108,7 +108,7 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
     """Count products, and all other instructions that compute, by precision; a loop's body counts once.
 
     Args:
-        hlo: `Compiled.as_text()`, the module as optimised for the device.
+        hlo: `Compiled.as_text()`, the module as optimized for the device.
         device: on CUDA a float32 product is IEEE only where it asks for the highest precision.
     """
     instructions = dict(_parse_instructions(hlo))

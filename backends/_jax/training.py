@@ -1,7 +1,7 @@
 """A training step on JAX: one function of (weights and momenta, inputs), differentiated and compiled as a whole.
 
 The arrays that a step changes are given up to it (donated), so that XLA writes the new ones over the old; SGD is
-written out in a line, as there is no optimiser in JAX itself.
+written out in a line, as there is no optimizer in JAX itself.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ OPTIONS = (
     ),
     Option(
         name="use_packing_layout",
-        help="whether neighbouring channels lie together, as vector units like it (1)",
+        help="whether neighboring channels lie together, as vector units like it (1)",
         values=SWITCHES,
         tries=("0",),
     ),

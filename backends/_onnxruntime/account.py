@@ -1,4 +1,4 @@
-"""ONNX Runtime's sessions and graphs: opened, optimised once, and counted by the runtime's own profile of a few calls.
+"""ONNX Runtime's sessions and graphs: opened, optimized once, and counted by the runtime's own profile of a few calls.
 
 By itself, ONNX Runtime falls back to the CPU without an error, so each session is checked for its provider.
 
@@ -55,24 +55,24 @@ MOST_OWN_US = 3.0
 CONVERSION, OTHER = "conversion", "other"
 
 
-def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
-    """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path.
+def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
+    """Write the graph that ONNX Runtime makes of `source`, every optimization on but `without`; returns its path.
 
     A model with branches for inputs of several sizes may not fit any one of them: a branch that the fixed sizes never
-    take breaks its shape inference. It is then optimised with free sizes, as its own users load it.
+    take breaks its shape inference. It is then optimized with free sizes, as its own users load it.
     """
     try:
-        return _optimise_once(source, arm, folder, without)
+        return _optimize_once(source, arm, folder, without)
     except Exception as error:
         if _UNINFERRED not in str(error) or not (loose := _write_with_free_sizes(source, folder)):
             raise
     try:
-        return _optimise_once(loose, arm, folder, without)
+        return _optimize_once(loose, arm, folder, without)
     finally:
         loose.unlink()
 
 
-def _optimise_once(source: Path, arm: Arm, folder: Path, without: str) -> Path:
+def _optimize_once(source: Path, arm: Arm, folder: Path, without: str) -> Path:
     from shootout.exported import onnx_files
 
     options, path = _session_options(arm), folder / MODEL
@@ -125,7 +125,7 @@ def open_session(
         RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it; or it leaves
             a product to the CPU.
     """
-    options = _session_options(arm, optimised=not providers.names_plugin(arm.target))
+    options = _session_options(arm, optimized=not providers.names_plugin(arm.target))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
@@ -155,11 +155,11 @@ def _require_products_off_cpu(session: Any) -> None:
         raise RuntimeError(f"ONNX Runtime leaves products to the CPU: {', '.join(names[:SHOWN])}{more}")
 
 
-def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
+def settings_of(arm: Arm, *, optimized: bool = False) -> dict[str, Any]:
     """Return an arm's settings by the names of ONNX Runtime's `SessionOptions`, with its configuration `entries`.
 
     Args:
-        optimised: the graph is run as it is.
+        optimized: the graph is run as it is.
     """
     own = {name: value for name, value in arm.options.items() if not providers.is_provider_option(name)}
     threads = {name: int(own.pop(name)) for name in providers.THREADS if name in own}
@@ -167,7 +167,7 @@ def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
     return {
         "log_severity_level": QUIET,
         "execution_mode": "ORT_SEQUENTIAL",
-        "graph_optimization_level": "ORT_DISABLE_ALL" if optimised else "ORT_ENABLE_ALL",
+        "graph_optimization_level": "ORT_DISABLE_ALL" if optimized else "ORT_ENABLE_ALL",
         "intra_op_num_threads": arm.threads,
         "inter_op_num_threads": 1,
         **threads,
@@ -175,11 +175,11 @@ def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
     }
 
 
-def _session_options(arm: Arm, *, optimised: bool = False) -> Any:
+def _session_options(arm: Arm, *, optimized: bool = False) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    settings = settings_of(arm, optimised=optimised)
+    settings = settings_of(arm, optimized=optimized)
     for name, value in settings.pop("entries").items():
         options.add_session_config_entry(name, value)
     for name, value in settings.items():
@@ -237,7 +237,7 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
-        path: the optimised graph.
+        path: the optimized graph.
         inputs: one input set.
     """
     import onnx
@@ -278,7 +278,7 @@ def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
 
 
 class Graph:
-    """The optimised graph, for what a profile leaves out: attributes, and the shapes of prepacked weights."""
+    """The optimized graph, for what a profile leaves out: attributes, and the shapes of prepacked weights."""
 
     def __init__(self, model: ModelProto) -> None:
         # ONNX Runtime takes no two nodes of one name, and calls those without one so in its profile.

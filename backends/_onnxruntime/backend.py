@@ -1,7 +1,7 @@
-"""ONNX Runtime: one optimised graph on disk, which is then what every session runs.
+"""ONNX Runtime: one optimized graph on disk, which is then what every session runs.
 
-`build` optimises once and writes the result. `load` opens that file with optimisations off, so the graph that is
-counted is the graph that is timed; on the toy model it is no slower than optimising inside the session. The counts come
+`build` optimizes once and writes the result. `load` opens that file with optimizations off, so the graph that is
+counted is the graph that is timed; on the toy model it is no slower than optimizing inside the session. The counts come
 from the runtime's own profile of one run: kernels, operand types and providers, as executed.
 
 CUDA's kernels take a graph's types as they are, so FP16 and BF16 are graphs in half precision with float32 inputs and
@@ -24,7 +24,7 @@ import numpy as np
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimise, settings_of
+from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimize, settings_of
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
@@ -85,7 +85,7 @@ ERROR_HINTS = (
     ),
 )
 LEVELS = {"ORT_ENABLE_BASIC": -1, "ORT_ENABLE_EXTENDED": 1, "ORT_DISABLE_ALL": 2}
-"""Triton's numbers for ONNX Runtime's levels; without one it optimises all it can."""
+"""Triton's numbers for ONNX Runtime's levels; without one it optimizes all it can."""
 EXECUTION_MODES = {"ORT_SEQUENTIAL": "0", "ORT_PARALLEL": "1"}
 PASSED_ENTRIES = {"session.use_device_allocator_for_initializers"}
 """Configuration entries that Triton passes on."""
@@ -170,13 +170,13 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
         recoded, added = recode(source, place)
-        path = optimise(recoded, arm, folder, without=HARMFUL)
+        path = optimize(recoded, arm, folder, without=HARMFUL)
         notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
-        path = optimise(quantize(source, exported, arm, scheme, place), arm, folder)
+        path = optimize(quantize(source, exported, arm, scheme, place), arm, folder)
         notes = notes_of(precision, scheme)
     else:
-        path = optimise(source, arm, folder)
+        path = optimize(source, arm, folder)
     return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}
 
 
@@ -228,7 +228,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     exported = built.exported
     options = {
         "provider": providers.CPU,
-        "session": settings_of(built.arm, optimised=True),
+        "session": settings_of(built.arm, optimized=True),
         "large": any(map(is_shared, exported.inputs)) or any(map(is_handed_out, exported.outputs)),
     }
     return Shipment(options=options, isa=_required_isa(folder / MODEL))
@@ -250,7 +250,7 @@ def _required_isa(graph: Path) -> tuple[str, ...]:
 def triton(options: Mapping[str, Any]) -> ServerSettings:
     """Tell a session's settings in the terms of Triton's backend (triton-inference-server/onnxruntime_backend).
 
-    A `level` of 2 leaves a graph as it is, which an optimised one needs.
+    A `level` of 2 leaves a graph as it is, which an optimized one needs.
     """
     session = options["session"]
     entries = session["entries"]

@@ -9,7 +9,7 @@ process of its own.
 
 A provider may be a plugin, a library of its own that ONNX Runtime registers by name: `onnxruntime+ep=NAME` runs on it.
 The node-by-node account is ONNX Runtime's and the same for all. A plugin may compile what it is given, which can't be
-stored; so the graph is kept as it is, and each load optimises it.
+stored; so the graph is kept as it is, and each load optimizes it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 HARMFUL = "MatMulAddFusion"
-"""An optimisation to leave out: it makes a Gemm with a float bias, which stays float, of a product that would have run
+"""An optimization to leave out: it makes a Gemm with a float bias, which stays float, of a product that would have run
 in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
 """
 ADDED = "values rounded beside those of the shared file, since ONNX Runtime's INT8 kernels need it: {}"

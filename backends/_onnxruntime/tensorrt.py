@@ -5,7 +5,7 @@ on the row says. The permutation probe shows from outside which float it compute
 floats between the pairs would round to the same levels. The engine's inspector tells types only of engines built to
 tell them, for which this provider documents no option.
 
-The graph is not optimised before: TensorRT does that itself, and ONNX Runtime can't store a graph that holds an
+The graph is not optimized before: TensorRT does that itself, and ONNX Runtime can't store a graph that holds an
 engine.
 """
 

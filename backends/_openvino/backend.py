@@ -145,7 +145,7 @@ class OpenVinoAdapter:
         """Write the model as IR, quantized for an integer precision, and survey what its compiled form computes.
 
         Raises:
-            SkippedArm: the device isn't here, it lacks the precision or doesn't honour it, NNCF is missing, or there
+            SkippedArm: the device isn't here, it lacks the precision or doesn't honor it, NNCF is missing, or there
                 are no labels.
             ValueError: an unknown option, one of NNCF's where it isn't asked, nothing to quantize, or unusable
                 calibration data.

@@ -56,7 +56,7 @@ ON_CPU, HINTED = frozenset({Device.CPU}), frozenset({Device.CPU, Device.XPU})
 DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (
     Option(name="NUM_STREAMS", help="requests that run at once (1)", devices=ON_CPU, tries=("2",), parallel=True),
-    Option(name="PERFORMANCE_HINT", help="what OpenVINO optimises for (LATENCY)", tries=("THROUGHPUT",)),
+    Option(name="PERFORMANCE_HINT", help="what OpenVINO optimizes for (LATENCY)", tries=("THROUGHPUT",)),
     Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", devices=ON_CPU, tries=("NO",)),
     Option(
         name="SCHEDULING_CORE_TYPE",
@@ -214,7 +214,7 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
     for name, value in _own_properties(arm).items():
         # What the precision hint did is not read from the hint: the node counts and the probe see what ran.
         if name != "INFERENCE_PRECISION_HINT":
-            _require_honoured(compiled, plugin, name, value)
+            _require_honored(compiled, plugin, name, value)
     return compiled
 
 
@@ -223,7 +223,7 @@ def _own_properties(arm: Arm) -> dict[str, str]:
     return {name: value for name, value in arm.options.items() if name in names}
 
 
-def _require_honoured(compiled: Any, plugin: str, name: str, value: str) -> None:
+def _require_honored(compiled: Any, plugin: str, name: str, value: str) -> None:
     asking = import_openvino().Core()  # one of its own, since a property set on a core changes what it compiles
     asking.set_property(plugin, {name: value})
     # Only some getters give the enum's name in front.
@@ -231,4 +231,4 @@ def _require_honoured(compiled: Any, plugin: str, name: str, value: str) -> None
         str(answer).rpartition(".")[2] for answer in (asking.get_property(plugin, name), compiled.get_property(name))
     )
     if asked != got:
-        raise RuntimeError(f"OpenVINO did not honour {name}={value}: it runs with {got}")
+        raise RuntimeError(f"OpenVINO did not honor {name}={value}: it runs with {got}")

@@ -25,7 +25,7 @@ from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel, LabelledRows
+    from shootout.exported.model import ExportedModel, LabeledRows
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
@@ -197,12 +197,12 @@ def _quantize_with_accuracy_control(
     """
     split = exported.selection()
     if split is None:
-        reason = f"accuracy-control needs labelled data to select by, and {exported.model} has none"
+        reason = f"accuracy-control needs labeled data to select by, and {exported.model} has none"
         raise SkippedArm(reason, "choose a model with a task, such as digits, or another scheme")
     return nncf.quantize_with_accuracy_control(
         model,
         dataset,
-        nncf.Dataset(_labelled_batches(split, exported.batch), lambda item: item[0]),
+        nncf.Dataset(_labeled_batches(split, exported.batch), lambda item: item[0]),
         _measure_accuracy,
         max_drop=MAX_DROP,
         drop_type=nncf.DropType.ABSOLUTE,
@@ -210,7 +210,7 @@ def _quantize_with_accuracy_control(
     )
 
 
-def _labelled_batches(split: LabelledRows, batch: int) -> list[Item]:
+def _labeled_batches(split: LabeledRows, batch: int) -> list[Item]:
     return [
         ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
         for first in range(0, len(split.labels), batch)

@@ -119,7 +119,7 @@ def require_precision(network: Network, precision: Precision, rest: Precision) -
         wrong = [f"{one.name!r} is {one.precision}" for one in network.products]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise RuntimeError(f"labelled {precision}, but the parsed network is not: {', '.join(wrong[:3])}{more}")
+        raise RuntimeError(f"labeled {precision}, but the parsed network is not: {', '.join(wrong[:3])}{more}")
     return counts
 
 

@@ -124,7 +124,7 @@ def _require_scaled(library: Library, precision: Precision, counts: Mapping[str,
     """Refuse an engine that dequantizes first and multiplies wider floats: that is no INT8, INT4 or FP8."""
     if precision in SCALED and TYPED_AS[precision][0] not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
-        raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
+        raise RuntimeError(f"labeled {precision}, but {library.name} built its products otherwise: {ran}")
 
 
 def _make_config(library: Library, builder: Any, network: Any, plan: EnginePlan) -> Any:

@@ -1,7 +1,7 @@
 """TorchScript: deprecated by PyTorch, and still what many deploy.
 
 `build` scripts (or traces), freezes and saves; `load` runs `optimize_for_inference`, because what that makes may hold
-oneDNN's packed tensors, which can't be saved. The profiling executor specialises the graph in its first runs; `load`
+oneDNN's packed tensors, which can't be saved. The profiling executor specializes the graph in its first runs; `load`
 makes those runs, so that what is timed afterwards no longer changes.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FILE = "model.pt"
 PROFILING_RUNS = 3
-"""Torch specialises after one profiled run; two more show that it has settled."""
+"""Torch specializes after one profiled run; two more show that it has settled."""
 FIXTURE = Fixture(warm={"": ("torch", "torch")})
 
 
@@ -48,7 +48,7 @@ class TorchScriptAdapter:
     capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, COPIES))
 
     def probe(self, device: Device) -> Availability:
-        """Run one small linear layer, scripted and optimised."""
+        """Run one small linear layer, scripted and optimized."""
         return trial("torch", lambda: _run_small_script(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
@@ -67,7 +67,7 @@ class TorchScriptAdapter:
         return Built(arm=arm, exported=exported, folder=folder, facts=how)
 
     def load(self, built: Built) -> TorchSession:
-        """Load the saved module, optimise it for inference and run it until its executor has specialised."""
+        """Load the saved module, optimize it for inference and run it until its executor has specialized."""
         import torch
 
         arm, path = built.arm, built.folder / FILE
@@ -80,7 +80,7 @@ class TorchScriptAdapter:
                 module(*example)
 
         def account(staged: list[torch.Tensor]) -> Facts:
-            """Count what the interpreter dispatches in one run of the specialised graph."""
+            """Count what the interpreter dispatches in one run of the specialized graph."""
             facts = count_operations(module, staged, arm.target.device).facts()
             return {**facts, "artifact_bytes": path.stat().st_size}
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
 
 STEP_GRAPHS = 2
-"""A compiled step has so many: forward with its loss (and its backward), and the optimiser's."""
+"""A compiled step has so many: forward with its loss (and its backward), and the optimizer's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ def write_studies() -> Iterator[tuple[str, str]]:
             yield f"runs/{run}.html", page.write([section])
 
 
-def write_colours() -> str:
+def write_colors() -> str:
     """Write what the figures' colors become in the dark, as a style sheet."""
     dark = '[data-md-color-scheme="slate"] .drawn svg'
     rules = (

@@ -38,7 +38,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     """
     question = read_question([Path(document.run)])
     decision = find_decision(policy, question, today=date.today())
-    screen = render_decision(decision, question, min(width(), WIDEST))
+    screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     print_answer(Group(*screen, render_tables(document, width(), full=full)), data, as_json=as_json)
     return decision.exit_code

@@ -368,7 +368,7 @@ def _setting_advice(gpu: Mapping[str, Any]) -> Iterator[str]:
     if gpu["persistence"] is False:
         yield "the GPU's persistence mode is off, so it may sleep between two processes: sudo nvidia-smi -pm 1"
     if gpu["mig"]:
-        yield "the GPU is divided (MIG): figures are those of one instance, and its neighbours share clock and power"
+        yield "the GPU is divided (MIG): figures are those of one instance, and its neighbors share clock and power"
     if gpu["ecc"] is False:
         yield "the GPU's ECC is off: figures don't compare with those of GPUs that have it on (sudo nvidia-smi -e 1)"
 

@@ -15,7 +15,7 @@ from shootout.study import schema
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
 
 
-def catalogue(kind: str | None = None, *, as_json: bool) -> int:
+def catalog(kind: str | None = None, *, as_json: bool) -> int:
     """Print all that a study can name; `kind`: one of `KINDS` alone.
 
     Raises:

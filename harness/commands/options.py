@@ -83,7 +83,9 @@ class GroupedCommands(TyperGroup):
                 raise
             name = str(error.filename)
             shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
-            raise UsageError(f"{shown!r} is longer than a file's name can be (as a rule 255 bytes)") from None
+            raise UsageError(
+                f"{shown!r} is longer than a file's name can be (as a rule 255 bytes): shorten it"
+            ) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; for a study or a model in its place, say how to run it."""

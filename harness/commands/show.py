@@ -32,7 +32,7 @@ def show(
     check_files(to)
     if is_tuning(folder):
         if policy:
-            raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run")
+            raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run: name a run in it")
         if to:
             raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
         tuning = read_tuning(folder)

@@ -114,6 +114,8 @@ def compare(
         raise UsageError(f"{run} and {b.document.run} are the same run: `shootout show {run}` has its verdicts")
     names = name_places([a, b])
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
+    if empty := [run.document.run for run, mine in zip((a, b), sites, strict=True) if not mine]:
+        raise UsageError(f"{empty[0]} has no group whose figures count, so nothing can be compared: name another run")
     pairs = _match_sites(sites[0], sites[1])
     machines = [machine_of(run.document.environment) for run in (a, b)]
     same = is_same_machine(*machines)
@@ -150,8 +152,6 @@ def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> 
     Raises:
         UsageError: none do; names the fields in which the nearest two differ.
     """
-    if not mine or not others:
-        raise UsageError("one of the two runs has no group whose figures count: nothing to compare")
     pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
     alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
     if alike:

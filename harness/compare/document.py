@@ -78,12 +78,18 @@ class MergedTarget(Part):
 
 
 class PlaceAnswer(Part):
-    """What a place's own answer ships; `reason` is why there is none, or only the fastest so far."""
+    """What a place's own answer ships; `reason` is why there is none, or only the fastest so far.
+
+    Attributes:
+        tied: arms that may be as fast, within the margin as far as measured.
+        unsettled: arms that measured slower by more than that, but aren't known to be slower.
+    """
 
     place: str
     arm: str | None
     median_ns: float | None = None
     tied: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
     reason: str | None = None
 
 
@@ -104,7 +110,8 @@ class Everywhere(Part):
 
     Attributes:
         place: where that is, as measured, and `ratio` how much; null where it is what every place ships.
-        tied: others that aren't known to cost more.
+        tied: others that aren't known to cost more, and measured so within the margin.
+        unsettled: others that measured as costing more, but aren't known to.
         reason: why it is the best so far only: a place's own answer is.
     """
 
@@ -112,6 +119,7 @@ class Everywhere(Part):
     place: str | None = None
     ratio: Regret | None = None
     tied: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
     reason: str | None = None
 
 

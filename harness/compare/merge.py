@@ -35,6 +35,7 @@ from shootout.compare.matching import (
     tell_differing,
     tell_strange,
 )
+from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
@@ -236,7 +237,8 @@ def shipped_of(site: CellInPlace) -> PlaceAnswer:
         place=site.place,
         arm=ship.arm if ship else None,
         median_ns=ship.median_ns if ship else None,
-        tied=tuple(one.arm for one in (*site.answer.tied, *site.answer.unsettled)),
+        tied=tuple(one.arm for one in site.answer.tied),
+        unsettled=tuple(one.arm for one in site.answer.unsettled),
         reason=site.answer.reason,
     )
 
@@ -325,12 +327,15 @@ def _choose_everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]
     arm = min(worst, key=lambda one: worst[one].regret.value)
     mine = worst[arm]
     is_own = all(site.answer.ship and site.answer.ship.arm == arm for site in sites)
-    tied = [one for one in worst if one != arm and not _costs_more(one, worst[one], arm, mine)]
+    others = [one for one in worst if one != arm and not _costs_more(one, worst[one], arm, mine)]
+    others.sort(key=lambda one: worst[one].regret.value)
+    near = (1 + INDIFFERENT) * mine.regret.value
     return Everywhere(
         arm=arm,
         place=None if is_own else mine.sites[0].place,
         ratio=None if is_own else mine.regret,
-        tied=tuple(sorted(tied, key=lambda one: worst[one].regret.value)),
+        tied=tuple(one for one in others if worst[one].regret.value <= near),
+        unsettled=tuple(one for one in others if worst[one].regret.value > near),
         reason=next((f"{site.place}: {site.answer.reason}" for site in sites if site.answer.reason), None),
     )
 

@@ -151,7 +151,7 @@ def _foremost_play(plays: Sequence[Play]) -> Play:
 
 
 def _title_of(group: str) -> tuple[str, ...]:
-    """`residual_mlp`, `batch 1`: without what only tells cells of the same question apart."""
+    """Return `residual_mlp`, `batch 1`: the name without what only tells cells of the same question apart."""
     model, *others = re.split(r", (?![^(]*\))", group)
     return model, *(one for one in others if one.startswith("batch "))
 

@@ -99,7 +99,9 @@ class Decision(Part):
 
     Attributes:
         chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.
-        tied: those that may be as good; the choice among them is by `chosen_by`.
+        tied: those that may be as good, within the policy's margin as far as measured; the choice among them and the
+            chosen one is by `chosen_by`.
+        unsettled: those that measured worse by more than that, but aren't known to be.
         reason: why nothing is chosen.
         settle: the command that would settle it.
         flips: by candidate on another machine, when it would cost less than the chosen one.
@@ -114,6 +116,7 @@ class Decision(Part):
     chosen: str | None = None
     tied: tuple[Rival, ...] = ()
     chosen_by: tuple[Chosen, ...] = ()
+    unsettled: tuple[Rival, ...] = ()
     reason: str | None = None
     settle: str | None = None
     candidates: tuple[Judged, ...] = ()
@@ -239,20 +242,22 @@ def _choose_among(
     if led.chosen_by and untold(led.row.arm):
         led = find_leader(rows, times, compared, is_close, by_time=True)
     chosen, reason = led.row.arm, untold(led.row.arm)
-    tied = [one for one in led.leaders.tied if one != chosen]
+    others = [one for one in led.leaders.tied if one != chosen]
+    tied = [one for one in others if is_close(one, chosen)]
     ratios = {
         one.candidate: ratio_of(compared(one.candidate, chosen), one.fault or one.unmeasured)
         for one in judged
         if one.candidate != chosen and one.objective is not None
     }
-    outcome: Outcome = "undecided" if reason else "tied" if tied else "chosen"
+    outcome: Outcome = "undecided" if reason else "tied" if others else "chosen"
     return {
         "outcome": outcome,
         "chosen": None if reason else chosen,
         "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
         "chosen_by": () if reason else led.chosen_by,
+        "unsettled": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in others if one not in tied),
         "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
-        "settle": _command_to_part(measures, chosen, tied) if tied else None,
+        "settle": _command_to_part(measures, chosen, others),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _find_misses(judged),
         "flips": () if reason else tuple(_find_flips(policy, chosen, feasible, judged)),
@@ -305,12 +310,12 @@ def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(words[::2], words[1::2], strict=True)
 
 
-def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, tied: Sequence[str]) -> str | None:
-    """Return what would tell the chosen one from the nearest that is tied with it."""
+def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
+    """Return what would tell the chosen one from the nearest that may be as good."""
     mine = measures[chosen].play
     if mine is None:
         return None
-    for other in tied:
+    for other in others:
         play = measures[other].play
         if play and play.cell is mine.cell and not play.row.setting:
             needed = mine.cell.restarts_needed(play.row.arm, mine.row.arm)
@@ -368,10 +373,10 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
         return np.full(DRAWS, found.value)
     play = found.play
     blocks = play.group.blocks(Scope.END_TO_END)
-    centre = blocks.get(play.cell.baseline or "", {})
+    center = blocks.get(play.cell.baseline or "", {})
     restarts = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})
-    against = {g: median(centre[g]) for g in centre}
+    against = {g: median(center[g]) for g in center}
     missing = np.nan if against.keys() & mine.keys() else 1.0  # without any to hold them against: times as they are
     x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in restarts])
     rng = np.random.default_rng(seeds[id(play.cell)])
@@ -383,5 +388,5 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
     slower = np.exp(middle - usual)
     if found.cost is None:
         return found.value * slower  # type: ignore[no-any-return]
-    capacity = found.cost.rate_low * found.cost.utilisation / slower
+    capacity = found.cost.rate_low * found.cost.utilization / slower
     return np.maximum(np.ceil((policy.load or 0.0) / capacity), 1.0) * found.cost.price  # type: ignore[no-any-return]

@@ -169,7 +169,7 @@ class _Question:
 
     Attributes:
         is_uncertain: whether the figure's bounds rest on a sample: they depend on how often they may miss the truth.
-        is_told_by_run: whether the run's own judgement answers it.
+        is_told_by_run: whether the run's own judgment answers it.
     """
 
     asked: _Asked
@@ -245,7 +245,7 @@ def _step_down(questions: Sequence[_Asked], alpha: float) -> list[Finding]:
 
 
 def _answer_of_run(asked: _Asked) -> Finding | None:
-    """Return what the run's own judgement says of a limit; None if it says nothing.
+    """Return what the run's own judgment says of a limit; None if it says nothing.
 
     The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
     keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know
@@ -298,14 +298,17 @@ def tell_finding(finding: Finding) -> str:
     bound = finding.high if is_most is met else finding.low
     sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
     if finding.standing is Standing.UNKNOWN:
-        figure = f" {quantity.unit.told(finding.value)}" if finding.value is not None else ""
+        figure = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
         return f"{finding.limit}{figure}: {finding.reason}"
-    return f"{finding.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(finding.wanted)}"
+    figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
+    if met:
+        figure, wanted = quantity.unit.tell(bound or 0.0), quantity.unit.tell(finding.wanted)
+    return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
 
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
-    told = LIMITS[limit].unit.told
+    told = LIMITS[limit].unit.tell
     if figure.low is None or figure.high is None:
         return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
@@ -354,7 +357,7 @@ def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
     policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=rate_needs(policy))
-    share = load / count_machines(load, rate.low, policy.utilisation)
+    share = load / count_machines(load, rate.low, policy.utilization)
     return _bound_p99_served(asked.candidate.under(share), share)
 
 
@@ -377,7 +380,7 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
 
 
 def _tell_count(count: int, what: str) -> str:
-    """`3 of 4 starts`."""
+    """Write `3 of 4 starts`."""
     return f"{count} of {LEAST_TAILS} {what}"
 
 
@@ -385,7 +388,7 @@ def _bound_accuracy(asked: _Asked) -> Bounds:
     right = _right_of(asked.candidate, asked.row.arm)
     if not right:
         known = asked.row.fidelity.accuracy if asked.row.fidelity else None
-        reason = "nothing is labelled" if known is None else "of how many rows isn't known: the run is an older one"
+        reason = "nothing is labeled" if known is None else "of how many rows isn't known: the run is an older one"
         return Bounds(value=known, reason=reason, needs="--inputs data.npz --labels labels.npz")
     count, share = len(right), right.count("1") / len(right)
     low, high = wilson(right.count("1"), count, asked.alpha)
@@ -404,7 +407,7 @@ def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
 
 
 def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
-    """Return how many labelled rows would tell, if the share stayed; None: no number that anybody has."""
+    """Return how many labeled rows would tell, if the share stayed; None: no number that anybody has."""
     count = 1
     while count <= MOST_ROWS:
         low, high = wilson(round(share * count), count, asked.alpha)
@@ -414,7 +417,7 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
     return None
 
 
-def _told_rows(count: int, needed: int | None, what: str = "labelled row") -> str:
+def _told_rows(count: int, needed: int | None, what: str = "labeled row") -> str:
     return f"{counted(count, what)}; " + (
         f"about {needed:,} would settle it" if needed else "no number would settle it"
     )
@@ -602,11 +605,11 @@ def _bound_rate(asked: _Asked) -> Bounds:
     found = find_rate(asked.policy, asked.candidate)
     if isinstance(found, str):
         return Bounds(reason=found, needs=rate_needs(asked.policy))
-    value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
+    value, low, high = (asked.policy.utilization * one for one in (found.value, found.low, found.high))
     if math.isinf(high):
         return Bounds(value=value, low=low, reason=_tell_given_rate(found.low), needs=rate_needs(asked.policy))
     play = rate_play(asked.policy, asked.candidate)
-    if play and has_failed_at(play, asked.wanted / asked.policy.utilisation):
+    if play and has_failed_at(play, asked.wanted / asked.policy.utilization):
         high = min(high, math.nextafter(asked.wanted, 0.0))  # it was tried at just above the limit
     return Bounds(value=value, low=low, high=high)
 

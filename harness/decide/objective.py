@@ -292,7 +292,7 @@ class Cost(Part):
         price: of one for an hour, by `source` on `as_of`.
         rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of one that may do
             more.
-        machines: that the load takes, by the rate's lower end × utilisation.
+        machines: that the load takes, by the rate's lower end × utilization.
         per_hour: of them all; `low_per_hour` by the rate's upper end, of more machines if that didn't hold, and of one
             machine where it isn't known.
         per_million: of requests, at that load.
@@ -305,7 +305,7 @@ class Cost(Part):
     as_of: date
     rate_low: float
     rate_high: float | None
-    utilisation: float
+    utilization: float
     machines: int
     per_hour: float
     low_per_hour: float
@@ -325,9 +325,9 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
     found = find_rate(policy, candidate)
     if isinstance(found, str):
         return found
-    most, least = (count_machines(policy.load, rate, policy.utilisation) for rate in (found.low, found.high))
+    most, least = (count_machines(policy.load, rate, policy.utilization) for rate in (found.low, found.high))
     if (play := rate_play(policy, candidate)) and play.row.serve and not play.row.serve.may_do_more:
-        least = min(count_least_machines(SURELY * policy.load, found.high * policy.utilisation), most)
+        least = min(count_least_machines(SURELY * policy.load, found.high * policy.utilization), most)
     return Cost(
         machine=candidate.machine.name,
         price=price.price,
@@ -336,7 +336,7 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
         as_of=price.as_of,
         rate_low=found.low,
         rate_high=found.high if math.isfinite(found.high) else None,
-        utilisation=policy.utilisation,
+        utilization=policy.utilization,
         machines=most,
         per_hour=most * price.price,
         low_per_hour=least * price.price,
@@ -360,7 +360,7 @@ def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
     is_priced = any(price.is_for(one.key, one.name) for price in policy.machines for one in found)
     if policy.asks_cost and found and not is_priced:
         told = "; ".join(dict.fromkeys(f"{one.name} ({one.key})" for one in found))
-        raise UsageError(f"no [[machine]] of the policy matches {told}: nothing has a price")
+        raise UsageError(f"no [[machine]] of the policy matches {told}: add one that does, or nothing has a price")
 
 
 def cost_needs(policy: Policy) -> str:
@@ -368,16 +368,16 @@ def cost_needs(policy: Policy) -> str:
     return f"{rate_needs(policy)} --threads all"
 
 
-def count_machines(load: float, rate: float, utilisation: float) -> int:
-    """⌈load ÷ (rate × utilisation)⌉, at least one."""
-    return max(math.ceil(round(load / (rate * utilisation), 9)), 1)
+def count_machines(load: float, rate: float, utilization: float) -> int:
+    """Return ⌈load ÷ (rate × utilization)⌉, at least one."""
+    return max(math.ceil(round(load / (rate * utilization), 9)), 1)
 
 
 class Flip(Part):
     """When another candidate would cost less than the chosen one; brackets by both rates' intervals, null: never.
 
     Attributes:
-        load_from: the least load above the policy's from which it costs less: by the ends that favour it, and by those
+        load_from: the least load above the policy's from which it costs less: by the ends that favor it, and by those
             that don't.
         load_to: the largest load below the policy's up to which it costs less, likewise.
         price: of an hour of its machine, below which it costs less at the policy's load: surely, and perhaps.
@@ -405,7 +405,7 @@ def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
 
 
 def _capacity_at(cost: Cost, rate: float | None) -> float:
-    return math.inf if rate is None else rate * cost.utilisation
+    return math.inf if rate is None else rate * cost.utilization
 
 
 def _count_for_load(load: float, capacity: float) -> int:

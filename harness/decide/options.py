@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.study.options import Flag, HelpGroup
-from shootout.units import duration, number, size
+from shootout.units import duration, number, round_limit, size
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 
@@ -27,14 +27,14 @@ class Unit:
     Attributes:
         what: as in "is not a time".
         examples: how it is written.
-        told: a value as people read it.
+        told: a value as people read it, in so many digits; see `tell`.
         most: no value is larger.
     """
 
     what: str
     worth: Mapping[str, float]
     examples: str
-    told: Callable[[float], str]
+    told: Callable[[float, int], str]
     most: float = float("inf")
 
     def read(self, key: str, given: Any) -> float:
@@ -49,13 +49,21 @@ class Unit:
             raise UsageError(f"{key} is {given!r}: write {self.what} as {self.examples}")
         value = float(match[1]) * self.worth[match[2]]
         if not 0 < value <= self.most or not math.isfinite(value):
-            most = "" if self.most == float("inf") else f" and at most {self.told(self.most)}"
+            most = "" if self.most == float("inf") else f" and at most {self.tell(self.most)}"
             raise UsageError(f"{key} is {given!r}: it must be more than 0, finite{most}")
         return value
 
+    def tell(self, value: float, digits: int = 3) -> str:
+        """Write a value as people read it."""
+        return self.told(value, digits)
 
-def _show_percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    def tell_apart(self, value: float, limit: float) -> tuple[str, str]:
+        """Write a value and a limit in as many digits as show which is larger; no value if six digits don't."""
+        for digits in range(3, 7):
+            told = self.tell(value, digits), self.tell(limit, digits)
+            if told[0] != told[1]:
+                return told
+        return "", self.tell(limit)  # all that is known of the value is on which side of the limit it lies
 
 
 NANOSECONDS = Unit(
@@ -65,26 +73,40 @@ BYTES = Unit(
     what="a size with its unit",
     worth={"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
     examples="250MB or 2GB",
-    told=lambda value: size(round(value)),
+    told=lambda value, digits: size(round(value), digits),
 )
-SHARE = Unit(what="a share with its unit", worth={"%": 0.01}, examples="95%", told=_show_percent, most=1.0)
+SHARE = Unit(
+    what="a share with its unit",
+    worth={"%": 0.01},
+    examples="95%",
+    told=lambda value, digits: f"{100 * value:.{digits}g} %",
+    most=1.0,
+)
 POINTS = Unit(
     what="percentage points with their unit",
     worth={"pp": 0.01},
     examples="0.5pp",
-    told=lambda value: f"{100 * value:.3g} points",
+    told=lambda value, digits: f"{100 * value:.{digits}g} points",
     most=1.0,
 )
 PER_SECOND = Unit(
-    what="a rate with its unit", worth={"/s": 1.0}, examples="200/s", told=lambda value: f"{number(value)}/s"
+    what="a rate with its unit",
+    worth={"/s": 1.0},
+    examples="200/s",
+    told=lambda value, digits: f"{number(value, digits)}/s",
 )
 PER_HOUR = Unit(
     what="a price an hour with its unit",
     worth={"/h": 1.0},
     examples="0.50/h",
-    told=lambda value: f"{value:.3g} an hour",
+    told=lambda value, digits: f"{value:.{digits}g} an hour",
 )
-BARE = Unit(what="a plain number", worth={"": 1.0}, examples="1e-3", told=lambda value: f"{value:.3g}")
+BARE = Unit(
+    what="a plain number",
+    worth={"": 1.0},
+    examples="1e-3",
+    told=lambda value, digits: f"{value:.{digits}g}".replace("e-0", "e-"),
+)
 
 
 class Limit(StrEnum):
@@ -126,10 +148,10 @@ LIMITS: Mapping[Limit, Quantity] = {
         unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
     ),
     Limit.ACCURACY: Quantity(
-        unit=SHARE, side="least", example="95%", words="Share of labelled rows that are classified correctly"
+        unit=SHARE, side="least", example="95%", words="Share of labeled rows that are classified correctly"
     ),
     Limit.DROP: Quantity(
-        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labelled rows"
+        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labeled rows"
     ),
     Limit.METRIC: Quantity(
         unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better (run --metric)"
@@ -157,13 +179,11 @@ LIMITS: Mapping[Limit, Quantity] = {
 
 
 def accept_option(limit: Limit, value: float) -> str:
-    """Return the option of `shootout decide` with which a figure meets a limit: `--size 13MB`, in two digits."""
+    """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
     unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
-    step = 10.0 ** (math.floor(math.log10(value / worth)) - 1) if value > 0 else 1.0
-    steps = (math.ceil if is_most else math.floor)(value / worth / step)
-    return f"--{limit} {steps * step:.3g}{decimal[worth]}"
+    return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
 
 
 MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"
@@ -188,7 +208,9 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     try:
         return found | ({"price": float(str(found["price"]))} if "price" in found else {})
     except ValueError:
-        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is not a number") from None
+        raise UsageError(
+            f"{flag} {text!r}: the price {found['price']!r} is not a number: write the price of an hour, as 0.0893"
+        ) from None
 
 
 def _limit_flag(limit: Limit) -> Flag:
@@ -218,7 +240,7 @@ class PolicyOptions(TypedDict, total=False):
             group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 and cost hold at that rate or more."
         ),
     ]
-    utilisation: Annotated[
+    utilization: Annotated[
         str,
         Flag(group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate to plan with. Default: 70%."),
     ]

@@ -19,13 +19,13 @@ from shootout.constants import INDIFFERENT
 from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit
 from shootout.errors import UsageError, unknown
 
-UTILISATION = 0.7
+UTILIZATION = 0.7
 """Of what a machine was measured to do at most, the share that is counted on."""
 
 STALE_DAYS = 180
 """A price that is older is warned of."""
 
-KEYS = ("objective", "indifferent", "load", "utilisation", "limits", "machine")
+KEYS = ("objective", "indifferent", "load", "utilization", "limits", "machine")
 
 MACHINE_KEYS = ("match", "price", "currency", "source", "as-of")
 
@@ -83,7 +83,7 @@ class Policy(BaseModel):
     Attributes:
         indifferent: of two that differ by no more than this share, either may be shipped.
         load: requests a second that are to be served; None: one call after another.
-        utilisation: of a machine's measured rate, the share that is counted on.
+        utilization: of a machine's measured rate, the share that is counted on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +91,7 @@ class Policy(BaseModel):
     objective: Objective = Objective.LATENCY
     indifferent: float = INDIFFERENT
     load: float | None = None
-    utilisation: float = UTILISATION
+    utilization: float = UTILIZATION
     limits: Mapping[Limit, float] = {}
     machines: tuple[Priced, ...] = ()
 
@@ -170,12 +170,12 @@ def _check_tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file")
+            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file: name a deploy.toml")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file") from None
+        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
@@ -199,7 +199,7 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
         objective=Objective(objective),
         indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%")),
         load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
-        utilisation=SHARE.read("utilisation", fields.get("utilisation", f"{100 * UTILISATION:g}%")),
+        utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
         limits={Limit(key): LIMITS[Limit(key)].unit.read(key, value) for key, value in fields["limits"].items()},
         machines=machines,
     )
@@ -258,7 +258,7 @@ def _template_lines(study: str) -> Iterator[str]:
     yield _template_line('objective = "latency"', f"what to optimize: {', '.join(Objective)}")
     yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "candidates within this margin count as equal")
     yield _template_line('# load = "200/s"', "requests a second, for p99, rate and cost")
-    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "share of the measured rate to plan with")
+    yield _template_line(f'# utilization = "{UTILIZATION:.0%}"', "share of the measured rate to plan with")
     yield "\n[limits]"
     for limit, one in LIMITS.items():
         value = one.example if one.unit is BARE else f'"{one.example}"'

@@ -1,4 +1,4 @@
-"""A race towards a decision: what a policy needs measured, and which arms a broken limit makes needless."""
+"""A race toward a decision: what a policy needs measured, and which arms a broken limit makes needless."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ def _is_by_rate(policy: Policy) -> bool:
 def _given_rate(policy: Policy, load: float) -> float:
     """Return the rate at which the p99 is measured: the load, or what shows that a limit on the rate is met."""
     wanted = policy.limits.get(Limit.RATE)
-    return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
+    return max(load, math.ceil(wanted / policy.utilization)) if wanted and Limit.P99 in policy.limits else load
 
 
 def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
     """Return the rates beyond the highest of which nothing changes the decision; none: the more, the better.
 
-    That is what one machine, at its utilisation, has to do of the load that a cost is counted for; else the load itself
+    That is what one machine, at its utilization, has to do of the load that a cost is counted for; else the load itself
     and the limit on the rate.
     """
     limit, load = policy.limits.get(Limit.RATE), policy.load
     if policy.objective is Objective.RATE or (limit and policy.asks_cost):
         return ()
     if policy.asks_cost:
-        return (SURELY * load / policy.utilisation,) if load else ()
-    wanted = load, limit / policy.utilisation if limit else None
+        return (SURELY * load / policy.utilization,) if load else ()
+    wanted = load, limit / policy.utilization if limit else None
     return tuple(SURELY * one for one in wanted if one)
 
 

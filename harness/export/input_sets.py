@@ -18,7 +18,7 @@ from shootout.exported import truth_files
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
-from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, draw, set_bytes
+from shootout.models.base import LabeledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
 
 CALIBRATION_SEED = 2
@@ -48,7 +48,7 @@ def calibration_as_inputs(given: Path | None, specs: tuple[TensorSpec, ...]) -> 
 
 
 def own_calibration(
-    model: Model, parameters: Parameters, batch: int, task: LabelledTask | None
+    model: Model, parameters: Parameters, batch: int, task: LabeledTask | None
 ) -> list[dict[str, Array]]:
     """Return a model's own calibration sets, or those of its data set, or drawn ones."""
     if model.calibration:
@@ -212,7 +212,7 @@ def split_rows(
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
     if min(len(report), len(other)) < max(HALF_ROWS, 2 * batch) or places.max() + 1 < 2 * HALF_ROWS:
         report, other = numbers, numbers
-    what, kind = ("the metric", "") if labels is None else ("accuracy", "labelled ")
+    what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
     if len(report) < count:
         note = (
             f"{len(other)} of your {count} {kind}rows were used for calibration and timing; "

@@ -223,7 +223,7 @@ def _own_job(request: Request, sources: Sources) -> ExportJob:
         model=model.name,
         parameters=model.check(request.parameters),
         weights=weights.expanduser() if weights else None,
-        **_labelling(request),
+        **_labeling(request),
         module=False,
         needs=(),
     )
@@ -247,7 +247,7 @@ def _file_job(request: Request) -> ExportJob:
         }
         contents = {name: sha256(file) for name, file in files.items()}
     return ExportJob(
-        request=_with_absolute_paths(replace(request, model=path.name, **_labelling(request))),
+        request=_with_absolute_paths(replace(request, model=path.name, **_labeling(request))),
         file=str(path),
         contents=contents,
         holds=own_precisions(header(path)),
@@ -306,7 +306,7 @@ def _data_hashes(request: Request) -> dict[str, str]:
     return found
 
 
-def _labelling(request: Request) -> dict[str, Any]:
+def _labeling(request: Request) -> dict[str, Any]:
     """Return where the labels are, and what a metric goes by: labels are truth, too."""
     labels = labels_of(request)
     return {"labels_npz": labels, "scored": "truth" if request.scored and labels else request.scored}

@@ -46,9 +46,11 @@ def take(job: ExportJob) -> ExportedModel:
     if model.write or model.called or asked.variant:
         raise UsageError(f"{asked.variant} {model.name}: only a shipped model as it is has a training step".strip())
     if model.outputs:
-        raise UsageError(f"{model.name} has several outputs: a training step needs one")
+        raise UsageError(f"{model.name} has several outputs: a training step needs one: choose another model")
     if not model.parameter_count(parameters):
-        raise UsageError(f"{model.name} has no weights to train: only a model with weights has a training step")
+        raise UsageError(
+            f"{model.name} has no weights to train: only a model with weights has a training step: choose another model"
+        )
     module = model.trained(parameters).eval().requires_grad_(True)
     specs = model.inputs(parameters, batch)
     buffers, output = _make_buffers(model, parameters, batch, module)

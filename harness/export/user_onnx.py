@@ -334,7 +334,9 @@ def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """
     *reference_outputs, again = map(_widen_all, raw)
     if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in reference_outputs[0].items()):
-        raise ModelError(f"{name} gives different outputs for the same inputs: it can't be compared")
+        raise ModelError(
+            f"{name} gives different outputs for the same inputs, so it can't be compared: fix its random seeds"
+        )
     return reference_outputs
 
 

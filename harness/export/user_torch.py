@@ -226,7 +226,9 @@ def _usable_buffers(
     buffers = data.buffers
     first, again = (torch_error_bounds.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
     if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
-        raise ModelError(f"{job.short} gives different outputs for the same inputs: it can't be compared")
+        raise ModelError(
+            f"{job.short} gives different outputs for the same inputs, so it can't be compared: fix its random seeds"
+        )
     ours = data.drawn and not called.draw
     try:
         found = [torch_error_bounds.run(called.module, one, names=called.outputs) for one in buffers]

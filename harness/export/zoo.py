@@ -22,7 +22,7 @@ from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.exported.unseen import Unseen, make_unseen
-from shootout.models.base import LabelledTask, Model, buffer_count, buffer_notes, draw
+from shootout.models.base import LabeledTask, Model, buffer_count, buffer_notes, draw
 from shootout.quantize import pruning
 
 INPUT_SEED = 1
@@ -69,7 +69,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return assemble(job, found)
 
 
-def _split_of_task(task: LabelledTask, batch: int) -> RowSplit:
+def _split_of_task(task: LabeledTask, batch: int) -> RowSplit:
     return RowSplit(
         batch=batch,
         other=task.calibration,

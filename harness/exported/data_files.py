@@ -249,7 +249,7 @@ def _files_in(folder: Path) -> list[Path]:
 def _require_ordinary(path: Path) -> None:
     """Stop at what would be waited for or read without end."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a regular file")
+        raise UsageError(f"{path} is not a regular file: name an .npz, or a folder of .npy files")
 
 
 @contextmanager

@@ -274,7 +274,7 @@ def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
 
 
 def rows(array: Array, first: int, batch: int) -> Array:
-    """`batch` rows from row `first` on; past the end it starts again from row 0."""
+    """Return `batch` rows from row `first` on; past the end it starts again from row 0."""
     return np.take(array, range(first, first + batch), axis=0, mode="wrap")
 
 

@@ -61,7 +61,7 @@ INLINE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledRows:
+class LabeledRows:
     """Hold a labeled split of a data set.
 
     Attributes:
@@ -280,7 +280,7 @@ class ExportedModel:
         return list(zip(inputs, outputs, strict=True))
 
     def calibration(self) -> list[dict[str, Array]]:
-        """Input sets for quantization; none of them is in the report split.
+        """Return input sets for quantization; none of them is in the report split.
 
         Raises:
             ValueError: the user's calibration data can't be used; says why.
@@ -329,12 +329,12 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             return -(-len(stored[ROWS]) // self.batch)
 
-    def selection(self) -> LabelledRows | None:
+    def selection(self) -> LabeledRows | None:
         """Return the calibration split with its labels, which a search may look at; None for a model without labels."""
         if not (self.folder / SELECTION).exists():
             return None
         with np.load(self.folder / SELECTION, allow_pickle=False) as stored:
-            return LabelledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
+            return LabeledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
 
     def _inputs_in(self, stored: Mapping[str, Array]) -> Arrays:
         return {spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)}
@@ -405,7 +405,7 @@ def key_in(folder: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
+    """Return the hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

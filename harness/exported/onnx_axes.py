@@ -172,7 +172,7 @@ def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [info for info in model.graph.input if info.name not in weights]
     if not inputs:
-        raise ModelError("the model has no inputs, so its output can't depend on anything")
+        raise ModelError("the model has no inputs, so its output can't depend on anything: export it with inputs")
     for info in inputs:
         _require_tensor("input", info)
         if not info.type.tensor_type.HasField("shape"):
@@ -272,7 +272,7 @@ def _missing_sizes(
 def _example_shapes(
     missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
 ) -> Iterator[str]:
-    """`x=1x3x224x224` for each input that lacks a size."""
+    """Write `x=1x3x224x224` for each input that lacks a size."""
     known = dict(sizes)
     for info in inputs:
         dims = _list_axes(info)

@@ -83,7 +83,7 @@ def header(path: Path) -> ModelProto:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device has no end
-            raise UsageError(f"{path} is not a regular file")
+            raise UsageError(f"{path} is not a regular file: name an .onnx file")
         return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
@@ -238,7 +238,10 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
             f"{model.name} reads its weights from {location[:100]!r}, which is not a file name; export it again"
         ) from None
     if not file.is_relative_to(folder) or ".." in Path(location).parts:
-        raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
+        raise ModelError(
+            f"{model.name} reads its weights from {location!r}, outside its own folder, which is refused: "
+            "copy them beside it"
+        )
     if not found:
         raise ModelError(f"{model.name} needs {location!r} beside it, which is missing; copy it there")
     if (info.offset or 0) + (info.length or 0) > file.stat().st_size:

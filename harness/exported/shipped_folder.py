@@ -167,7 +167,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
         return _from_facts(folder, stored, _read_json(folder / RUNTIME))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"{type(error).__name__} {error}"
-        raise UsageError(f"{str(path)!r} is not the manifest of a shipped folder: {why}") from None
+        raise UsageError(f"{str(path)!r} is not the manifest of a shipped folder ({why}): ship it again") from None
 
 
 def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
@@ -188,15 +188,17 @@ def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:
     if absent := [name for name in (RUNTIME, LOAD, CHECK, REQUIREMENTS) if name not in files]:
-        raise UsageError(f"{str(folder / MANIFEST)!r} doesn't name {absent[0]}")
+        raise UsageError(f"{str(folder / MANIFEST)!r} doesn't name {absent[0]}: ship it again")
     for name, digest in files.items():
         parts = PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts:
-            raise UsageError(f"{str(folder / MANIFEST)!r} names {name!r}, which lies outside of the folder")
+            raise UsageError(
+                f"{str(folder / MANIFEST)!r} names {name!r}, which lies outside of the folder: ship it again"
+            )
         try:
             found = sha256(folder / name)
         except OSError as error:
-            raise UsageError(f"{str(folder / name)!r} can't be read: {error.strerror}") from None
+            raise UsageError(f"{str(folder / name)!r} can't be read ({error.strerror}): ship it again") from None
         if found != digest:
             raise UsageError(f"{str(folder / name)!r} was changed after it was shipped: ship it again")
     others = (path for path in sorted(folder.rglob("*")) if path.relative_to(folder).as_posix() not in files)
@@ -234,9 +236,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{str(path)!r} is not JSON") from None
+        raise UsageError(f"{str(path)!r} is not JSON: ship it again") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{str(path)!r} is not a JSON object")
+        raise UsageError(f"{str(path)!r} holds {type(found).__name__}, not a JSON object: ship it again")
     return found
 
 

@@ -46,7 +46,7 @@ def read(path: Path) -> Table:
     try:
         size_bytes = path.stat().st_size
         if not path.is_file():  # a pipe would be waited for
-            raise UsageError(f"{path} is not a regular file")
+            raise UsageError(f"{path} is not a regular file: name a .jsonl or .parquet file")
         return _read_parquet(path) if path.suffix == PARQUET else _read_lines(path, size_bytes)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error

@@ -1,11 +1,11 @@
 """Define a training step so that it can be proven: its inputs, its right outputs, and the error that a gradient may
 have.
 
-A step is forward, backward and optimiser (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
-learning rate is an input, and 0 in every input buffer: the optimiser reads and writes all weights and momenta, since no
+A step is forward, backward and optimizer (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
+learning rate is an input, and 0 in every input buffer: the optimizer reads and writes all weights and momenta, since no
 compiler knows the value, and yet the weights stay what they are, so that any call can be checked.
 
-The gradients are read where every optimiser leaves them: after one step from rest the momentum is the gradient. NumPy
+The gradients are read where every optimizer leaves them: after one step from rest the momentum is the gradient. NumPy
 only (workers).
 """
 
@@ -48,7 +48,7 @@ def obstacle(target: Target) -> tuple[str, str] | None:
 
 
 def sketch(tensors: Arrays) -> dict[str, Array]:
-    """BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
+    """Return BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
 
     The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
     frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.

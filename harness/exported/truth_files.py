@@ -102,7 +102,9 @@ def read_ids(path: Path) -> tuple[str, Array]:
         )
     unit = name.lower().removesuffix("s") if re.fullmatch("[A-Za-z]{2,}", name) else "unit"
     if len(np.unique(ids)) < 2:
-        raise UsageError(f"{path}: all {len(ids)} rows are of one {unit}, and at least two are needed")
+        raise UsageError(
+            f"{path}: all {len(ids)} rows are of one {unit}, and at least two are needed: give rows of more"
+        )
     return unit, ids
 
 

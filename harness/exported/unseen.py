@@ -67,7 +67,7 @@ def mix_sets(sets: Sequence[Arrays], rng: np.random.Generator, *, whole: bool = 
 
 
 def nudge(inputs: Arrays, rng: np.random.Generator) -> dict[str, Array]:
-    """Move each number with a fraction a little, towards 0."""
+    """Move each number with a fraction a little, toward 0."""
     return {name: _move_floats(array, rng) for name, array in inputs.items()}
 
 

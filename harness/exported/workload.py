@@ -117,7 +117,10 @@ def _transposed_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -
 
 
 def _recurrent_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
-    """X is (steps, batch, input), the first two maybe turned; W and R are (directions, gates x hidden, their input)."""
+    """Count two operations for each weight and row.
+
+    X is (steps, batch, input), the first two maybe turned; W and R are (directions, gates x hidden, their input).
+    """
     rows = math.prod(inputs[0][:2])
     return 2.0 * rows * (math.prod(inputs[1]) + math.prod(inputs[2]))
 

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as Xml
 
 from shootout.errors import printable
 from shootout.report.columns import error
-from shootout.report.wording import tell_ratio
 from shootout.results.document import Document, Row
+from shootout.results.wording import tell_ratio
 from shootout.units import duration
 
 Kind = Literal["failure", "error"]

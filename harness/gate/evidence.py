@@ -243,12 +243,12 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
         return
-    standing, why = Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"
+    standing, why = Standing.UNKNOWN, "no labeled rows: the reference's run needs --inputs and --labels"
     if drop:
         standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
         why = drop.reason if standing is Standing.UNKNOWN else ""
     reason = "; ".join(filter(None, [lost, why]))
-    limit = f"at most {POINTS.told(limits.accuracy_drop)} lost"
+    limit = f"at most {POINTS.tell(limits.accuracy_drop)} lost"
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
@@ -313,7 +313,7 @@ def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Chec
     for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
-        name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.told
+        name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.tell
         limit = f"at {LIMITS[found.limit].side} {told(found.wanted)}"
         if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
             yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)

@@ -64,7 +64,7 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
         ),
     ]
     accuracy_drop: Annotated[
-        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Loss of accuracy to accept, on the same labelled rows.")
+        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Loss of accuracy to accept, on the same labeled rows.")
     ]
     size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="Growth of the model's files to accept.")]
     same_proof: Annotated[

@@ -28,9 +28,10 @@ def render(gate: Gate) -> RenderableType:
     """Return the whole screen."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in COLUMNS:
-        table.add_column(name, overflow="fold")
-    for line in lines(gate):
-        table.add_row(*map(Text, line))
+        # a limit's name is typed as it stands, so it isn't broken
+        table.add_column(name, overflow="fold", no_wrap=name == COLUMNS[0], min_width=len(name))
+    for name, *cells in lines(gate):
+        table.add_row(Text(name.replace(": ", ":\n")), *map(Text, cells))
     told = [Text(f"note: {one}", style="yellow") for one in gate.notes]
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),

@@ -1,4 +1,4 @@
-"""Plan the race of a gate: the reference beside a candidate on one model, towards the limit.
+"""Plan the race of a gate: the reference beside a candidate on one model, toward the limit.
 
 A shipped folder's `load.py` checks the inputs of each call, which is a part of a call of microseconds. So the candidate
 is made into such a folder too, if that can be done; it then runs as the reference does, in one session.

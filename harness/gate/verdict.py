@@ -18,10 +18,10 @@ from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.messages import Scope
 from shootout.race.runner import Breach
-from shootout.report.wording import tell_close_ratio
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Part, Ratio, Row
 from shootout.results.group import Group
+from shootout.results.wording import tell_close_ratio
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.units import counted, duration, span
 

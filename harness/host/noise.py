@@ -159,7 +159,7 @@ class NoiseMeter:
 
     Args:
         cpus: the CPUs the arms run on.
-        parent: the CPUs that this process runs on; where they are among those, its own time is no neighbour's.
+        parent: the CPUs that this process runs on; where they are among those, its own time is no neighbor's.
         proc: where the process file system is mounted.
         groups: control-group folders to watch; our own when None.
         gpu: the GPU to watch too, where an arm runs on one.

@@ -187,7 +187,7 @@ def pass_on(names: Iterable[str]) -> None:
     """
     wanted = list(names)
     if absent := [name for name in wanted if name not in os.environ]:
-        raise UsageError(f"--env {absent[0]}: this variable isn't set")
+        raise UsageError(f"--env {absent[0]}: this variable isn't set: set it, or leave it out")
     os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
 
 

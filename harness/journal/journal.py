@@ -107,11 +107,15 @@ def begun(folder: Path) -> bool:
 
 
 def _refuse_odd(path: Path) -> None:
-    """Refuse a file whose reading would never end: a pipe, a device."""
+    """Refuse a file whose reading would never end, a pipe or a device, and a file in place of a folder."""
     try:
         odd = path.exists() and not path.is_file()
+        file = next((place for place in path.parents if place.is_file()), None)
     except OSError as error:  # no name that a file can have
         raise UsageError(f"can't read {str(path)!r}: {error.strerror}") from None
+    if file:
+        folder = f"its folder, {str(file.parent)!r}" if file.name in (NAME, PACKED) else "one made by `shootout run`"
+        raise UsageError(f"{str(file)!r} is a file, and a run is a folder; name {folder}")
     if odd:
         raise UsageError(f"{path} is not a regular file; name a folder made by `shootout run`")
 
@@ -178,10 +182,14 @@ def _read_lines(path: Path) -> Iterator[bytes]:
                 left -= len(text)
                 if left < 0 or len(text) > MOST_LINE_BYTES:
                     what, most = ("holds", MOST_BYTES) if left < 0 else ("has a line of", MOST_LINE_BYTES)
-                    raise UsageError(f"{path} {what} more than {most >> 20} MiB, which no run of this program does")
+                    raise UsageError(
+                        f"{path} {what} more than {most >> 20} MiB, which no run of this program does: name another"
+                    )
                 yield text
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UsageError(f"{path} is damaged: it can't be decompressed") from None
+        raise UsageError(
+            f"{path} is damaged: it can't be decompressed; copy it again, or measure again with another --out"
+        ) from None
 
 
 def _drop_unclosed(pending: list[Line]) -> list[Line]:
@@ -198,7 +206,9 @@ def _parse_header(path: Path, text: bytes) -> Header:
         raw = json.loads(text)
         version = int(raw["schema_version"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
+        raise UsageError(
+            f"{path} does not begin with a shootout header; name a folder made by `shootout run`"
+        ) from None
     if version > SCHEMA:
         raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
     line = _parse_line(text + b"\n", version)
@@ -256,7 +266,7 @@ class Journal:
         """Write the lines in one go and wait for the disk.
 
         Raises:
-            ArmFailed: a line is longer than it may be, such as a target's with millions of labelled rows; nothing is
+            ArmFailed: a line is longer than it may be, such as a target's with millions of labeled rows; nothing is
                 written.
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.
@@ -266,12 +276,12 @@ class Journal:
         if (longest := max(map(len, texts), default=0)) > MOST_LINE_BYTES:
             raise ArmFailed(
                 f"a line of {longest:,} bytes in {str(self._path)!r} couldn't be read again "
-                f"(at most {MOST_LINE_BYTES:,}): give fewer labelled rows"
+                f"(at most {MOST_LINE_BYTES:,}): give fewer labeled rows"
             )
         if self._size + len(data) > MOST_BYTES:
             raise ShootoutError(
                 f"{str(self._path)!r} would hold more than {MOST_BYTES >> 20} MiB, and couldn't be read again. "
-                "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labelled rows"
+                "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labeled rows"
             )
         try:
             _write_all(self._file, data, self._size)

@@ -69,11 +69,11 @@ def _list_runs(folder: Path) -> Sequence[Path]:
             f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs again"
         )
     if not index.runs:
-        raise UsageError(f"{path} names no run: nothing was measured")
+        raise UsageError(f"{path} names no run, since nothing was measured: merge runs that measured something")
     runs = [folder / name for name in index.runs]
     inside = folder.resolve()
     if strange := next((run for run in runs if not run.resolve().is_relative_to(inside)), None):
-        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: it is not a folder of this program")
+        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: merge the runs again")
     return runs
 
 

@@ -41,7 +41,9 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise UsageError(f"{str(into)!r} already exists; choose a new folder")
     if again := next((folder for folder in folders if (folder / samples.PACKED).exists()), None):
-        raise UsageError(f"{str(again)!r} continued a packed run, whose samples can't be packed again")
+        raise UsageError(
+            f"{str(again)!r} continued a packed run, whose samples can't be packed again: copy the folder as it is"
+        )
     for folder in folders:
         readings_of(folder, journal.read(folder))  # before anything is written: one of them may have too many
     for folder in folders:

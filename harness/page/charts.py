@@ -1,4 +1,4 @@
-"""All figures share this: colours that a page can darken, the width, and the way from a chart to SVG.
+"""All figures share this: colors that a page can darken, the width, and the way from a chart to SVG.
 
 Names from a stranger's run are data of a chart, never a field or an expression, and nothing is fetched.
 """
@@ -35,7 +35,7 @@ DARK = {
     EVEN: "#4cc2ae",
     BEHIND: "#f0a35e",
 }
-"""These colours on a dark page, whose style sheet replaces them; no other colour depends on the page."""
+"""These colors on a dark page, whose style sheet replaces them; no other color depends on the page."""
 SERIES = ("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6", "#4f9fb8", "#c0504d", "#808890")
 """Curves of arms, legible on light and on dark; they repeat from the tenth on, and labels name the curves."""
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"

@@ -104,9 +104,9 @@ def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, An
     size_of = {name: size for size, name in line.groups.items()}
     last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
     arms = sorted(last, key=lambda arm: last[arm])[:MOST_CURVES]
-    colours = dict(zip(sorted(arms), SERIES * 2, strict=False))
+    colors = dict(zip(sorted(arms), SERIES * 2, strict=False))
     for row in rows:
-        if row.end_to_end and row.arm in colours:
+        if row.end_to_end and row.arm in colors:
             timing = row.end_to_end
             # few restarts have no 95 % interval, and a bar of another confidence would be read as one
             ends = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
@@ -116,7 +116,7 @@ def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, An
                 "ms": timing.median_ns / 1e6,
                 "low": ends[0] / 1e6,
                 "high": ends[1] / 1e6,
-                "colour": colours[row.arm],
+                "color": colors[row.arm],
             }
 
 
@@ -135,7 +135,7 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     x = alt.X("size:Q", scale=x_scale, axis=x_axis)
-    colour = alt.Color("colour:N", scale=None)
+    color = alt.Color("color:N", scale=None)
     brackets = [
         {
             "from": max(crossing.low or left, left),
@@ -150,12 +150,12 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
         shaded.mark_rule(color=CHOSEN, strokeWidth=3).encode(y=alt.value(0)),
         marks(points)
         .mark_rule(opacity=0.5)
-        .encode(x=x, y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q", color=colour),
-        marks(points).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, detail="arm:N"),
-        marks(points).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
+        .encode(x=x, y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q", color=color),
+        marks(points).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, detail="arm:N"),
+        marks(points).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=color),
         marks(_place_labels(points, (low, high), height, letters))
         .mark_text(align="left")
-        .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
+        .encode(x=alt.value(width + 6), y=y, text="name:N", color=color),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(line.fixed, 44 if narrow else 110))
 
@@ -217,28 +217,28 @@ def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) 
     y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="p99, ms")
     x = alt.X("rate:Q", scale=alt.Scale(type="log", domain=[left, right], nice=False), axis=x_axis)
     y = alt.Y("ms:Q", scale=alt.Scale(type="log", domain=[low, high], nice=False), axis=y_axis)
-    colour = alt.Color("colour:N", scale=None)
+    color = alt.Color("color:N", scale=None)
     line = [{"ms": limit / 1e6, "told": f"limit {duration(limit)}"}]
     parts = [
         marks(line).mark_rule(color=BEHIND, strokeDash=[5, 4]).encode(y=y),
         marks(line).mark_text(color=BEHIND, align="left", yOffset=-8).encode(x=alt.value(4), y=y, text="told:N"),
-        marks(points).mark_line(strokeWidth=1.2, opacity=0.4).encode(x=x, y=y, color=colour, detail="arm:N"),
+        marks(points).mark_line(strokeWidth=1.2, opacity=0.4).encode(x=x, y=y, color=color, detail="arm:N"),
         marks(points)
         .mark_point(filled=True, size=54, opacity=1)
-        .encode(x=x, y=y, color=colour, shape=alt.Shape("shape:N", scale=None)),
+        .encode(x=x, y=y, color=color, shape=alt.Shape("shape:N", scale=None)),
         marks(_place_labels(points, (low, high), height, 16 if narrow else 34))
         .mark_text(align="left")
-        .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
+        .encode(x=alt.value(width + 6), y=y, text="name:N", color=color),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(rows[0].group, 44 if narrow else 110))
 
 
 def _list_rate_points(rows: Sequence[Row], played: Sequence[Played], limit: float) -> Iterator[dict[str, Any]]:
-    for row, colour in zip(rows, SERIES * 2, strict=False):
+    for row, color in zip(rows, SERIES * 2, strict=False):
         for rate, bound, held in find_points(row, played):
             shape = "circle" if held else "cross" if bound is not None else "triangle-up"
             ms = (GIVEN_UP * limit if bound is None else bound) / 1e6
-            yield {"arm": short(row.arm), "rate": rate, "ms": ms, "shape": shape, "colour": colour}
+            yield {"arm": short(row.arm), "rate": rate, "ms": ms, "shape": shape, "color": color}
 
 
 def _place_labels(
@@ -246,6 +246,6 @@ def _place_labels(
 ) -> list[dict[str, Any]]:
     last = {point["arm"]: point for point in points}
     return [
-        {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
+        {"name": cut(arm, letters), "ms": ms, "color": last[arm]["color"]}
         for arm, ms in place_curve_labels({arm: point["ms"] for arm, point in last.items()}, ends, height).items()
     ]

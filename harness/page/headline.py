@@ -9,12 +9,10 @@ from typing import Any
 from shootout.page.sources import PolicyAnswer
 from shootout.report import answer as words
 from shootout.report import decision as decided
+from shootout.report.screen import ANY_WIDTH
 from shootout.results.document import Answer, Document
 from shootout.study.group import name_model
 from shootout.units import counted, size
-
-ANY_WIDTH = 100_000
-"""Letters; a page breaks its lines by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +77,8 @@ def tell_decision(answer: PolicyAnswer) -> Headline:
     dates = {_tell_date(document.environment) for document in question.documents}
     points = [
         _make_point(label, _join_trust(label, items), are_commands=label == decided.NEXT)
+        if label != decided.BETTER[decision.policy.objective]
+        else _tell_better(label, items, decided.list_ways_out(decision, question))
         for label, items in parts.items()
         if label
     ]
@@ -105,7 +105,7 @@ def _tell_one_group(answer: Answer, document: Document) -> Headline:
                 _make_point(words.SURE, sure, command=answer.sure.command),
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
-                _tell_faster([answer], words.tell_faster(words.find_faster(answer))),
+                _tell_faster([answer], words.tell_faster(answer)),
                 _make_point("Not", words.tell_unsound(answer)),
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),
@@ -154,12 +154,13 @@ def _tell_groups(document: Document) -> Headline:
 def _tell_faster(answers: Sequence[Answer], lines: Iterable[str]) -> Point:
     """Tell what is faster and may not be shipped, and what to type to ship it."""
     faster = [change for answer in answers for change in words.find_faster(answer)]
-    ways = words.list_ways_out(faster if len(answers) == 1 else faster[:1])
+    return _tell_better(words.FASTER, lines, words.list_ways_out(faster if len(answers) == 1 else faster[:1]))
+
+
+def _tell_better(label: str, lines: Iterable[str], ways: Iterable[words.WayOut]) -> Point:
     told = [Line(text=text) for text in lines]
-    return Point(
-        label=words.FASTER,
-        lines=[*told, *(Line(text=way.label, command=way.command, remark=way.remark) for way in ways)],
-    )
+    commands = [Line(text=way.label, command=way.command, remark=way.remark) for way in ways]
+    return Point(label=label, lines=[*told, *commands])
 
 
 def _make_point(label: str, items: Iterable[str], *, command: str | None = None, are_commands: bool = False) -> Point:

@@ -31,8 +31,8 @@ from shootout.page.charts import (
 )
 from shootout.report.decision import compare_objective, tell_objective
 from shootout.report.table import SHIPPED, SO_FAR, Compared, compare_rows
-from shootout.report.wording import NEVER_TOGETHER, tell_ratio
 from shootout.results.document import Document, Ratio, Row
+from shootout.results.wording import NEVER_TOGETHER, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, duration
 
@@ -65,7 +65,7 @@ class DotLine:
 
     name: str
     told: str
-    colour: str
+    color: str
     figure: str = ""
     value: float | None = None
     low: float | None = None
@@ -100,7 +100,7 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
     drawn = alt.Axis(format="~g", grid=not narrow, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
     scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
-    colour = alt.Color("colour:N", scale=None)
+    color = alt.Color("color:N", scale=None)
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, axis=drawn)
@@ -117,12 +117,12 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
     band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
     # on a phone the words stand over the dots, where a line from top to bottom would strike them through
     rules = marks([{"row": index, "at": axis.at} for index in range(len(shown))] if narrow else [{"at": axis.at}])
-    colour_at = BEHIND if axis.is_limit else SOFT
+    color_at = BEHIND if axis.is_limit else SOFT
     at = (
-        rules.mark_tick(color=colour_at, thickness=1.5, size=16, yOffset=below).encode(x=x("at"), **y)
+        rules.mark_tick(color=color_at, thickness=1.5, size=16, yOffset=below).encode(x=x("at"), **y)
         if narrow
         else rules.mark_rule(
-            color=colour_at, strokeWidth=2 if axis.is_limit else 1, strokeDash=[1, 0] if axis.is_limit else [3, 3]
+            color=color_at, strokeWidth=2 if axis.is_limit else 1, strokeDash=[1, 0] if axis.is_limit else [3, 3]
         ).encode(x=x("at"))
     )
     return layer(
@@ -130,13 +130,13 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
         at,
         marks(stretches)
         .mark_rule(strokeWidth=2.5, yOffset=below, y2Offset=below)
-        .encode(x=x("from"), x2="to:Q", color=colour, **y),
+        .encode(x=x("from"), x2="to:Q", color=color, **y),
         marks(arrows)
         .mark_point(filled=True, shape="triangle", size=60, opacity=1, yOffset=below)
-        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=colour, **y),
+        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=color, **y),
         marks(placed)
         .mark_point(filled=True, opacity=1, size=80, yOffset=below)
-        .encode(x=x("value"), color=colour, shape=alt.Shape("shape:N", scale=None), **y),
+        .encode(x=x("value"), color=color, shape=alt.Shape("shape:N", scale=None), **y),
         *label_lines(found, narrow=narrow, width=width),
         width=width,
         height=alt.Step(step),
@@ -195,9 +195,9 @@ def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow
     ends = (low if line.low is None else line.low, high if line.high is None else line.high)
     return {
         "row": index,
-        **fit_words(line.name, line.figure, line.told, narrow=narrow, is_soft=line.colour == SOFT),
-        "colour": line.colour,
-        "shape": SHAPES[line.colour],
+        **fit_words(line.name, line.figure, line.told, narrow=narrow, is_soft=line.color == SOFT),
+        "color": line.color,
+        "shape": SHAPES[line.color],
         "value": line.value,
         "known": line.is_known,
         "from": max(ends[0], low),
@@ -287,7 +287,7 @@ def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> 
         name=row.arm,
         figure=duration(row.end_to_end.median_ns),
         told=f"{told}, {refusal}" if refusal else told,
-        colour=_choose_row_colour(found, row),
+        color=_choose_row_color(found, row),
         value=place,
         low=low,
         high=high,
@@ -295,7 +295,7 @@ def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> 
     )
 
 
-def _choose_row_colour(found: Compared, row: Row) -> str:
+def _choose_row_color(found: Compared, row: Row) -> str:
     if found.answer is None or found.ship is None or found.is_refused(row):
         return SOFT
     if row.arm == found.ship:
@@ -367,7 +367,7 @@ def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]
 
 
 def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine:
-    colour = _choose_colour(decision, judged)
+    color = _choose_color(decision, judged)
     why = [
         tell_finding(finding)
         for standing in (Standing.BROKEN, Standing.UNKNOWN)
@@ -382,19 +382,19 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
     figure = tell_objective(decision, judged).removesuffix(" a call") if judged.objective else ""
     name = judged.candidate
     if name == decision.chosen:
-        return DotLine(name=name, figure=figure, told=SHIPPED, colour=colour, value=1.0)
+        return DotLine(name=name, figure=figure, told=SHIPPED, color=color, value=1.0)
     told = compare_objective(decision, judged.ratio) if judged.ratio else ""
-    if colour == SOFT and why:
+    if color == SOFT and why:
         told = f"{told}, {why[0]}" if told else why[0]
     elif not judged.objective:
         told = judged.unmeasured or "not measured"
     if judged.ratio is None:
-        return DotLine(name=name, figure=figure, told=told, colour=colour, value=place)
+        return DotLine(name=name, figure=figure, told=told, color=color, value=place)
     return DotLine(
         name=name,
         figure=figure,
         told=told,
-        colour=colour,
+        color=color,
         value=judged.ratio.value,
         low=judged.ratio.reading[0],
         high=judged.ratio.reading[1],
@@ -402,10 +402,10 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
     )
 
 
-def _choose_colour(decision: Decision, judged: Judged) -> str:
+def _choose_color(decision: Decision, judged: Judged) -> str:
     if judged.candidate == decision.chosen:
         return CHOSEN
-    if judged.candidate in {rival.arm for rival in decision.tied}:
+    if judged.candidate in {rival.arm for rival in (*decision.tied, *decision.unsettled)}:
         return EVEN
     return BEHIND if judged.standing is Standing.MET else SOFT
 
@@ -419,20 +419,20 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     is_log = quantity.unit not in (SHARE, POINTS)
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
     lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
-    return f"Limit: {limit} {side} {quantity.unit.told(wanted)}", lines, axis
+    return f"Limit: {limit} {side} {quantity.unit.tell(wanted)}", lines, axis
 
 
 def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:
     told = {Standing.MET: "met", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[finding.standing]
     words = tell_finding(finding).removeprefix(str(finding.limit)).strip(" :")
-    colour = BEHIND if finding.standing is Standing.BROKEN else SOFT
+    color = BEHIND if finding.standing is Standing.BROKEN else SOFT
     if finding.standing is Standing.MET:
-        colour = CHOSEN if judged.candidate == decision.chosen else EVEN
+        color = CHOSEN if judged.candidate == decision.chosen else EVEN
     value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
     return DotLine(
         name=judged.candidate,
         told=f"{told}: {words}",
-        colour=colour,
+        color=color,
         value=high if value is None else value,
         low=low,
         high=high,

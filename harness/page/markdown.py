@@ -10,8 +10,9 @@ from pathlib import PurePath
 from shootout.page.headline import Headline, Line, tell_decision, tell_headline
 from shootout.page.sources import PolicyAnswer
 from shootout.page.text import clean_text
-from shootout.report import notes, table
+from shootout.report import table
 from shootout.report.answer import tabulate_answers
+from shootout.report.columns import BASELINE, SHIP
 from shootout.results.document import Document, GroupSummary
 
 MOST_BYTES = 900 * 1024
@@ -67,8 +68,8 @@ def _write_only_group(summary: GroupSummary, document: Document, others: Sequenc
     if grid := _write_grid(summary, document):
         yield "\n".join(grid)
     found = table.compare_rows(summary, document)
-    if any(ratio for row in found.rows if (ratio := found.ratio(row)) and None not in ratio.reading):
-        yield escape_text(f"{notes.READING} {notes.ERRORS}")
+    printed = table.PrintedTable(found, [*table.tabulate(found, full=False)[0], SHIP if found.ship else BASELINE])
+    yield from map(escape_text, table.tell_legend([printed], document.answer, marked=False))
     told = [line.plain for line in table.tell_group(summary, document, full=True)]
     yield _fold("How it was measured", [write_bullets([*told, *others])])
 

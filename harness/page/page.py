@@ -147,8 +147,9 @@ def _lay_out_answer(answer: PolicyAnswer) -> Front:
         "Objective and limits",
         "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
         "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
-        "highest value that the measurements allow. Blue diamond: ships. Green: tied, or meets the limit. Brown: "
-        "worse, or breaks the limit. Grey: not eligible, or unknown.",
+        "highest value that the measurements allow. Blue diamond: ships. Green: tied, can't tell, or meets "
+        "the limit. Brown: "
+        "worse, or breaks the limit. Gray: not eligible, or unknown.",
         lambda narrow: intervals.draw_decision(answer.decision, narrow=narrow),
         lambda: intervals.tell_undrawn_candidates(answer.decision),
         lambda: intervals.describe_decision(answer.decision),

@@ -39,7 +39,7 @@ KINDS: Mapping[str, FigureKind] = {
         title="Time against the target to ship",
         caption="A dot is a time relative to that of the target to ship; a bar is its 95 % interval. Left of the "
         "dashed line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't "
-        "tell. Brown: slower. Grey cross: not shipped, for the reason beside it.",
+        "tell. Brown: slower. Gray cross: not shipped, for the reason beside it.",
         draw=lambda run, narrow: intervals.draw_intervals(run.document, narrow=narrow),
         tell_left_out=lambda run: intervals.tell_undrawn_targets(run.document),
         describe=lambda run: intervals.describe_intervals(run.document),
@@ -54,7 +54,7 @@ KINDS: Mapping[str, FigureKind] = {
     "precisions": FigureKind(
         title="Size, time and accuracy",
         caption="An arrow leads from a backend's FP32 to a lower precision: further left is smaller, further down is "
-        "faster. Green: shown to keep the accuracy. Brown: not shown to. Grey: the accuracy is unknown, the error is "
+        "faster. Green: shown to keep the accuracy. Brown: not shown to. Gray: the accuracy is unknown, the error is "
         "given. A target without a name had no room for it; the tables have all.",
         draw=lambda run, narrow: precisions.draw_precisions(run.document, narrow=narrow),
         tell_left_out=lambda run: precisions.tell_undrawn_groups(run.document),
@@ -94,7 +94,7 @@ def plot(run: MeasuredRun, kind: str) -> Chart:
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
     if (chart := KINDS[kind].draw(run, False)) is None:
-        raise UsageError(f"{run.document.run!r} has nothing to show in the figure {kind!r}")
+        raise UsageError(f"{run.document.run!r} has nothing to show in the figure {kind!r}: draw another")
     return complete(chart)
 
 
@@ -105,7 +105,7 @@ def plot_decision(decision: Decision) -> Chart:
         UsageError: no candidate has a figure.
     """
     if (chart := intervals.draw_decision(decision, narrow=False)) is None:
-        raise UsageError("no candidate has a figure to draw")
+        raise UsageError("no candidate has a figure to draw: measure what the policy limits")
     return complete(chart)
 
 
@@ -123,5 +123,7 @@ def render_svg(run: MeasuredRun, policy_answer: PolicyAnswer | None = None) -> s
         chart = intervals.draw_intervals(document, narrow=False, title=tell_headline(document).title)
         description = intervals.describe_intervals(document)
     if chart is None:
-        raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
+        raise UsageError(
+            f"nothing was timed in {document.run!r}: so there is nothing to draw: run it with more --max-time"
+        )
     return to_svg(chart, background="white", description=description)

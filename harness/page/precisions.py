@@ -92,8 +92,8 @@ def _key_without_precision(row: Row) -> tuple[object, ...]:
 def judge_outputs(row: Row) -> tuple[str, str]:
     """Return the color for what became of the outputs, and that in words."""
     if row.fidelity and (metric := row.fidelity.metric) and metric.standing:
-        colour = {Standing.MET: EVEN, Standing.BROKEN: BEHIND}.get(metric.standing, SOFT)
-        return colour, name_metric_verdict(metric)
+        color = {Standing.MET: EVEN, Standing.BROKEN: BEHIND}.get(metric.standing, SOFT)
+        return color, name_metric_verdict(metric)
     change = row.fidelity.accuracy_change if row.fidelity else None
     if change is None:
         known = row.fidelity is not None and row.fidelity.relative_l2 is not None
@@ -121,13 +121,13 @@ def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> a
     x_scale = alt.Scale(type="log", domain=[left / 1e6, right / 1e6], nice=False)
     y_scale = alt.Scale(type="log", domain=[low / 1e6, high / 1e6], nice=False)
     x, y = alt.X("mb:Q", scale=x_scale, axis=x_axis), alt.Y("ms:Q", scale=y_scale, axis=y_axis)
-    colour = alt.Color("colour:N", scale=None)
+    color = alt.Color("color:N", scale=None)
     arrows = [_make_arrow(step, place(step.own), place(step.row)) for step in steps]
-    origins = [_locate_row(row) | {"colour": INK} for row in {step.own.arm: step.own for step in steps}.values()]
+    origins = [_locate_row(row) | {"color": INK} for row in {step.own.arm: step.own for step in steps}.values()]
     labels = [
         {
             "name": label["name"],
-            "colour": label["colour"],
+            "color": label["color"],
             "side": label["side"],
             "mb": left / 1e6 * (right / left) ** (label["x"] / width),
             "ms": high / 1e6 * (low / high) ** (label["y"] / height),
@@ -137,15 +137,15 @@ def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> a
     parts = [
         marks(arrows)
         .mark_rule(opacity=0.25, strokeWidth=1.2)
-        .encode(x=x, y=y, x2="from_mb:Q", y2="from_ms:Q", color=colour),
+        .encode(x=x, y=y, x2="from_mb:Q", y2="from_ms:Q", color=color),
         marks(arrows)
         .mark_point(shape="triangle", filled=True, size=70, opacity=1)
-        .encode(x=x, y=y, color=colour, angle=alt.Angle("turn:Q", scale=None)),
-        marks(origins).mark_point(shape="square", filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour),
+        .encode(x=x, y=y, color=color, angle=alt.Angle("turn:Q", scale=None)),
+        marks(origins).mark_point(shape="square", filled=True, size=60, opacity=1).encode(x=x, y=y, color=color),
         *(
             marks([label for label in labels if label["side"] == side])
             .mark_text(align=side, fontSize=11)
-            .encode(x=x, y=y, text="name:N", color=colour)
+            .encode(x=x, y=y, text="name:N", color=color)
             for side in SIDES
         ),
     ]
@@ -168,7 +168,7 @@ def _make_arrow(step: PrecisionStep, start: tuple[float, float], end: tuple[floa
         "from_mb": own["mb"],
         "from_ms": own["ms"],
         "turn": turn,
-        "colour": judge_outputs(step.row)[0],
+        "color": judge_outputs(step.row)[0],
     }
 
 
@@ -198,8 +198,8 @@ def _place_labels(
             if inside and not any(_boxes_overlap(box, other) for other in taken):
                 taken.append(box)
                 side, edge = ("left", box[0]) if dx > 0 else ("right", box[2])
-                colour = INK if own else judge_outputs(row)[0]
-                yield {"name": name, "side": side, "x": edge, "y": py + dy, "colour": colour}
+                color = INK if own else judge_outputs(row)[0]
+                yield {"name": name, "side": side, "x": edge, "y": py + dy, "color": color}
                 break
 
 

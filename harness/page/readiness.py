@@ -76,7 +76,7 @@ def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.Laye
         parts = {"load": row.load_s or 0.0, "first call": row.first_call_s or 0.0}
         begin = 0.0
         for name, taken in parts.items():
-            bars.append({"row": index, "from": begin, "to": begin + taken, "colour": STEPS[name]})
+            bars.append({"row": index, "from": begin, "to": begin + taken, "color": STEPS[name]})
             begin += taken
         words = fit_words(row.arm, seconds(_ready_s(row)), _tell_pay_back(row, soonest), narrow=narrow)
         texts.append({"row": index, **words})
@@ -84,7 +84,7 @@ def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.Laye
     axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
     x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(bar["to"] for bar in bars)], nice=False))
     drawn = (
-        marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
+        marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("color:N", scale=None), **y)
     )
     chart = layer(drawn, *label_lines(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
     return chart.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else chart

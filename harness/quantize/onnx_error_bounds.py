@@ -94,9 +94,9 @@ LANES = 8
 """The lanes of the narrowest vector unit that the backends here use, AVX2."""
 UNKNOWN_TERMS = 1024
 """The terms of a sum whose shapes aren't known."""
-LEVELLING = frozenset({"Sigmoid", "Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Softsign"})
+LEVELING = frozenset({"Sigmoid", "Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Softsign"})
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-FUNCTIONS = LEVELLING | frozenset(
+FUNCTIONS = LEVELING | frozenset(
     (
         *("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Softmax", "LogSoftmax", "Softplus", "Elu", "Selu", "Celu"),
         *("Mish", "Swish", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
@@ -226,7 +226,7 @@ def _as_runtimes_do(graph: GraphProto, scope: OnnxGraph, node: NodeProto) -> lis
                 node.output[at] = f"{OWN}{name}/exact"
                 chain = Chain(node.output[at], name)
                 to_bits(FUNCTION_BITS)(chain)
-                if kind in LEVELLING or kind in RECURRENT:
+                if kind in LEVELING or kind in RECURRENT:
                     chain.with_number("Add", LEVEL)
                     chain.with_number("Sub", LEVEL)
                 chain.nodes[-1].output[0] = name
@@ -416,7 +416,7 @@ def weights(model: ModelProto) -> dict[str, int]:
 
 
 def read_by_products(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
-    """Float operands of matrix products that aren't stored weights."""
+    """Return float operands of matrix products that aren't stored weights."""
     stored = {tensor.name for tensor in model.graph.initializer}
     floats = graph.floats
     reads = [(i, at, node.input[at]) for i, node in enumerate(model.graph.node) for at, _ in operands(node)]

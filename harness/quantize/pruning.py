@@ -1,7 +1,7 @@
 """Prune by magnitude, to show what thinned-out weights cost in accuracy and which runtime gains anything by them.
 
 `pruned-50` zeroes the half of each weight's elements that is smallest in magnitude (Han et al. 2015, arXiv:1506.02626);
-`pruned-2of4` keeps the two largest of every four neighbours along the input channels, the pattern that sparse tensor
+`pruned-2of4` keeps the two largest of every four neighbors along the input channels, the pattern that sparse tensor
 cores run (Mishra et al. 2021, arXiv:2104.08378). Nothing is trained afterwards, and biases, norms and embeddings stay.
 """
 

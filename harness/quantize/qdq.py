@@ -258,7 +258,7 @@ def _release_others(graph: GraphProto, wanted: Collection[Read]) -> None:
 
 
 def _symmetric_scales(ranges: TensorsData) -> Mapping[str, float]:
-    """Symmetric, as the quantizer makes them."""
+    """Return symmetric scales, as the quantizer makes them."""
     found = {name: max(abs(float(edge)) for edge in np.ravel(ranges[name].range_value)) for name in ranges}
     return {name: top / INT8_LEVELS or 1.0 for name, top in found.items()}
 

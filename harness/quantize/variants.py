@@ -39,7 +39,7 @@ from shootout.exported.model import (
     UNSEEN,
     UNSEEN_REFERENCE,
     ExportedModel,
-    LabelledRows,
+    LabeledRows,
     open_exported,
     save_sets,
 )
@@ -109,7 +109,7 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
     _, kind, number = variant.split("-")
     if kind == "drop" and base.selection() is None:
         raise UsageError(
-            f"{variant}: {base.model} has no labelled data to lose accuracy on; use mixed-sqnr or mixed-size"
+            f"{variant}: {base.model} has no labeled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
     quantizer, order = _study_layers(base.folder, reduced)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
@@ -200,7 +200,7 @@ def _make_measurer(
     return measure
 
 
-def _measure_accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> float:
+def _measure_accuracy(path: Path, base: ExportedModel, split: LabeledRows) -> float:
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)

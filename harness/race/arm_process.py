@@ -273,7 +273,7 @@ class ArmProcess:
         is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
         energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        asked = {"unsynchronised": self._launcher.unsynchronised, "energy_s": energy_s}
+        asked = {"unsynchronized": self._launcher.unsynchronized, "energy_s": energy_s}
         found: OnGpu = self._ask_in_time("on_gpu", limit_s, energy_s + self._call_s, **asked)
         return found
 
@@ -292,7 +292,7 @@ class ArmProcess:
             raise ArmFailed(fault)
 
     def cpu_ns(self) -> int | None:
-        """CPU time that the process, and what it started, used so far; None where that isn't told."""
+        """Return the CPU time (ns) that the process, and what it started, used so far; None where that isn't told."""
         return self._process.cpu_ns()
 
     def hold(self) -> None:

@@ -41,7 +41,7 @@ class Launcher:
         max_error: the error that the user allows any arm, whatever its label explains.
         measure: what the first restart scores the report split by; None for nothing.
         hold: how arms keep still while another one plays.
-        unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
+        unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
         deadline: when the run's time is over.
@@ -58,7 +58,7 @@ class Launcher:
     max_error: float = 0.0
     measure: Measure | None = None
     hold: Suspension = field(default_factory=Suspension)
-    unsynchronised: bool = False
+    unsynchronized: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
     deadline: Deadline = field(default_factory=lambda: Deadline(None))

@@ -171,7 +171,7 @@ def work_of(arm: Arm) -> float:
 
 
 def comparable(cells: Iterable[GridCell], numbers: Numbers) -> dict[float, float]:
-    """Work -> seconds of the cells that tell how long one with these numbers takes.
+    """Return by work the seconds of the cells that tell how long one with these numbers takes.
 
     Steps of a recurrence or an image's side cost time and have no weights. So no cell counts that is larger in any
     number. The most alike of the others, and of these the one with the most work, gives the time; the slope comes from

@@ -101,7 +101,7 @@ def _block_ns(call_ns: float) -> int:
 def _read_pairs(
     first: ArmProcess, others: Sequence[ArmProcess], pairs: int, block_ns: int
 ) -> list[tuple[float, float]]:
-    """Read so many pairs, each the other way round than the one before: a slow drift then favours neither."""
+    """Read so many pairs, each the other way round than the one before: a slow drift then favors neither."""
     readings = []
     for number in range(pairs):
         order = (True, False) if number % 2 else (False, True)

@@ -108,7 +108,7 @@ class Race:
     def evidence(self) -> GroupEvidence:
         """Return what the restarts so far say of any two arms."""
         off_limits = {label for label, kind in self.out.items() if kind is NotRunKind.OFF_LIMITS}
-        unsound = unfit(self.steady_from, self.served, self.blocks) | ({*self.out} - off_limits)
+        unsound = unfit(self.steady_from, self.served, self.blocks, self.out)
         barred, known = self.barred | off_limits, self._evidence
         if known is None or (known.unsound, known.barred) != (unsound, barred):
             known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound, barred)
@@ -246,7 +246,7 @@ class ScheduledGroup:
 
     @property
     def usual_s(self) -> float:
-        """Seconds that its next restart takes, if it takes as long as the last one, by arms."""
+        """Return the seconds of its next restart if an arm takes as long as in the last one."""
         return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
 
     def call_all(self, allows: Callable[[float], bool]) -> None:

@@ -37,7 +37,7 @@ UNKNOWN = "error not checked: no error bound could be predicted for this file's 
 NOT_JUDGED = "error not checked: the inputs are random"
 PROVES_LITTLE = (
     "weak check: rounding to {precision} alone may cause an error of {error_bound:.2g} on this model, and an answer "
-    "that ignores its inputs errs by {spread:.2g}; verify with labelled data"
+    "that ignores its inputs errs by {spread:.2g}; verify with labeled data"
 )
 BACKEND_STEPS = ("build", "entering")
 """An arm that fails at these may have a library that no longer works, though it worked before."""
@@ -224,7 +224,7 @@ def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str
         warm_up_calls=live.warm_up.calls,
         steady_from=live.warm_up.steady_from,
         executed=live.verified.executed,
-        fidelity=replace(live.verified.fidelity, right=""),  # a letter for each labelled row: `checked` has written it
+        fidelity=replace(live.verified.fidelity, right=""),  # a letter for each labeled row: `checked` has written it
         per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
         | ({samples.SINGLE: 1} if live.single_ns.size else {}),
         block_median_ns=block_medians(live),

@@ -385,7 +385,7 @@ class Restart:
 
 
 def rounds_for(arms: Sequence[LiveArm]) -> int:
-    """12 rounds, fewer (at least 4) where calls are so long that 12 would pass the budget of a restart."""
+    """Return 12 rounds; fewer (at least 4) where calls are so long that 12 would pass the budget of a restart."""
     round_ns = sum(2.0 * sum(live.tuned.call_ns.values()) for live in arms)
     return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
 

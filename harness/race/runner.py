@@ -140,7 +140,7 @@ class RaceRunner:
             max_error=self.plan.study.max_error,
             measure=_measure_of(self.plan.study),
             hold=self.hold,
-            unsynchronised=self.plan.study.unsynchronised,
+            unsynchronized=self.plan.study.unsynchronized,
             energy=self.plan.study.energy,
             beside=lanes_near(self.plan.placement)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             deadline=self.deadline,

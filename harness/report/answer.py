@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
@@ -15,12 +15,12 @@ from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
-from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio, tell_reach
+from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
     Answer,
+    Chosen,
     Document,
     GroupSummary,
     Metric,
@@ -33,6 +33,7 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
+from shootout.results.wording import BUSY_SHARE, NEVER_TOGETHER, SPEED, Words, tell_controls, tell_lead, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
@@ -93,12 +94,6 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
-CONTROL = {
-    True: "equal",
-    False: "DIFFERENT",
-    None: CONTROL_OPEN,
-}
-"""How the control came out, compared with the baseline."""
 FASTER = "Faster, not shipped"
 
 
@@ -108,18 +103,18 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     if answer.ship and answer.reason:
         words += SO_FAR
     yield from write_head(words, write_title(answer, rows, document.environment), width)
-    yield from labelled("", tell_figures(answer, rows), width)
-    yield from labelled("Tied", tell_ties(answer), width)
-    yield from labelled("Unsure", tell_unsettled(answer), width)
+    yield from labeled("", tell_figures(answer, rows), width)
+    yield from labeled("Tied", tell_ties(answer), width)
+    yield from labeled("Unsure", tell_unsettled(answer), width)
     for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
-        yield from labelled("" if number else "Sure", items, width)
+        yield from labeled("" if number else "Sure", items, width)
     yield from _write_faster(answer, width)
-    yield from labelled("Not", tell_unsound(answer), width)
-    yield from labelled("Smaller", map(tell_step, answer.smaller), width)
-    yield from labelled("Changes", tell_changes(answer.would_change), width)
-    yield from labelled("Skipped", tell_skipped([answer], document.rows), width)
+    yield from labeled("Not", tell_unsound(answer), width)
+    yield from labeled("Smaller", map(tell_step, answer.smaller), width)
+    yield from labeled("Changes", tell_changes(answer.would_change), width)
+    yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
     if answer.next:
-        yield from labelled("Next", [typed(answer.next, width - INDENT)], width)
+        yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
 
 
 def write_head(words: str, title: str, width: int) -> Iterator[Text]:
@@ -128,8 +123,8 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
     if free >= 2:
         yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from labelled("Ship", [words], width)
-    yield from labelled("", title.split(" · "), width)
+    yield from labeled("Ship", [words], width)
+    yield from labeled("", title.split(" · "), width)
 
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
@@ -277,7 +272,12 @@ def tell_ties(answer: Answer) -> Iterator[str]:
     """Name the targets that may be equally fast, and what chose among them."""
     yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
     if answer.chosen_by:
-        yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}"
+        yield f"chosen by {tell_choice(answer.chosen_by)}"
+
+
+def tell_choice(criteria: Iterable[Chosen]) -> str:
+    """Write what chose among those that may be equally good: `smaller install, then faster start`."""
+    return ", then ".join(CHOICES[criterion] for criterion in criteria)
 
 
 def tell_unsettled(answer: Answer) -> Iterator[str]:
@@ -311,34 +311,23 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    mine = next((group for group in document.groups if group.name == answer.group), None)
-    yield list(tell_race([sure.restarts], mine.void_share if mine else 0.0, [sure.control_holds], mine))
+    yield list(tell_race([group for group in document.groups if group.name == answer.group]))
 
 
-def tell_race(
-    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], group: GroupSummary | None = None
-) -> Iterator[str]:
-    """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
+def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
+    """List what answers on these groups rest on: restarts, the share of disturbed rounds, how the control came out.
 
     Args:
-        disturbed: the largest share of any group.
-        group: whose control it is, if the answer is of one group.
+        among: what each of the controls is of: a group, or a run.
     """
-    counts = sorted(set(restarts))
+    counts = sorted({group.restarts for group in groups})
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     yield f"{many} restart{'' if counts == [1] else 's'} of every process"
-    yield f"{'at most ' if len(controls) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed".replace(
-        "%", " %", 1
-    )
-    found = Counter(controls)
-    if len(found) == 1:
-        copied = short(group.baseline) if group and group.baseline else "the baseline"
-        reach = tell_reach(group.control.ratio) if group else ""
-        state = CONTROL[next(iter(found))] if counts[-1] > 1 or None not in found else NOT_COMPARED
-        yield f"control (a hidden copy of {copied}) {state}{reach}"
-    else:
-        states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
-        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
+    disturbed = max(group.void_share for group in groups)
+    told = f"{disturbed:.0%} of the rounds disturbed".replace("%", " %", 1)
+    noise = "other noise is in the intervals" if disturbed <= BUSY_SHARE else "the times are of a busy machine"
+    yield f"at most {told}, {noise}" if len(groups) > 1 and disturbed else f"{told}, {noise}"
+    yield tell_controls(groups, among)
 
 
 def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
@@ -353,19 +342,12 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     plain = answer.ship and answer.ship.admitted == "fp32" and not judged
     kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
     others = max(len(answer.eligible) - 1, 0)
-    those = counted(others, f"other {kind} target")
     if not others:
         yield "no other target is eligible" if answer.passed else "no other target was measured"
-    elif not sure.slower:
-        yield f"faster than none of the {those} yet"
     else:
-        each = "each of the" if sure.slower == others else f"{sure.slower} of the"
-        told = f"95 %: faster than the only other {kind} target" if others == 1 else f"95 %: faster than {each} {those}"
-        if sure.closest and sure.closest.ratio:
-            name = short(sure.closest.arm)
-            of_these = name if sure.slower == 1 else f"the closest, {name},"
-            told += f"; {of_these} is {tell_ratio(sure.closest.ratio)}"
-        yield told
+        closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
+        name = short(answer.ship.arm) if answer.ship else "it"
+        yield tell_lead(name, sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
 
 
 def _suggest_way_out(*, measured: bool) -> str:
@@ -375,8 +357,8 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-MEASURE, ACCEPT = "measure it:", "or accept it:"
-COMMAND_COLUMN = 16
+MEASURE = "measure it:"
+COMMAND_COLUMN = 21
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
@@ -391,10 +373,10 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     if not faster:
         return
     yield bold(FASTER, len(FASTER))
-    for line in tell_faster(faster):
-        yield from labelled("", [line], width)
+    for line in tell_faster(answer):
+        yield from labeled("", [line], width)
     for way_out in list_ways_out(faster):
-        yield from _write_command(way_out, width)
+        yield from write_command(way_out, width)
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:
@@ -402,12 +384,13 @@ def find_faster(answer: Answer) -> list[WouldChange]:
     return [change for change in answer.would_change if change.when == "looser"]
 
 
-def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+def tell_faster(answer: Answer) -> Iterator[str]:
     """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
+    faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
     reasons = {tell_refusal(change) for change in faster}
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
-        told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
+        told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
         told += f", {tell_cost(change)}" if change.accept and tell_refusal(change) in (NO_LABELS, RANDOM_INPUTS) else ""
         why = "" if is_shared else f": {tell_refusal(change)}"
         yield f"{short(change.arm)}  {told}{why}"
@@ -432,19 +415,25 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(MEASURE, measure, SHIPS_IT)
     if accept := next((change for change in faster if change.accept), None):
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
-        yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
+        what = "loss" if accept.metric or accept.accuracy_change else "error"
+        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
 
 
-def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
+def label_accept(what: str, *, beside: bool) -> str:
+    """Write the label of a command that accepts an error or a loss; `beside`: it stands below another way out."""
+    return f"{'or ' if beside else ''}accept its {what}:"
+
+
+def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and its remark below it."""
     label, command, remark = way_out
     room = width - INDENT - COMMAND_COLUMN
     if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
         room = width - INDENT
         yield Text(f"{' ' * INDENT}{way_out.label}")
-        yield from labelled("", [typed(way_out.command, room)], width)
+        yield from labeled("", [typed(way_out.command, room)], width)
     else:
-        first, *more = (line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT))
+        first, *more = (line.plain.strip() for line in labeled("", [typed(command, room)], room + INDENT))
         yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
         yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
     if remark:
@@ -488,19 +477,22 @@ def tell_step(step: SmallerStep) -> str:
     return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
-def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
+def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row], among: str = "group") -> Iterator[str]:
     """Name the targets without a time, by reason, failures first; then the backends that were not tried.
 
     Args:
         rows: of the whole run.
+        among: what each answer is of: a group, or a run.
     """
-    told = [group for answer in answers for group in answer.not_raced]
-    arms: dict[tuple[str, str], dict[str, None]] = {}
-    for group in sorted(told, key=lambda group: group.cause not in FAILURES):
-        count = told.count(group)
-        cells = f" (in {count} of {len(answers)} groups)" if count < len(answers) else ""
-        arms.setdefault((_tell_cause(group), cells), {}).update(dict.fromkeys(group.arms))
-    yield from fold((f"{name_targets(some)}: {why}{cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
+    told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
+    told.sort(key=lambda one: one[0].cause not in FAILURES)
+    counts = Counter((_tell_cause(group), arm) for group, arm in told)
+    arms: dict[tuple[str, int], list[str]] = {}
+    for (why, arm), count in counts.items():
+        arms.setdefault((why, count), []).append(arm)
+    some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
+    lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
+    yield from fold(lines, SHOWN_REASONS)
     yield from tell_untried(rows)
 
 
@@ -532,8 +524,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied")
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": "tied with "}
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
+TIED, UNSURE = "tied with ", "not significantly slower: "
+"""Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
@@ -556,11 +550,11 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
     for label, items in tell_all_groups(document):
-        yield from labelled(label, items, narrow)
+        yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
-    yield from labelled("Skipped", tell_skipped(answers, document.rows), narrow)
+    yield from labeled("Skipped", tell_skipped(answers, document.rows), narrow)
     if command := next((answer.next for answer in answers if answer.next), None):
-        yield from labelled("Next", [typed(command, narrow - INDENT)], narrow)
+        yield from labeled("Next", [typed(command, narrow - INDENT)], narrow)
 
 
 def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
@@ -573,9 +567,7 @@ def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield f"{CHANGES_BY}{axis}", list(_tell_axis_changes(axis, answers, places))
     for answer in answers:
         yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
-    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
-    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
-    yield SURE, list(tell_race(restarts, disturbed, controls))
+    yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
 
 
 def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:
@@ -622,7 +614,7 @@ def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:
         told = [(name, str(line[name])) for name in SHIP if str(line[name])]
         items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
         place = {name: str(text) for name, text in line.items() if name not in SHIP}
-        yield from labelled(f"{_name_cell(place)}:", items, width)
+        yield from labeled(f"{_name_cell(place)}:", items, width)
 
 
 def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
@@ -640,7 +632,9 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         if ship.admitted == "accuracy" and ship.accuracy_change
         else "",
         tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
-        ", ".join(fold((short(rival.arm) for rival in (*answer.tied, *answer.unsettled)), NAMED)),
+        ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED)),
+        tell_choice(answer.chosen_by),
+        ", ".join(fold((short(rival.arm) for rival in answer.unsettled), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
 
@@ -691,9 +685,9 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
         return
     yield bold(FASTER, len(FASTER))
     for line in lines:
-        yield from labelled("", [line], width)
+        yield from labeled("", [line], width)
     for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
-        yield from _write_command(way_out, width)
+        yield from write_command(way_out, width)
 
 
 def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:

@@ -5,18 +5,18 @@ The unit of a figure stands at the end of its name, so most need no more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import SCALED, BoundStanding, Precision
-from shootout.report.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.results.document import (
     AccuracyChange,
     Ceiling,
@@ -28,6 +28,7 @@ from shootout.results.document import (
     Serving,
     Timing,
 )
+from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
 from shootout.units import duration, number, points, seconds, size
@@ -37,8 +38,9 @@ _UNBOUNDED = Console(width=10_000)
 """Measures a table's own width."""
 _UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
 """Writes a figure, by the last word of its name."""
-SHIP, BASELINE = "against ship", "against baseline"
-"""The headers of comparisons with what is shipped, and with the baseline; a table puts the names in."""
+SHIP, BASELINE, OWN = "against ship", "against baseline", "against own FP32"
+"""The headers of comparisons with what is shipped, with the baseline, and with the same backend in FP32; a table puts
+the names of the first two in."""
 UNCHECKED = "unchecked"
 """Follows an error that was compared with no bound: whether the precision explains it isn't known."""
 
@@ -178,7 +180,7 @@ COLUMNS = (
         baseline=Text("baseline"),
         left=True,
     ),
-    Column(name="end_to_end.own_fp32_ratio", header="against own FP32", show=against, left=True),
+    Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
     Column(name="items_per_s", header="items/s", show=rate),
     Column(name="items_per_s", header="items/s over restarts", show=tell_rates_range),
     Column(name="serve.rate_per_s", header="requests/s", show=rate),
@@ -231,7 +233,7 @@ def make_table(
 ) -> Table:
     """Make a table in the one style: a rule below the headers, and no figure ever cut or wrapped.
 
-    If it is wider than the console, the names in its first column go on in a second line.
+    If it is wider than the console, the names in its first column go on in a second line; see `Name`.
 
     Args:
         lines: the cells of each line, by header.
@@ -246,8 +248,105 @@ def make_table(
         title = (titles or {}).get(name, name)
         table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
     for line in lines:
-        table.add_row(*(line[name] for name in headers))
+        first, *others = (line[name] for name in headers)
+        table.add_row(Name(first) if isinstance(first, str) else first, *others)
     return table
+
+
+_PIECE = re.compile(r"[^:+ ]*[:+ ]*")
+_MARK = re.compile(r"(?:\W +)?")
+"""What may stand before a target's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Show a name in one line, or in several that break behind `:`, `+` and spaces; a mark before it stands alone."""
+
+    text: str
+
+    @property
+    def mark(self) -> str:
+        """Return what stands before the name, with its spaces."""
+        found = _MARK.match(self.text)
+        return found[0] if found else ""
+
+    @property
+    def pieces(self) -> list[str]:
+        """Return the parts between which a line may end."""
+        return _PIECE.findall(self.text.removeprefix(self.mark))[:-1]
+
+    @property
+    def least(self) -> int:
+        """Return the fewest letters in a line that hold each piece."""
+        return len(self.mark) + max((len(piece.rstrip()) for piece in self.pieces), default=0)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return between how many letters a line may have."""
+        return Measurement(self.least, len(self.text)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Yield the name in lines of at most so many letters."""
+        lines = [""]
+        for piece in self.pieces:
+            if lines[-1] and len(self.mark + lines[-1] + piece.rstrip()) > options.max_width:
+                lines.append("")
+            lines[-1] += piece
+        starts = [self.mark, *[" " * len(self.mark)] * (len(lines) - 1)]
+        yield Text("\n".join(start + line.rstrip() for start, line in zip(starts, lines, strict=True)), overflow="fold")
+
+
+def fit_table(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    width: int,
+    *,
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
+) -> RenderableType:
+    """Make a table whose names break into whole pieces in `width`; if even these are too wide, put them above the rows.
+
+    Args:
+        left, long, titles: see `make_table`.
+    """
+    how: dict[str, Any] = {"left": left, "titles": titles}
+    if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
+        return make_table(headers, lines, long=long, **how)
+    first, *others = headers
+    parts: list[RenderableType] = [Text((titles or {}).get(first, first))]
+    figures = make_table(others, lines, **how)
+    page = _UNBOUNDED.render_lines(figures, _UNBOUNDED.options.update(width=_measure(figures)), pad=False)
+    told = [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in page]
+    names = [Name(str(line[first])) for line in lines]
+    for index, text in enumerate(told):
+        text.rstrip()
+        parts += [names[index - _HEAD_LINES]] if index >= _HEAD_LINES else []
+        indented = Text("    ").append_text(text)
+        if index == _HEAD_LINES - 1:
+            indented.truncate(width)  # the rule; figures go on in a further line instead
+        parts += [indented] if text else []
+    return Group(*parts)
+
+
+def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str]) -> list[dict[str, Cell]]:
+    """Return the lines with the longest word of each cell that may go on in a further line."""
+    return [
+        {name: max(str(cell).split(), key=len, default="") if name in long else cell for name, cell in line.items()}
+        for line in lines
+    ]
+
+
+_HEAD_LINES = 2
+"""Lines of a table's headers: the titles, and the rule."""
+
+
+def has_room(
+    headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int, *, titles: Mapping[str, str] | None = None
+) -> bool:
+    """Return whether a table fits in so many columns if its names go on in further lines, none broken in a word."""
+    first, *others = headers
+    figures = _measure(make_table(others, lines, titles=titles)) + 2 if others else 0
+    return figures + max(Name(str(line[first])).least for line in lines) <= width
 
 
 def stack_tables(
@@ -259,7 +358,7 @@ def stack_tables(
     left: Iterable[str] = (),
     long: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
-) -> list[Table]:
+) -> list[RenderableType]:
     """Make one table, or several below each other that fit in `width`, each with the first column again.
 
     Args:
@@ -267,15 +366,21 @@ def stack_tables(
         left, long, titles: see `make_table`.
     """
     parts = [list(first or headers[:2]), [headers[0]]]
-    if fits(make_table(headers, lines, titles=titles), width):
+    narrow = _narrow_long_cells(lines, long)
+    if fits(make_table(headers, narrow, titles=titles), width):
         parts = [list(headers)]
     for name in (name for name in headers if name not in parts[0]):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines, titles=titles), width):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], narrow, titles=titles), width):
             parts.append([headers[0]])
         parts[-1].append(name)
-    return [make_table(part, lines, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
+    return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
 
 
 def fits(table: Table, width: int) -> bool:
     """Return whether a table can be shown in so many columns with nothing cut."""
-    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum <= width
+    return _measure(table) <= width
+
+
+def _measure(table: Table) -> int:
+    """Return the columns that a table takes with nothing cut or wrapped."""
+    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum

@@ -15,6 +15,7 @@ from shootout.compare.document import (
     Fate,
     MergedCell,
     MergedDocument,
+    MergedTarget,
     Moved,
     Pair,
     Place,
@@ -29,19 +30,23 @@ from shootout.report.answer import (
     SHOWN,
     SHOWN_REASONS,
     SO_FAR,
+    TIED,
+    UNSURE,
     WIDEST,
     tell_machine,
     write_head,
 )
-from shootout.report.columns import Cell, against, stack_tables
-from shootout.report.screen import INDENT, fold, labelled, name_targets, typed
-from shootout.report.wording import tell_direction, tell_ends, tell_ratio
+from shootout.report.columns import Cell, against, fits, make_table, stack_tables
+from shootout.report.screen import INDENT, fold, labeled, name_targets, typed
+from shootout.results.wording import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 
 READING = "(a to b): 95 % interval of that row, on that place alone."
 SHOWN_CELLS = 24
 _SO_FAR = ", so far"
+NO_WORSE = "within 0.1 %"
+"""In place of a ratio that four digits show as 1."""
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
 
 
@@ -74,7 +79,9 @@ def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableTyp
             {
                 "group": cell.group,
                 "everywhere": short(everywhere.arm) + (_SO_FAR if everywhere.reason else "") if everywhere else "-",
-                "at worst": _tell_regret(everywhere.ratio) if everywhere else "",
+                "at worst": (_tell_regret(everywhere.ratio) if everywhere.ratio else "best in all")
+                if everywhere
+                else "",
                 **{place: ships.get(place, "-") for place in places},
             }
         )
@@ -91,15 +98,15 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
         words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
     yield from write_head(words, title, narrow)
-    yield from labelled("", _tell_worst(cell), narrow)
-    yield from labelled("Best", tell_best(cell.ships), narrow)
+    yield from labeled("", _tell_worst(cell), narrow)
+    yield from labeled("Best", tell_best(cell.ships), narrow)
     letters = letter_places(cell.places)
     for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
         told = (tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate)
-        yield from labelled(word, fold(told, SHOWN), narrow)
-    yield from labelled("Pairs", _count_fates(cell), narrow)
-    yield from labelled("Not everywhere", _tell_missing(cell), narrow)
-    yield from labelled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
+        yield from labeled(word, fold(told, SHOWN), narrow)
+    yield from labeled("Pairs", _count_fates(cell), narrow)
+    yield from labeled("Not everywhere", _tell_missing(cell), narrow)
+    yield from labeled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
     yield from _tabulate_targets(cell, width, full=full)
     if full:
         for pair in cell.pairs:
@@ -118,24 +125,31 @@ def _tell_worst(cell: MergedCell) -> Iterator[str]:
         may_be = f"; it may be up to {tell_direction(high, spread=2 * high)}" if high and high > 1 else ""
         yield f"no place's own best measured faster{may_be}"
     else:
-        told = tell_direction(everywhere.ratio.value, spread=_spread(everywhere.ratio))
-        ends = tell_ends(everywhere.ratio.low, everywhere.ratio.high)
-        yield f"at worst {told} than a place's own best{ends}, on {everywhere.place}"
-    if everywhere.tied:
-        yield f"tied with {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
+        told = _tell_regret(everywhere.ratio, "a place's own best")
+        yield f"at worst {told}, on {everywhere.place}"
+    yield from _tell_others(everywhere.tied, everywhere.unsettled, SHOWN)
     if everywhere.reason:
         yield everywhere.reason
 
 
-def _tell_regret(ratio: Regret | None) -> str:
-    """Write how much slower than a place's own best: `1.2x slower (1.1 to 1.3)`."""
+def _tell_regret(ratio: Regret | None, best: str = "") -> str:
+    """Write how much slower than the best of a place: `1.2x slower (1.1 to 1.3)`, or `within 0.1 %`.
+
+    Args:
+        best: the name of the best; "" if a header names it.
+    """
     if ratio is None:
         return "best in all"
-    return tell_direction(ratio.value, spread=_spread(ratio)) + tell_ends(ratio.low, ratio.high)
+    told = _tell_factor_of(ratio.value, ratio.low, ratio.high)
+    if told == NO_WORSE:
+        return f"{told} of {best}" if best else told
+    return f"{told}{f' than {best}' if best else ''}{tell_ends(ratio.low, ratio.high)}"
 
 
-def _spread(ratio: Regret) -> float:
-    return ratio.high / ratio.low if ratio.low and ratio.high else 1.0
+def _tell_factor_of(value: float, low: float | None, high: float | None) -> str:
+    if abs(value - 1) < LEAST_SHOWN:
+        return NO_WORSE
+    return tell_direction(value, spread=high / low if low and high else 1.0)
 
 
 def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
@@ -146,8 +160,16 @@ def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[s
         if answer.arm is None or answer.median_ns is None:
             yield f"{place}: no answer: {answer.reason}"
             continue
-        tied = f", tied with {', '.join(fold(map(short, answer.tied), 2))}" if answer.tied else ""
-        yield f"{place}: {short(answer.arm)}{SO_FAR if answer.reason else ''}, {duration(answer.median_ns)}{tied}"
+        name = f"{place}: {short(answer.arm)}{SO_FAR if answer.reason else ''}"
+        yield ", ".join([name, duration(answer.median_ns), *_tell_others(answer.tied, answer.unsettled, 2)])
+
+
+def _tell_others(tied: Sequence[str], unsettled: Sequence[str], shown: int) -> Iterator[str]:
+    """Name the targets that may be equally good, then those that measured worse but not significantly."""
+    if tied:
+        yield f"{TIED}{', '.join(fold(map(short, tied), shown))}"
+    if unsettled:
+        yield f"{UNSURE}{', '.join(fold(map(short, unsettled), shown))}"
 
 
 def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
@@ -200,14 +222,29 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
                 f"against {letter}'s best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
             }
         if len(cell.places) > 1:
-            line["at worst"] = tell_direction(target.worst) if target.worst else ""
+            line["at worst"] = _tell_worst_place(target)
         lines.append(line)
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
-        yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3], left=flush)
+        first = _choose_first([*lines[0]][:3], lines, width)
+        yield from stack_tables([*lines[0]], lines, width, first=first, left=flush)
         yield Text(READING, style="dim")
     if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
+
+
+def _choose_first(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int) -> Sequence[str]:
+    """Return as many of these headers as fit in one table, two at least: none of its names is then broken."""
+    counts = range(len(headers), 2, -1)
+    return headers[: next((count for count in counts if fits(make_table(headers[:count], lines), width)), 2)]
+
+
+def _tell_worst_place(target: MergedTarget) -> str:
+    """Write how much slower a target is in the place in which it is slowest, in digits that its interval bears."""
+    if target.worst is None:
+        return ""
+    ends = next((at.ratio.reading for at in target.at if at.ratio and at.ratio.value == target.worst), (None, None))
+    return _tell_factor_of(target.worst, *ends)
 
 
 def letter_places(places: Sequence[str]) -> dict[str, str]:
@@ -241,22 +278,22 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
     """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = [Text(_TITLES[document.level], style="bold")]
-    parts += labelled("A", _tell_place(document.a), narrow)
-    parts += labelled("B", _tell_place(document.b), narrow)
-    parts += labelled("Changed", _tell_changes(document.changes, full=full), narrow)
+    parts += labeled("A", _tell_place(document.a), narrow)
+    parts += labeled("B", _tell_place(document.b), narrow)
+    parts += labeled("Changed", _tell_changes(document.changes, full=full), narrow)
     parts.append(Text())
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]
     moved = [move for session in document.sessions for move in session.moved]
     if moved:
-        parts += [*labelled("B against A", _explain_floors(moved), narrow), Text()]
+        parts += [*labeled("B against A", _explain_floors(moved), narrow), Text()]
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += labelled("Next", [typed(document.settle, narrow - INDENT)], narrow)
+        parts += labeled("Next", [typed(document.settle, narrow - INDENT)], narrow)
         parts += [Text(f"{' ' * INDENT}PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
-        parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
+        parts += labeled(f"Only in {name}", fold(groups, SHOWN), narrow)
     return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
 
 
@@ -293,17 +330,17 @@ def _shorten_value(text: str) -> str:
 
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
-    yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
+    yield from labeled("Ships", tell_best(session.ships, named=False), narrow)
     lines = [_tabulate_move(move) for move in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         flush = {"target", "B against A", "relative to", "changed"}
-        yield from stack_tables(headers, lines, width, first=headers[:4], left=flush)
+        yield from stack_tables(headers, lines, width, first=_choose_first(headers[:4], lines, width), left=flush)
     else:
         yield Text("no target has a time in both")
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
-        yield from labelled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
-    yield from labelled("No verdict", _tell_reasons(session.moved), narrow)
+        yield from labeled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
+    yield from labeled("No verdict", _tell_reasons(session.moved), narrow)
 
 
 def _tabulate_move(move: Moved) -> dict[str, Cell]:
@@ -326,9 +363,9 @@ def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     yield "(a to b): 95 % interval of that row, from the restarts of both sessions and the floor"
     yield "floor: how far the two move apart between sessions if nothing changed"
     yield "verdicts hold for all rows together"
-    learnt = sorted({move.sessions for move in moved if move.sessions})
-    if learnt:
-        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
+    learned = sorted({move.sessions for move in moved if move.sessions})
+    if learned:
+        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"
     if any(move.ratio and not move.sessions for move in moved):
         yield (
             "a floor of 10 % is assumed: fewer than 5 earlier runs of the same lie next to these two; pass others with "

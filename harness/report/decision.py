@@ -6,29 +6,35 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout.contract import Scenario
+from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import FIDELITY, Finding, tell_finding
 from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import LIMITS, Limit, accept_option
-from shootout.decide.policy import Objective
+from shootout.decide.policy import Objective, read_policy
 from shootout.report.answer import (
-    CHOICES,
+    MEASURE,
+    SHIPS_IT,
     SHOWN,
+    WayOut,
     compare_rival,
+    label_accept,
+    tell_choice,
     tell_machine,
     tell_metric,
     tell_race,
+    tell_refusal,
     tell_skipped,
+    write_command,
     write_head,
 )
-from shootout.report.columns import share
-from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, typed
-from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio
-from shootout.results.choice import find_usual, is_faster
-from shootout.results.document import Ratio, Row
-from shootout.stats.verdicts import Standing
+from shootout.report.columns import error_of, share
+from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
+from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept
+from shootout.results.document import Ratio, Row, WouldChange
+from shootout.results.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import short
 from shootout.units import counted, duration, number, seconds, size
@@ -49,23 +55,28 @@ BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, wo
 """The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
 NEXT = "Next"
 """The label of commands."""
+READING = "(a to b): 95 % interval of that comparison alone"
+READING_OF_ALL = f"{READING}; Sure holds at 95 % for all of them together"
+"""The line that explains the brackets."""
 
 
-def render(decision: Decision, question: Question, width: int) -> list[Text]:
-    """Render the screen in so many columns."""
+def render(decision: Decision, question: Question, width: int, *, has_table: bool = False) -> list[Text]:
+    """Render the screen in so many columns; a table that follows has the legend of the brackets."""
     lines = [*write_head(tell_outcome(decision), " · ".join(list_title_parts(decision, question)), width)]
     for label, items in tell_parts(decision, question):
         if label == BETTER[decision.policy.objective]:
-            lines += [bold(label, len(label)), *(line for item in items for line in labelled("", [item], width))]
+            lines += [bold(label, len(label)), *(line for item in items for line in labeled("", [item], width))]
+            lines += [line for way in list_ways_out(decision, question) for line in write_command(way, width)]
         elif label == NEXT:  # each command begins a line, so that it can be pasted
             for number, item in enumerate(items):
-                lines += labelled("" if number else label, [typed(item, width - INDENT)], width)
+                lines += labeled("" if number else label, [typed(item, width - INDENT)], width)
         else:
-            lines += labelled(label, items, width)
+            lines += labeled(label, items, width)
     return [
         *lines,
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
         *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings),
+        *(Text(f"{line}.", style="dim") for line in _tell_reading(decision, question) if not has_table),
         Text(),
     ]
 
@@ -80,13 +91,14 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Met", _tell_met_limits(decision, chosen)),
         ("Cost", _tell_chosen_cost(decision, chosen)),
         ("Tied", _tell_ties(decision)),
+        ("Unsure", _tell_unsettled(decision)),
         ("Sure", _tell_trust(decision, question)),
-        (BETTER[decision.policy.objective], _tell_better(decision)),
+        (BETTER[decision.policy.objective], _tell_better(decision, question)),
         ("Not", fold(_tell_passed(decision), SHOWN)),
-        ("Unknown", fold(_tell_unknown(decision), SHOWN)),
+        ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
         ("Nearest", _tell_nearest_miss(decision)),
-        ("Changes", _tell_changes(decision)),
-        ("Skipped", tell_skipped(question.answers, every)),
+        ("Changes", _tell_changes(decision, question)),
+        ("Skipped", tell_skipped(question.answers, every, _name_parts(question))),
         (NEXT, _list_next(decision, question)),
     ]
     for label, found in parts:
@@ -191,7 +203,7 @@ def _tell_chosen_cost(decision: Decision, chosen: Judged | None) -> Iterator[str
 
 def tell_cost(cost: Cost, load: float) -> str:
     """Write the machines, their cost an hour, and the cost of a million requests."""
-    rate = f"{number(cost.rate_low)}/s each at {cost.utilisation:.0%} utilisation"
+    rate = f"{number(cost.rate_low)}/s each at {cost.utilization:.0%} utilization"
     return (
         f"{counted(cost.machines, 'machine')} for {number(load)}/s ({rate}): {cost.per_hour:.3g} {cost.currency} "
         f"an hour, {cost.per_million:.3g} a million requests"
@@ -204,19 +216,57 @@ def _tell_ties(decision: Decision) -> Iterator[str]:
     words = WORDS[decision.policy.objective]
     yield from fold((compare_rival(rival, words) for rival in decision.tied), SHOWN)
     if decision.chosen_by:
-        yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in decision.chosen_by)}"
+        yield f"chosen by {tell_choice(decision.chosen_by)}"
+
+
+def _tell_unsettled(decision: Decision) -> Iterator[str]:
+    """Name the candidates that measured worse, but aren't significantly worse."""
+    if decision.chosen:
+        yield from fold((compare_rival(rival, WORDS[decision.policy.objective]) for rival in decision.unsettled), SHOWN)
+
+
+def _name_parts(question: Question) -> str:
+    """Return what each answer is of: a run, if each run has one, else a group."""
+    return "run" if 1 < len(question.answers) == len(question.documents) else "group"
 
 
 def _tell_trust(decision: Decision, question: Question) -> Iterator[str]:
-    restarts = [answer.sure.restarts for answer in question.answers if answer.sure.restarts]
-    groups = {answer.group for answer in question.answers}
-    shares = [group.void_share for document in question.documents for group in document.groups if group.name in groups]
-    if restarts:
-        yield from tell_race(restarts, max(shares, default=0.0), [one.sure.control_holds for one in question.answers])
+    names = {answer.group for answer in question.answers if answer.sure.restarts}
+    groups = [group for document in question.documents for group in document.groups if group.name in names]
+    yield from _tell_comparisons(decision, question)
+    if groups:
+        yield from tell_race(groups, _name_parts(question))
     else:
         yield "no restart was timed"
-    if decision.stability and min(restarts, default=0) >= LEAST_RESAMPLED:
+    if decision.stability and min((group.restarts for group in groups), default=0) >= LEAST_RESAMPLED:
         yield _tell_stability(decision)
+
+
+def _tell_comparisons(decision: Decision, question: Question) -> Iterator[str]:
+    """Tell how many of the other candidates are significantly worse, of those that meet every limit."""
+    if decision.chosen is None:
+        return
+    rivals = [
+        (judged, judged.ratio)
+        for judged in decision.candidates
+        if judged.standing is Standing.MET and judged.ratio and judged.ratio.restarts  # else not measured together
+    ]
+    if not rivals:
+        return
+    beaten = [(short(one.candidate), ratio) for one, ratio in rivals if ratio.verdict is Verdict.SLOWER]
+    rows = _rows_by_candidate(question)
+    met = [rows[label].precision for label in (decision.chosen, *(judged.candidate for judged, _ in rivals))]
+    kind = "FP32" if {*met} == {Precision.FP32} else "eligible"
+    closest = min(beaten, key=lambda one: one[1].value, default=None)
+    those = f"{kind} target{'' if len(rivals) == 1 else 's'}{' of its run' if len(decision.runs) > 1 else ''}"
+    yield tell_lead(short(decision.chosen), len(beaten), len(rivals), those, closest, WORDS[decision.policy.objective])
+
+
+def _tell_reading(decision: Decision, question: Question) -> Iterator[str]:
+    """Explain the brackets, if there are any."""
+    ratios = [judged.ratio.reading for judged in decision.candidates if judged.ratio]
+    if any(low != high for low, high in ratios):
+        yield READING_OF_ALL if any(_tell_comparisons(decision, question)) else READING
 
 
 def _tell_stability(decision: Decision) -> str:
@@ -231,39 +281,107 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
     """List the commands that come next: what settles the decision, then what ships it."""
     if decision.settle:
         yield decision.settle
-    if decision.chosen and len(decision.runs) == 1:
+    if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
         if candidate.row.scenario != Scenario.TRAIN_STEP:
             target = reproduce.quote([candidate.row.arm])
             yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
 
 
-def _tell_better(decision: Decision) -> Iterator[str]:
-    """Tell what is better than the chosen one and may not be shipped: how much, the reason, and what accepts it."""
-    better = [
+def _list_better(decision: Decision) -> list[tuple[Judged, Ratio]]:
+    """List what is better than the chosen one and may not be shipped, the best first."""
+    found = [
         (judged, judged.ratio)
         for judged in decision.candidates
         if judged.ratio and judged.standing is not Standing.MET and not judged.fault and is_faster(judged.ratio)
     ]
-    for judged, ratio in sorted(better, key=lambda one: one[1].value)[:SHOWN] if decision.chosen else ():
+    return sorted(found, key=lambda one: one[1].value)[:SHOWN] if decision.chosen else []
+
+
+def _tell_better(decision: Decision, question: Question) -> Iterator[str]:
+    """Tell what is better than the chosen one and may not be shipped: how much, what it costs, and the reason."""
+    rows = _rows_by_candidate(question)
+    told = [
+        (judged, compare_objective(decision, ratio), ", ".join(_list_reasons(decision, judged, question)))
+        for judged, ratio in _list_better(decision)
+    ]
+    is_shared = len({why for _, _, why in told}) == 1 < len(told)
+    for judged, compared, why in told:
+        fidelity = rows[judged.candidate].fidelity
+        cost = f", error {error_of(fidelity)}" if fidelity and any(map(_lacks_figure, judged.limits)) else ""
+        yield f"{short(judged.candidate)}  {compared}{cost}{'' if is_shared else f': {why}'}"
+    if is_shared:
+        yield f"each: {told[0][2]}"
+
+
+def _lacks_figure(finding: Finding) -> bool:
+    """Return whether a limit that the policy doesn't give, that of accuracy, has no figure to go by."""
+    return finding.implied and finding.standing is Standing.UNKNOWN and finding.value is None
+
+
+def _list_reasons(decision: Decision, judged: Judged, question: Question) -> Iterator[str]:
+    """List why a candidate may not be shipped, or isn't known to be eligible."""
+    for finding in judged.limits:
+        if finding.standing is judged.standing:
+            is_missing = _lacks_figure(finding)
+            yield tell_refusal(_refused(decision, judged, question)) if is_missing else tell_finding(finding)
+    if judged.unmeasured:
+        known_of = "" if judged.objective is not None else f"{decision.policy.objective}: "
+        yield f"{known_of}{judged.unmeasured}"
+
+
+def _refused(decision: Decision, judged: Judged, question: Question) -> WouldChange:
+    """Describe a candidate of unknown accuracy as the answer of its run would."""
+    plays = {one.label: one.play for one in question.candidates}
+    play = plays[judged.candidate]
+    mine = [plays[decision.chosen]] if decision.chosen else []
+    beside = [one.row.arm for one in mine if one.cell is play.cell]
+    return describe_refused(play.cell, play.row, judged.ratio, [*beside, play.row.arm])
+
+
+def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
+    """List what to type so that a better candidate can be shipped: to measure the accuracy, and to accept the error."""
+    better = [judged for judged, _ in _list_better(decision)]
+    unknown = [_refused(decision, one, question) for one in better if any(map(_lacks_figure, one.limits))]
+    measure = next((refused.measure for refused in unknown if refused.measure), None)
+    if measure:
+        yield WayOut(MEASURE, measure, SHIPS_IT)
+    rows = _rows_by_candidate(question)
+    for judged in better:
         refused = [finding for finding in judged.limits if finding.standing is judged.standing]
-        reasons = [*map(tell_finding, refused), *([judged.unmeasured] if judged.unmeasured else [])]
-        yield f"{short(judged.candidate)}  {compare_objective(decision, ratio)}: {', '.join(reasons)}"
-        options = [option for finding in refused if (option := _accept(finding))]
-        if options and len(options) == len(reasons):
-            yield f"to accept it: the same command with {' '.join(options)}"
+        options = [option for finding in refused if (option := _accept(finding, rows[judged.candidate]))]
+        if refused and not judged.unmeasured and len(options) == len(refused):
+            name = f"({short(judged.candidate)})" if len(better) > 1 else ""
+            what = "loss" if any("-drop " in option for option in options) else "error"
+            label = label_accept(what, beside=measure is not None)
+            yield WayOut(label, _decide_with(decision, question, options), name)
+            return
 
 
-def _accept(finding: Finding) -> str:
-    """Return the option with which a broken limit is met; "" if the figure isn't known well enough."""
+def _accept(finding: Finding, row: Row) -> str:
+    """Return the option with which a limit is met; "" if the figure isn't known well enough."""
+    if _lacks_figure(finding):
+        return option_to_accept(row) or ""
     worst = finding.high if LIMITS[finding.limit].side == "most" else finding.low
     is_broken = finding.standing is Standing.BROKEN and worst is not None and worst > 0
     return accept_option(finding.limit, worst) if is_broken and worst else ""
 
 
+def _decide_with(decision: Decision, question: Question, options: Iterable[str]) -> str:
+    """Return the command that decides by further options; a policy of one's own is only known to its user."""
+    if decision.policy != read_policy(None, {}):
+        return f"the same command with {' '.join(options)}"
+    cells = {id(play.cell): play.cell for one in question.candidates for play in one.plays}.values()
+    groups = {cell.group for cell in cells}
+    is_named = len(groups) == 1 and any(cell.of_several for cell in cells)
+    group = ["--group", reproduce.quote(groups)] if is_named else []
+    return " ".join(["shootout decide", reproduce.quote(decision.runs), *group, *options])
+
+
 def _tell_passed(decision: Decision) -> Iterator[str]:
     """Name the candidates that are out, and why: a fault, a broken limit, or a lost comparison."""
-    tied = {rival.arm for rival in decision.tied}
+    tied = {rival.arm for rival in (*decision.tied, *decision.unsettled)}
+    better = [judged for judged, _ in _list_better(decision)]
     for judged in decision.candidates:
         if judged.candidate == decision.chosen or judged.candidate in tied or judged.standing is Standing.UNKNOWN:
             continue
@@ -272,7 +390,7 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
         if judged.fault:
             yield f"{name}: {judged.fault}"
         elif broken:
-            if not (judged.ratio and decision.chosen and is_faster(judged.ratio)):  # else it is told above
+            if judged not in better:  # else it is told above
                 yield f"{name}: {', '.join(map(tell_finding, broken))}"
         elif judged.ratio and decision.chosen:
             yield f"{name}: {compare_objective(decision, judged.ratio)}"
@@ -284,15 +402,13 @@ def compare_objective(decision: Decision, ratio: Ratio) -> str:
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 
 
-def _tell_unknown(decision: Decision) -> Iterator[str]:
-    """Name the candidates that may meet every limit, by what isn't known."""
+def _tell_unknown(decision: Decision, question: Question) -> Iterator[str]:
+    """Name the candidates that may meet every limit, by what isn't known; what is better is told above."""
     why: dict[str, list[str]] = {}
+    better = [judged for judged, _ in _list_better(decision)]
     for judged in decision.candidates:
-        if judged.standing is Standing.UNKNOWN:
-            reasons = [tell_finding(finding) for finding in judged.limits if finding.standing is Standing.UNKNOWN]
-            if judged.unmeasured:
-                known_of = "" if judged.objective is not None else f"{decision.policy.objective}: "
-                reasons.append(f"{known_of}{judged.unmeasured}")
+        if judged.standing is Standing.UNKNOWN and judged not in better:
+            reasons = _list_reasons(decision, judged, question)
             why.setdefault("; ".join(reasons), []).append(short(judged.candidate))
     for reason, labels in why.items():
         yield f"{', '.join(fold(labels, NAMED))}: {reason}"
@@ -314,17 +430,19 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
     if decision.outcome == "infeasible" and decision.misses:
         miss = decision.misses[0]
         finding = next(other for other in decision.of(miss.candidate).limits if other.limit is miss.limit)
-        excess = f"{miss.excess:.0%} beyond it" if miss.excess < 1 else f"{1 + miss.excess:.3g}x the limit"
+        excess = f"{miss.excess:.0%} beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x the limit"
         yield f"{short(miss.candidate)}: {tell_finding(finding)}, {excess}"
 
 
-def _tell_changes(decision: Decision) -> Iterator[str]:
+def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
     """Name the candidates that one looser limit would let in if nothing is chosen, and the load or price that would."""
     letting: dict[str, list[str]] = {}
+    rows = _rows_by_candidate(question)
     for miss in decision.misses if decision.outcome == "infeasible" else ():
         if miss.alone:
             finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-            letting.setdefault(_accept(finding) or f"a looser {miss.limit}", []).append(short(miss.candidate))
+            option = _accept(finding, rows[miss.candidate]) or f"a looser {miss.limit}"
+            letting.setdefault(option, []).append(short(miss.candidate))
     for option, labels in letting.items():
         yield f"with {option}: {', '.join(fold(labels, NAMED))}"
     for flip in decision.flips:

@@ -277,9 +277,9 @@ def _describe_truth(planned: Plan) -> str:
 def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
-    labelled = any(labels_of(group.request) for group in planned.groups[:1])
+    labeled = any(labels_of(group.request) for group in planned.groups[:1])
     metric = (planned.study.metric,) if planned.study.metric else ()
-    others = (*metric, "accuracy", "error") if labelled else (*metric, "error")
+    others = (*metric, "accuracy", "error") if labeled else (*metric, "error")
     return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *others])}, what ran, sizes, memory"
 
 

@@ -18,29 +18,23 @@ from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
-from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
+from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
+from shootout.results.wording import BUSY_SHARE, tell_controls
 from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, size, span
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
 """Model, scenario, what stays the same, and the two arms."""
-_UNSYNCHRONISED = "a timer that doesn't wait for the GPU would show"
+_UNSYNCHRONIZED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
 """From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-READING = "(a to b): 95 % interval of that row; Sure holds at 95 % for all rows together. ×: not shipped by default."
-READING_OF_SEVERAL = (
-    "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together. ×: not shipped by default."
-)
-ERRORS = "error: relative to the model in float64."
-PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
@@ -192,7 +186,7 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             shown, waited = map(duration, times)
             right = times[0] >= _NEARLY * times[1]
             words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
-            yield f"{row.arm}: {_UNSYNCHRONISED} {shown}, {words}."
+            yield f"{row.arm}: {_UNSYNCHRONIZED} {shown}, {words}."
 
 
 def tell_holding(holding: Holding | None) -> Iterator[str]:
@@ -206,7 +200,7 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
         yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 
-def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
+def tell_unsynchronized(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
     """Tell for a sweep what the unsynchronized timer shows at each size, a line for each arm.
 
     Args:
@@ -218,7 +212,7 @@ def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[
             wrong, waited = map(duration, times)
             shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
     for arm, figures in shown.items():
-        yield f"{arm}: by {axis}, {_UNSYNCHRONISED} {', '.join(figures)}."
+        yield f"{arm}: by {axis}, {_UNSYNCHRONIZED} {', '.join(figures)}."
 
 
 def _times_without_waiting(row: Row) -> tuple[float, float] | None:
@@ -363,7 +357,7 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     if kind not in _WHAT_HELPS:
         return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
-    if share > 0.5:  # then these are what counts, and more of them tell no more of a quiet machine
+    if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
         return f"{what}: times and ratios are those of a busy machine; {helps}"
     return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
 
@@ -396,52 +390,16 @@ def tell_trust(
     yield from tell_rates(rows)
 
 
-def tell_legend(document: Document, *, full: bool) -> Iterator[str]:
-    """Explain the columns of all tables, once: what brackets, ratios and times are."""
-    rows = [row for row in document.rows if row.end_to_end]
-    timings = [row.end_to_end for row in rows if row.end_to_end]
-    ratios = [ratio for timing in timings for ratio in (timing.ship_ratio, timing.ratio) if ratio]
-    if any(None not in ratio.reading for ratio in ratios):
-        yield f"{READING if len(document.answer) == 1 else READING_OF_SEVERAL} {ERRORS}"
-    groups = {row.group: [other for other in rows if other.group == row.group] for row in rows}
-    if any(_differs_from_quotient(row, groups[row.group]) for row in rows):
-        yield PAIRED
-    if full and any(timing.low_ns < timing.high_ns for timing in timings):
-        yield "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
-    if full and any(
-        row.compute and row.end_to_end and row.compute.median_ns > row.end_to_end.median_ns for row in rows
-    ):
-        yield "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
-
-
-def _differs_from_quotient(row: Row, rows: Sequence[Row]) -> bool:
-    """Return whether a row's ratio to what is shipped isn't the quotient of the two times, at the digits shown."""
-    timing = row.end_to_end
-    ship = next((other.end_to_end for other in rows if other.end_to_end and not other.end_to_end.ship_ratio), None)
-    if timing is None or ship is None or timing.ship_ratio is None:
-        return False
-    low, high = timing.ship_ratio.reading
-    spread = high / low if low and high else 1.0
-    values = (timing.ship_ratio.value, timing.median_ns / ship.median_ns)
-    return len({tell_direction(value, spread=spread) for value in values}) > 1
-
-
 def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
     counts = ", ".join(f"{count} {_name_cause(reason)}" for reason, count in sorted(summary.void_reasons.items()))
     spread = "" if summary.sd is None or not full else f", SD between restarts {summary.sd:.1%}"
     told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
     told = told.replace("%", " %")
-    if (ratio := summary.control.ratio) is None:
+    if summary.control.ratio is None:
         return told
-    reach = tell_reach(ratio)
-    states = {
-        True: f"equal{reach}",
-        False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",
-        None: f"{CONTROL_OPEN}{reach}" if reach else NOT_COMPARED,
-    }
-    copied = short(summary.baseline) if summary.baseline else "the baseline"
-    return f"{told} Control (a hidden copy of {copied}): {states[summary.control.holds]}."
+    control = tell_controls([summary])
+    return f"{told} {control[0].upper()}{control[1:]}."
 
 
 def _name_cause(category: str) -> str:
@@ -510,14 +468,35 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     return rates
 
 
-def tell_end(document: Document) -> Iterator[str]:
-    """Tell whether the run goes on, how, and which pair would be decided first."""
-    if document.budget_s is not None:
-        yield f"Stopped after {span(document.budget_s)} of racing. To continue: the same command with --max-time 5m."
-    elif not document.complete:
-        yield "This run is unfinished. The same command continues it; what is built and measured is kept."
+def tell_end(document: Document, width: int = ANY_WIDTH) -> Iterator[str]:
+    """Tell whether the run goes on, how, and which pair would be decided first.
+
+    Args:
+        width: in letters; a command that needs more is broken into lines that a shell takes as one.
+    """
+    if not document.complete:
+        stopped = document.budget_s is not None
+        why = f"The race stopped after {span(document.budget_s or 0.0)}" if stopped else "This run is unfinished"
+        yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width)
     if document.nearest_open and not _is_told_above(document):
-        yield f"{tell_nearest(document.nearest_open)}."
+        yield tell_nearest(document.nearest_open)
+
+
+def _tell_how_to_go_on(why: str, document: Document, width: int) -> Iterator[str]:
+    shown = [command for answer in document.answer for command in (answer.next, answer.sure.command) if command]
+    if not document.resume:
+        yield f"{why} To continue it, repeat the command that began it, with the same --out and --max-time 5m."
+    elif any(_without_time(document.resume) == _without_time(command) for command in shown):
+        yield f"{why} The command above continues it."
+    elif len(line := f"{why} To continue it, run: {document.resume}") <= width:
+        yield line
+    else:
+        yield f"{why} To continue it, run:"
+        yield from (line.plain for line in labeled("", [typed(document.resume, width - INDENT)], width))
+
+
+def _without_time(command: str) -> str:
+    return command.rpartition(" ")[0]
 
 
 def _is_told_above(document: Document) -> bool:
@@ -527,14 +506,16 @@ def _is_told_above(document: Document) -> bool:
 
 def tell_nearest(nearest: NearestOpen) -> str:
     """Name the nearest pair that is still open, and what it takes."""
-    takes = "can't estimate how much longer this would take"
+    told = f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; "
     if nearest.restarts is not None and nearest.seconds is not None:
-        takes = f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}"
-    others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""
-    limit = "" if nearest.ended_at is None else f" (max_restarts in a study file: it ended at {nearest.ended_at})"
-    return (
-        f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; {takes}{limit}{others}"
-    )
+        told += f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}."
+    else:
+        told += "nothing tells how much longer that would take."
+    if nearest.ended_at is not None:
+        told += f" This race ended after its {nearest.ended_at} restarts; raise max_restarts in a study file."
+    if nearest.others:
+        told += f" {counted(nearest.others, 'other pair')} {'is' if nearest.others == 1 else 'are'} open too."
+    return told
 
 
 def tell_too_short(limit_s: float, built_s: float) -> str:

@@ -1,4 +1,4 @@
-"""Labelled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
+"""Labeled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from shootout.errors import printable
 from shootout.study.group import short
 
 INDENT = 8
+ANY_WIDTH = 100_000
+"""Columns of what is no terminal, where a line is never broken."""
 NAMED = 3
 """So many targets that share something are named; the others are counted."""
 UNBROKEN = 60
@@ -23,13 +25,15 @@ UNBROKEN = 60
 _GLUE = "\xa0"
 _BRACKETS = re.compile(r"\([^()]{1,40}\)")
 """An interval, or a few words in brackets, that stay on one line."""
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|[kMG]?B)\b)")
+"""The blank between a figure and its unit, which stay on one line."""
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
-def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
+def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
-    text = " · ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
+    text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
@@ -37,7 +41,7 @@ def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
 
 
 def _unbroken_parts(text: str) -> str:
-    return _BRACKETS.sub(lambda found: glued(found[0]), text.replace(" %", f"{_GLUE}%"))
+    return _BRACKETS.sub(lambda found: glued(found[0]), _UNIT.sub(_GLUE, text))
 
 
 def glued(text: str) -> str:
@@ -82,7 +86,7 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
 _BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
 _BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
 _THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
-"""Colours that can be read on white as well as on black: a notebook doesn't say which it has."""
+"""Colors that can be read on white as well as on black: a notebook doesn't say which it has."""
 NOTEBOOK_WIDTH = 120
 """Columns; wider text can be scrolled."""
 _STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"

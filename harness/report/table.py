@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.report import notes
-from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_why
-from shootout.report.columns import BASELINE, BY_HEADER, SHIP, Cell, fits, make_table, stack_tables
+from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_race, tell_why
+from shootout.report.columns import (
+    BASELINE,
+    BY_HEADER,
+    OWN,
+    SHIP,
+    Cell,
+    fit_table,
+    fits,
+    has_room,
+    make_table,
+    stack_tables,
+)
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
-from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
+from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
+from shootout.results.wording import tell_direction
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -97,11 +109,13 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
         parts += _make_tables_by_size(line, measured, width)
         parts.append(Text("* the lowest median of its column; crossovers and --json tell whether it is significant."))
     size_of = {name: size for size, name in line.groups.items()}
-    parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
+    parts += map(Text, notes.tell_unsynchronized(line.axis, [(size_of[row.group], row) for row in measured]))
     mine = [row for row in document.rows if row.group in {*names, *line.selecting}]
     parts += _tell_reasons_by_size(line, [row for row in mine if not _is_told_above(row, document.answer)])
     groups = [group for group in document.groups if group.name in names]
-    return [*parts, *map(Text, (_tell_trust_by_size(line, groups), *notes.tell_noise(groups)))]
+    if {answer.group for answer in document.answer} != names:  # else the answers tell it
+        parts.append(Text(f"{', '.join(tell_race(groups))}."))
+    return [*parts, *map(Text, notes.tell_noise(groups))]
 
 
 def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[RenderableType]:
@@ -117,9 +131,9 @@ def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[R
     parts: list[RenderableType] = []
     while columns:
         fitting = max(_count_fitting(columns, room), 1)
-        shown = [(line.axis, list(map(Text, arms))), *columns[:fitting]]
-        find_sweeps = [{name: cells[index] for name, cells in shown} for index in range(len(arms))]
-        parts.append(make_table([name for name, _ in shown], find_sweeps, left=[line.axis]))
+        shown: list[tuple[str, Sequence[Cell]]] = [(line.axis, arms), *columns[:fitting]]
+        lines = [{name: cells[index] for name, cells in shown} for index in range(len(arms))]
+        parts.append(fit_table([name for name, _ in shown], lines, width, left=[line.axis]))
         columns = columns[fitting:]
     return parts
 
@@ -154,21 +168,6 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
     return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
 
 
-def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
-    """Tell restarts, disturbed rounds and the controls, over all sizes."""
-    counts = sorted({group.restarts for group in groups})
-    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    void = max(group.void_share for group in groups)
-    size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False and group.control.ratio]
-    passed = [group.control.holds for group in groups].count(True)
-    controls = "equal" if passed == len(groups) else f"equal at {passed} of {len(groups)} sizes, can't tell elsewhere"
-    if broken:
-        controls = f"DIFFERENT at {', '.join(broken)}: no verdict there"
-    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed.".replace("%", " %", 1)
-    return f"{told} Controls (a hidden copy of each baseline) {controls}."
-
-
 NOTE = "note"
 """The last column, without a title: why a row may not be shipped."""
 _RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit")
@@ -189,7 +188,7 @@ COSTS = (
         SHIP,
         NOTE,
         BASELINE,
-        "against own FP32",
+        OWN,
         "over restarts",
         "size",
         "error",
@@ -201,15 +200,16 @@ COSTS = (
 )
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (
-    *("target", "time", "size", SHIP, "against own FP32"),
+    *("target", "time", "size", SHIP, OWN),
     *("error", "change (points)", "metric change", NOTE),
 )
-MARK = "mark"
-"""What stands before a target's name."""
+WRAP = ("wrap", "target")
+"""The step from which on a name may go on in a second line."""
 STEPS: tuple[tuple[str, str], ...] = (
-    *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", "against own FP32")),
+    *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", OWN)),
     *(("brief", "change (points)"), ("brief", "metric change"), ("drop", "size"), ("drop", "metric")),
-    *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), ("brief", MARK)),
+    *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), WRAP),
+    *(("drop", "metric change"), ("drop", "change (points)")),
 )
 """What a table does without if it is too wide, one step after the other; never the interval. `--full` has all columns,
 in several tables.
@@ -217,7 +217,7 @@ in several tables.
 SHIPS, NOT_ELIGIBLE = "▸", "×"
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """Stands in place of a comparison, by outcome."""
-MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
+MORE = "Add --full for more columns (compute, proof, size, build) and notes, or --json for everything."
 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
@@ -236,10 +236,15 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     sweeps = [] if full else find_sweeps(document)
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
     parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
+    printed: list[PrintedTable] = []
     for summary in (group for group in document.groups if group.name not in shown):
-        parts += _render_group(summary, document, width, full=full)
-    parts += [Text(line) for line in notes.tell_legend(document, full=full)]
-    parts += tell_run(document, full=full)
+        found = compare_rows(summary, document)
+        tables, headers = (_make_tables if full else _fit_table)(found, found.choose_headers(full=full), width)
+        printed.append(PrintedTable(found, headers))
+        parts += _tell_title(summary, document, full=full)
+        parts += [*tables, *tell_group(summary, document, full=full)]
+    parts += map(Text, tell_legend(printed, document.answer))
+    parts += tell_run(document, full=full, width=width)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
     return Group(*parts)
@@ -253,7 +258,7 @@ def render_notebook(document: Document) -> str:
     return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
-def tell_run(document: Document, *, full: bool) -> list[Text]:
+def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[Text]:
     """Write the lines below all tables: crossovers, the front, what was set, and how the run ended."""
     parts = [*notes.tell_crossovers(document), *_tell_front(document, full=full)]
     if variables := document.environment.get("variables"):
@@ -267,7 +272,7 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     return [
         *parts,
-        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document)),
+        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document, width)),
     ]
 
 
@@ -311,6 +316,22 @@ class Compared:
         timing = row.end_to_end
         return (timing.ship_ratio if self.ship else timing.ratio) if timing else None
 
+    def list_ratios(self, row: Row, headers: Collection[str]) -> list[Ratio]:
+        """List the ratios that a row shows in these columns."""
+        timing = row.end_to_end
+        shown = {SHIP: timing.ship_ratio, BASELINE: timing.ratio, OWN: timing.own_fp32_ratio} if timing else {}
+        return [ratio for name, ratio in shown.items() if ratio and name in headers]
+
+    def differs_from_quotient(self, row: Row) -> bool:
+        """Return whether a row's ratio isn't the quotient of the two times, at the digits shown."""
+        ratio, to = self.ratio(row), next((other for other in self.rows if other.arm == self.reference), None)
+        if ratio is None or to is None or to.end_to_end is None or row.end_to_end is None:
+            return False
+        low, high = ratio.reading
+        spread = high / low if low and high else 1.0
+        values = (ratio.value, row.end_to_end.median_ns / to.end_to_end.median_ns)
+        return len({tell_direction(value, spread=spread) for value in values}) > 1
+
     def tell_refusal(self, row: Row) -> str:
         """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
         if not self.is_refused(row) or self.answer is None:
@@ -331,6 +352,53 @@ class Compared:
         first = COSTS_FIRST if costs else RACE_FIRST
         shown = first if self.ship else [BASELINE if name == SHIP else name for name in first]
         return [name for name in shown if name not in missing]
+
+
+class PrintedTable(NamedTuple):
+    """What a screen or a page shows of a group: its rows, and the headers of the columns that are there."""
+
+    found: Compared
+    headers: Collection[str]
+
+
+INTERVAL = "(a to b): 95 % interval of that row"
+"""Explains what brackets hold, in the tables and in the answer."""
+FOR_ALL_ROWS = "; Sure holds at 95 % for all rows together."
+FOR_EACH_GROUP = "; verdicts hold for all rows of a group together."
+MARKED = f"{NOT_ELIGIBLE}: not shipped by default."
+ERRORS = "error: relative to the model in float64."
+PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
+OVER_RESTARTS = "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
+COMPUTE = "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
+
+
+def tell_legend(printed: Sequence[PrintedTable], answers: Sequence[Answer], *, marked: bool = True) -> Iterator[str]:
+    """Explain what the tables show, once: what brackets, marks, ratios and times are; nothing that isn't there.
+
+    Args:
+        answers: the run's, which stand above the tables.
+        marked: a mark stands before what isn't shipped.
+    """
+    rows = [(found, row, headers) for found, headers in printed for row in found.rows]
+    ratios = [ratio for found, row, headers in rows for ratio in found.list_ratios(row, headers)]
+    ratios += [answer.otherwise.ratio for answer in answers if answer.otherwise and answer.otherwise.ratio]
+    first = []
+    if any(None not in ratio.reading for ratio in ratios):
+        is_sure = len(answers) == 1 and not answers[0].reason
+        first.append(f"{INTERVAL}{FOR_ALL_ROWS if is_sure else FOR_EACH_GROUP}")
+    if marked and any(found.is_refused(row) for found, row, _ in rows):
+        first.append(MARKED)
+    if any("error" in headers for _, headers in printed):
+        first.append(ERRORS)
+    if first:
+        yield " ".join(first)
+    if any(found.differs_from_quotient(row) for found, row, _ in rows):
+        yield PAIRED
+    timed = [(row.end_to_end, row.compute, headers) for _, row, headers in rows if row.end_to_end]
+    if any("over restarts" in headers and whole.low_ns < whole.high_ns for whole, _, headers in timed):
+        yield OVER_RESTARTS
+    if any("compute" in headers and part and part.median_ns > whole.median_ns for whole, part, headers in timed):
+        yield COMPUTE
 
 
 SHIPPED, SO_FAR = "ships", "fastest so far"
@@ -389,15 +457,11 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     return parts
 
 
-def _render_group(summary: GroupSummary, document: Document, width: int, *, full: bool) -> list[RenderableType]:
-    found = compare_rows(summary, document)
-    rows = [row for row in document.rows if row.group == summary.name]
-    is_alone = not full and len(document.groups) == len(document.answer) == 1
-    parts: list[RenderableType] = [] if is_alone else [Text(title(summary, rows), style="bold")]
-    if found.rows:
-        make = _make_tables if full else _fit_table
-        parts += make(found, found.choose_headers(full=full), width)
-    return [*parts, *tell_group(summary, document, full=full)]
+def _tell_title(summary: GroupSummary, document: Document, *, full: bool) -> list[Text]:
+    """Write the title above a group's table; the answer is that of the only one."""
+    if not full and len(document.groups) == len(document.answer) == 1:
+        return []
+    return [Text(title(summary, document.rows_of(summary.name)), style="bold")]
 
 
 def _list_rows(rows: Sequence[Row]) -> list[Row]:
@@ -441,8 +505,10 @@ def _is_about_costs(rows: Sequence[Row]) -> bool:
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
-def _fit_table(found: Compared, headers: Sequence[str], width: int) -> Iterator[RenderableType]:
-    """Make one table, as much of it as fits in `width`; then tell what it lost, if anything."""
+def _fit_table(found: Compared, headers: Sequence[str], width: int) -> tuple[list[RenderableType], list[str]]:
+    """Return one table, as much of it as fits in `width`, with what it lost, if anything; and its headers."""
+    if not found.rows:
+        return [], []
     whole = [_fill_cells(found, row, headers) for row in found.rows]
     filled = [name for name in headers if any(str(line[name]) for line in whole)]
     for count in range(len(STEPS) + 1):
@@ -450,28 +516,34 @@ def _fit_table(found: Compared, headers: Sequence[str], width: int) -> Iterator[
         brief = [name for how, name in STEPS[:count] if how == "brief"]
         shown = [name for name in filled if name not in taken]
         lines = [_fill_cells(found, row, shown, brief=brief) for row in found.rows]
-        table = make_table(shown, lines, left=[NOTE], titles=found.titles(brief=SHIP in brief))
-        if fits(table, width):
+        titles = found.titles(brief=SHIP in brief)
+        titles |= {"change (points)": "points"} if "change (points)" in brief else {}
+        how: dict[str, Any] = {"left": [NOTE], "titles": titles}
+        wraps = WRAP in STEPS[:count] and has_room(shown, lines, width, titles=titles)
+        if wraps or fits(make_table(shown, lines, **how), width):
             break
-    yield table
+    parts = [fit_table(shown, lines, width, **how)]
     if refused := [row for row in found.rows if found.is_refused(row)] if NOTE in filled and NOTE in taken else []:
         reasons: dict[str, None] = dict.fromkeys(found.tell_refusal(row) for row in refused)
-        yield Text(f"{NOT_ELIGIBLE} may not be shipped: {', '.join(reasons)}.", style="dim")
+        parts.append(Text(f"{NOT_ELIGIBLE} may not be shipped: {', '.join(reasons)}.", style="dim"))
     lost = [name for name in taken if name in filled and name != NOTE]
     if lost:
-        yield Text(f"Left out in {width} columns: {', '.join(lost)}.", style="dim")
+        parts.append(Text(f"Left out in {width} columns: {', '.join(lost)}.", style="dim"))
+    return parts, shown
 
 
-def _make_tables(found: Compared, headers: Sequence[str], width: int) -> list[Table]:
-    """Make one table, with short names of arms if needed; or several below each other."""
+def _make_tables(found: Compared, headers: Sequence[str], width: int) -> tuple[list[RenderableType], list[str]]:
+    """Return one table, with short names of arms if needed, or several below each other; and their headers."""
+    if not found.rows:
+        return [], []
     for brief in ((), ("target",)):
         cells = [_fill_cells(found, row, headers, brief=brief) for row in found.rows]
         shown = [name for name in headers if any(str(line[name]) for line in cells)]
         titles = found.titles(brief=bool(brief))
         if fits(table := make_table(shown, cells, left=[NOTE], titles=titles), width):
-            return [table]
+            return [table], shown
     first = [name for name in ("target", "time", SHIP if found.ship else BASELINE) if name in shown]
-    return stack_tables(shown, cells, width, first=first, left=[NOTE], titles=titles)
+    return stack_tables(shown, cells, width, first=first, left=[NOTE], titles=titles), shown
 
 
 def _fill_cells(
@@ -486,14 +558,13 @@ def _fill_cells(
     }
     if marked and "target" in cells and found.ship:
         mark = SHIPS if row.arm == found.ship else NOT_ELIGIBLE if found.is_refused(row) else " "
-        # a name that is folded would leave its mark alone on the first line
-        cells["target"] = f"{mark}{cells['target']}".lstrip() if MARK in brief else f"{mark} {cells['target']}"
+        cells["target"] = f"{mark} {cells['target']}"
     if row.arm == found.ship and SHIP in cells:
         cells[SHIP] = Text(SO_FAR if found.answer and found.answer.reason else SHIPPED, style="bold")
     if row.serve and "items/s" in cells:
         cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":
-        cells |= {name: _STOPPED[row.outcome] for name in (SHIP, BASELINE, "against own FP32") if name in cells}
+        cells |= {name: _STOPPED[row.outcome] for name in (SHIP, BASELINE, OWN) if name in cells}
     if not is_judged(row):  # its outputs are unchecked, so a fast time is no good news
         for cell in cells.values():
             if isinstance(cell, Text) and cell.style == "green":

@@ -17,7 +17,7 @@ from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import crossovers
 from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
-from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells
+from shootout.results.choice import MORE_TIME, Cell, add_ship_ratios, choose, make_cells, resume
 from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
@@ -105,6 +105,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
+        resume=None if history.complete else resume(command, how["run"], MORE_TIME, on=header.on),
         answer=answers,
         open_questions=tuple(find_open(by_name, answers, crossed)),
         nearest_open=find_nearest(groups),
@@ -269,7 +270,10 @@ def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -
         raise UsageError(f"{arm!r} and {other!r} are one arm; to race a target against itself, give it twice to a run")
     raced = [name for name, some in labels_of.items() if {first, second} <= set(some)]
     if not raced:
-        raise UsageError(f"{first!r} and {second!r} were never in the same group, so they weren't measured together")
+        raise UsageError(
+            f"{first!r} and {second!r} were never in the same group, so they weren't measured together: "
+            "name both in one run"
+        )
     if len(raced) > 1:
         names = ", ".join(map(repr, raced))
         raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")
@@ -279,4 +283,4 @@ def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -
     for label in (first, second):
         if why := both.setbacks.get(label):
             raise UsageError(f"{label!r} has no time to compare: {why.reason}")
-    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart")
+    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart: run the same command again")

@@ -1,7 +1,7 @@
 """Which arm of a cell to ship, by rule. Pure; docs/measurement.md has the rule in words.
 
 An arm *keeps* the model where it is plain FP32, or where its accuracy is known (in pairs with a plain FP32 arm's, on
-the labelled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
+the labeled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
 is named instead.
 """
 
@@ -44,7 +44,7 @@ from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact
-from shootout.units import counted
+from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric"]
 
@@ -54,7 +54,7 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
-        goes_on: the same command, given more time, goes on until the fastest arm is known.
+        aim: what the race is for.
         most_restarts: that a race for the best arm may last.
         restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
@@ -78,7 +78,7 @@ class Cell:
     baseline: str | None
     restarts: int
     control_holds: bool | None
-    goes_on: bool
+    aim: Aim
     most_restarts: int
     restart_s: float
     rows: Sequence[Row]
@@ -96,10 +96,14 @@ class Cell:
     by_metric: bool = False
     complete: bool = True
 
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the same command, given more time, goes on until the fastest arm is known."""
+        return _goes_on(self.aim, complete=self.complete)
+
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        out = self.run.rpartition("/")[0] if self.on else self.run  # a host's part lies in the whole run's folder
-        return f"{self.command} --out {out} --max-time {time}" if self.command else None
+        return resume(self.command, self.run, time, on=self.on)
 
     def read_by(self, command: str, *options: str) -> str:
         """Return a command that reads the run, with this group's name if the run has several."""
@@ -128,6 +132,20 @@ class Cell:
         if found is None:
             return None
         return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
+
+
+def resume(command: str, run: str, time: str, *, on: str = "") -> str | None:
+    """Return the command that goes on with a run for so long; None if that isn't known.
+
+    Args:
+        command, run, on: see `Cell`.
+    """
+    out = run.rpartition("/")[0] if on else run  # a host's part lies in the whole run's folder
+    return f"{command} --out {out} --max-time {time}" if command else None
+
+
+def _goes_on(aim: Aim, *, complete: bool) -> bool:
+    return not complete and aim is Aim.BEST
 
 
 def is_plain(row: Row) -> bool:
@@ -183,10 +201,9 @@ def _make_cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
     known, rules = group.evidence(Scope.END_TO_END), group.rules
-    timed = rules.goal.aim is not Aim.BASELINE
-    goes_on = not complete and rules.goal.aim is Aim.BEST
+    aim = rules.goal.aim
     # two arms alone have α to themselves
-    ahead = known if goes_on else replace(known, rules=replace(rules, comparisons=1))
+    ahead = known if _goes_on(aim, complete=complete) else replace(known, rules=replace(rules, comparisons=1))
 
     def needed(one: str, other: str) -> int | None:
         found = ahead.compare_rivals(one, other)
@@ -199,8 +216,8 @@ def _make_cell(
         baseline=summary.baseline,
         restarts=summary.restarts,
         control_holds=summary.control.holds if summary.control.ratio else None,
-        goes_on=goes_on,
-        most_restarts=rules.max_restarts if timed else MAX_RESTARTS_IN_TIME,
+        aim=aim,
+        most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
@@ -335,7 +352,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
         is_open = not cell.complete and cell.control_holds is not False
-        return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
+        return cell.resume(MORE_TIME) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
     return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
@@ -343,10 +360,10 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
 
 def _command_again(cell: Cell) -> str | None:
     """Return the command that measures the same in a new run; None if that isn't known."""
-    return f"{cell.command} --max-time {MORE_MINUTES}m" if cell.command else None
+    return f"{cell.command} --max-time {MORE_TIME}" if cell.command else None
 
 
-MORE_MINUTES = 5
+MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 
@@ -409,7 +426,7 @@ def find_leader(
     *,
     by_time: bool = False,
 ) -> Led:
-    """Of the rows that none is known to beat, the one to ship: of those near the best the smaller, then the sooner.
+    """Find the row to ship: of those that none beats and that are near the best the smaller, then the sooner.
 
     Args:
         times: by arm, what is to be least.
@@ -451,8 +468,9 @@ def narrow_tie(near: Array, sizes: Array, starts_s: Array) -> tuple[Array, Array
 
 
 def usual_start_s(row: Row) -> float:
-    """Seconds until a row is usually ready: context, load and first call, the medians. The slowest start grows with the
-    number of restarts, which isn't the same for all.
+    """Return the seconds until a row is usually ready: context, load and first call, the medians.
+
+    The slowest start grows with the number of restarts, which isn't the same for all.
     """
     context_s = row.gpu.context_s if row.gpu else None
     return sum(seconds or 0.0 for seconds in (context_s, row.load_s, row.first_call_s))
@@ -511,7 +529,7 @@ def _why_unknown(cell: Cell, row: Row) -> str | None:
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
-    """With the arm that takes the fewest restarts more to be told from the shipped one."""
+    """Add the arm that takes the fewest restarts more to be told from the shipped one."""
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
@@ -538,7 +556,7 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
 
 
 def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
-    """Where along the run's axis another row, one that keeps the model too, begins to win."""
+    """Find the sizes from which another row wins that keeps the model, too."""
     found = []
     arms = {row.arm for row in kept}
     for one in cell.crossovers:
@@ -565,15 +583,25 @@ def _changes_by_error_limit(
     if cell.admits(shipped):
         others = [row for row in sound if not cell.admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield WouldChange(
-                when="looser",
-                arm=row.arm,
-                ratio=rivals[row.arm],
-                reason=_why_unknown(cell, row),
-                measure=_command_to_measure(cell, shipped, row),
-                accept=_command_to_accept(cell, row),
-                **_accuracy_of(row),
-            )
+            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm])
+
+
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
+    """Describe a row that would be shipped if its error were accepted.
+
+    Args:
+        ratio: its time ÷ the shipped one's.
+        arms: those of the cell that a run to measure its accuracy would race.
+    """
+    return WouldChange(
+        when="looser",
+        arm=row.arm,
+        ratio=ratio,
+        reason=_why_unknown(cell, row),
+        measure=_command_to_measure(cell, arms, row),
+        accept=_command_to_accept(cell, row),
+        **_accuracy_of(row),
+    )
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -584,7 +612,7 @@ def is_faster(ratio: Ratio | None) -> bool:
     return ratio.verdict is Verdict.FASTER or (high is not None and high < 1)
 
 
-def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
+def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
     """Return the command that measures a row's accuracy; None of a model that draws its own inputs.
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
@@ -594,20 +622,31 @@ def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or fidelity.metric or row.model in models.names():
         return None
-    words = (word for option in cell.again([shipped.arm, row.arm]) for word in option if word)
+    words = (word for option in cell.again(arms) for word in option if word)
     told = cell.command or f"shootout run {reproduce.quote(words)}"
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
 
 
+_WIDER = 1.1
+"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+
+
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
     """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
-    fidelity, objective = row.fidelity, ""
+    objective = []
     if row.scenario == Scenario.THROUGHPUT or (row.serve and row.serve.searched):
-        objective = "--objective rate "
+        objective = ["--objective rate"]
     elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
         return None
+    option = option_to_accept(row)
+    return cell.read_by("decide", *objective, option) if option else None
+
+
+def option_to_accept(row: Row) -> str | None:
+    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known."""
+    fidelity = row.fidelity
     if fidelity is None:
         return None
     if fidelity.metric:
@@ -615,20 +654,13 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         if fidelity.metric.limits == "agreement" or change is None:
             return None
         lost = change.high if fidelity.metric.lower_is_better else -change.low
-        return cell.read_by("decide", f"{objective}--max-metric-drop {_round_up(lost)}") if lost > 0 else None
+        return f"--max-metric-drop {round_limit(_WIDER * lost)}" if lost > 0 else None
     if fidelity.accuracy_change:
-        points = math.ceil(-110 * fidelity.accuracy_change.low)
-        return cell.read_by("decide", f"{objective}--max-accuracy-drop {points}pp") if points > 0 else None
+        lost = -100 * fidelity.accuracy_change.low
+        return f"--max-accuracy-drop {round_limit(_WIDER * lost)}pp" if lost > 0 else None
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
-    return cell.read_by("decide", f"{objective}--max-error {_round_up(fidelity.relative_l2)}")
-
-
-def _round_up(value: float) -> str:
-    """Return the least number of one digit that is at least a twentieth above a value: `2e-3`, `0.3`."""
-    least = 1.05 * value
-    step = 10.0 ** math.floor(math.log10(least))
-    return f"{math.ceil(least / step) * step:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"--max-error {round_limit(fidelity.relative_l2)}"
 
 
 def _smaller_steps(

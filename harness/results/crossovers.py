@@ -1,7 +1,7 @@
 """Where one arm stops winning and another begins: brackets between verdicts, never a number out of a fit. Pure.
 
 A verdict here is that of an arm `a` against an arm `b` at one size: `faster` means that `a` wins. The pair crosses
-between two neighbouring sizes with opposite verdicts; sizes in between without one (`same`, or undecided) stay inside.
+between two neighboring sizes with opposite verdicts; sizes in between without one (`same`, or undecided) stay inside.
 Where to look next, a fit of a + b·n for each arm proposes; nothing else is done with it.
 """
 
@@ -101,7 +101,7 @@ class Outcome:
 
 
 def brackets(points: Sequence[At]) -> list[tuple[At, At]]:
-    """Return the neighbouring winners that differ, by rising size; `points` must be sorted by size."""
+    """Return the neighboring winners that differ, by rising size; `points` must be sorted by size."""
     winners = [point for point in points if point.wins]
     return [(low, high) for low, high in pairwise(winners) if low.verdict is not high.verdict]
 
@@ -135,7 +135,7 @@ def _bracket(points: Sequence[At], low: At, high: At) -> Outcome:
 
 
 def _why(missing: Sequence[At]) -> str | None:
-    """`no verdict at 4, 8: the control …`."""
+    """Write `no verdict at 4, 8: the control …`."""
     if not missing:
         return None
     reasons = "; ".join(sorted({point.reason for point in missing if point.reason}))
@@ -182,7 +182,7 @@ def _divided(points: Sequence[At], low: At, high: At) -> tuple[int, ...]:
 
 
 def _times(points: Sequence[At], low: At, high: At) -> list[Times]:
-    """Return the medians at the bracket's two sides and at one neighbour of each: far away, the line is another one."""
+    """Return the medians at the bracket's two sides and at one neighbor of each: far away, the line is another one."""
     at = [index for index, point in enumerate(points) if point.size in (low.size, high.size)]
     near = points[max(at[0] - 1, 0) : at[-1] + 2]
     return [(one.size, one.a_ns, one.b_ns) for one in near if one.a_ns is not None and one.b_ns is not None]

@@ -12,6 +12,7 @@ from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.exported.workload import Work
 from shootout.journal.records import Holding
 from shootout.results.crossovers import Kind
+from shootout.results.wording import tell_ratio
 from shootout.stats.paired import MeanChange, PairedChange
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.units import counted, duration
@@ -31,25 +32,19 @@ class Part(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ratio(Comparison):
-    """Compare this arm's time with another one's.
-
-    Attributes:
-        reason: why a verdict was withheld; null if none was.
-    """
+    """Compare this arm's time with another one's."""
 
     restarts: Annotated[int, Field(exclude=True)] = 0
-    reason: str | None = None
 
     def __repr__(self) -> str:
-        """`<Ratio 0.111 [0.0873, 0.15] faster>`."""
-        low, high = ("?" if end is None else f"{end:.3g}" for end in self.reading)
-        return f"<Ratio {self.value:.3g} [{low}, {high}] {self.verdict}>"
+        """Return the words of the screens: `<Ratio 9.0x faster (6.7 to 11)>`."""
+        return f"<Ratio {tell_ratio(self)}>"
 
 
 def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
     """Return a comparison as the document shows it; `withheld` says why its verdict may not be given."""
     verdict = Verdict.CANT_TELL if withheld else found.verdict
-    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
+    return Ratio(**asdict(replace(found, verdict=verdict, reason=withheld)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,7 +424,7 @@ class Row(Part):
     gpu: Gpu | None = None
 
     def __repr__(self) -> str:
-        """`<Row numpy:cpu:fp32: measured, 258 us>`."""
+        """Return `<Row numpy:cpu:fp32: measured, 258 us>`."""
         told = f", {duration(self.end_to_end.median_ns)}" if self.end_to_end else ""
         return f"<Row {self.arm}: {self.outcome}{told}>"
 
@@ -715,7 +710,7 @@ class Answer(Part):
     next: str | None = None
 
     def __repr__(self) -> str:
-        """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
+        """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
         ships = f"ship {self.ship.arm}" if self.ship else "none"
         return f"<Answer {self.group}: {', '.join(filter(None, [ships, self.reason]))}>"
 
@@ -741,6 +736,8 @@ class Document(Part):
             several models have an accuracy.
         holding: how arms on the GPU are held while another one plays; null if nothing was tried.
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
+        resume: the command that continues the run for five minutes; null where it is complete, or was begun from
+            Python.
         answer: what to ship, for each group whose figures count.
         open_questions: what the run asked and has no verdict on, a line each.
         nearest_open: what more time would tell first; null where no pair is open.
@@ -752,6 +749,7 @@ class Document(Part):
     baseline: str | None
     complete: bool
     budget_s: float | None = None
+    resume: str | None = None
     answer: tuple[Answer, ...] = ()
     open_questions: tuple[str, ...] = ()
     nearest_open: NearestOpen | None = None

@@ -229,8 +229,8 @@ WORDS: Mapping[Verdict, tuple[str, tuple[Reason, ...]]] = {
 def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, Any]) -> str | None:
     """Return one line on why `row` is or isn't faster than `own`; None where nothing compares the two.
 
-    Without a verdict the line says what the ratio looks like, and that there is none; where nothing explains that
-    either, there is no line.
+    Without a verdict the line says what the ratio looks like, whose figure has a column, and that there is no verdict;
+    where nothing explains that either, there is no line.
 
     Args:
         rows: all of the group.
@@ -245,8 +245,8 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
         found = _first_reason(reasons, case)
-        factor, side = (1 / ratio.value, "faster") if ratio.value < 1 else (ratio.value, "slower")
-        return f"no verdict ({factor:.3g}x {side} than FP32): {found}" if found else None
+        side = "faster" if ratio.value < 1 else "slower"
+        return f"no verdict, measured {side} than FP32: {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 

@@ -64,7 +64,7 @@ def _arrow_type(schema: Mapping[str, Any]) -> pyarrow.DataType:
 
 
 def _row_class(rows: Sequence[Row]) -> type[Row]:
-    """Rows of several machines have columns of their own."""
+    """Return the class of the rows, for rows of several machines have columns of their own."""
     return type(rows[0]) if rows else Row
 
 

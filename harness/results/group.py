@@ -12,6 +12,7 @@ import numpy as np
 from shootout.contract import Array, NotRun, NotRunKind
 from shootout.journal.journal import History
 from shootout.journal.records import (
+    PASSING,
     Checked,
     Failure,
     Header,
@@ -33,6 +34,11 @@ from shootout.study.group import GroupRecord, exact_of
 _SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
 
+PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
+"""An arm that plays again is out for none of these."""
+NO_FAULT = PASSED | PASSING
+"""An arm that left for one of these measured nothing wrong before: it had no time, was killed, or isn't wanted."""
+
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
     """Return the rounds that a restart counts by: the unflagged ones if these are at least half of it, else all.
@@ -52,26 +58,26 @@ def unfit(
     steady_from: Mapping[str, Sequence[int | None]],
     served: Mapping[str, Sequence[LoadTestResult]],
     blocks: Mapping[str, Blocks],
+    out: Mapping[str, NotRunKind],
 ) -> set[str]:
     """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
 
-    They found no steady state in most of their restarts, or break the limit on p99 that their users set.
+    They broke, found no steady state in most of their restarts, or break the limit on p99 that their users set. The
+    race and what is read from its journal both take it from here, so that they share α among the same arms.
 
     Args:
         steady_from, served: as `Group` has them.
         blocks: block medians (ns) by label and restart.
+        out: by label, why an arm left. What it measured before it left for a reason of `NO_FAULT` counts.
     """
+    broken = {label for label, kind in out.items() if kind not in NO_FAULT}
     late = {label for label, done in served.items() if p99_limit.breaks(done, time_ns(blocks.get(label, {})))}
-    return unsteady(steady_from) | late
+    return broken | unsteady(steady_from) | late
 
 
 def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
     """Return the arms that found no steady state in most of their restarts."""
     return {label for label, starts in steady_from.items() if is_unsteady(starts)}
-
-
-PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
-"""An arm that plays again is out for none of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,8 @@ class Group:
         key = scope, sum(len(lines) for lines in self.played.values())
         if key not in self._evidence:
             blocks = self.blocks(scope)
-            out = {label for label, why in self.setbacks.items() if why.kind is not NotRunKind.OFF_LIMITS}
-            unsound = unfit(self.steady_from, self.served, blocks) | out
+            out = {label: why.kind for label, why in self.setbacks.items()}
+            unsound = unfit(self.steady_from, self.served, blocks, out)
             self._evidence[key] = GroupEvidence(blocks, self.rules, unsound)
         return self._evidence[key]
 
@@ -147,9 +153,9 @@ class Group:
 
 
 def pooled_sd(group: Group) -> float | None:
-    """SD of the log ratio to the baseline between restarts, end to end, pooled over all arms; None: it isn't known.
+    """Return the SD of the log ratio to the baseline between restarts, pooled over all arms; None: it isn't known.
 
-    An arm of n restarts gives n − 1 degrees of freedom.
+    It is of end-to-end times. An arm of n restarts gives n − 1 degrees of freedom.
     """
     blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
     x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]

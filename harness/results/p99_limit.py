@@ -64,7 +64,7 @@ def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_shar
     """Return as `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
 
     Args:
-        disturbed_share: flagged rounds ÷ all rounds. A neighbour makes requests late; it makes none early.
+        disturbed_share: flagged rounds ÷ all rounds. A neighbor makes requests late; it makes none early.
     """
     if holds(done, time_ns):
         return True
@@ -93,7 +93,7 @@ def highest_p99_ns(done: Sequence[LoadTestResult]) -> float | None:
 
 
 def _given_p99_ns(one: LoadTestResult) -> float:
-    """p99 at the given rate, the middle round's; inf where most rounds were given up."""
+    """Return the p99 (ns) at the given rate, the middle round's; inf if most rounds were given up."""
     bounds = [math.inf if step.bound_ns is None else step.bound_ns for step in one.steps]
     return float(np.median(bounds)) if bounds else math.inf
 
@@ -109,7 +109,7 @@ def _held(one: LoadTestResult) -> bool:
 
 
 def _found_p99_ns(one: LoadTestResult) -> float:
-    """p99 at the rate a search found: the highest that held, else the lowest tried; inf where that was given up."""
+    """Return the p99 (ns) at the highest rate that held, else at the lowest tried; inf if that was given up."""
     held = [step for step in one.steps if step.held]
     found = max(held, key=_rate) if held else min(one.steps, key=_rate, default=None)
     return math.inf if found is None or found.bound_ns is None else found.bound_ns

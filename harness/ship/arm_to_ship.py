@@ -96,7 +96,9 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     record = next(group for group in history.groups if group.name == row.group)
     arm = next(raced for raced in record.arms if raced.label == row.arm)
     if arm.scenario is Scenario.TRAIN_STEP:
-        raise UsageError("a training step can't be shipped: a shipped folder is for inference")
+        raise UsageError(
+            "a training step can't be shipped: a shipped folder is for inference; measure with --scenario latency"
+        )
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
     return ArmToShip(
         folder=folder,

@@ -120,7 +120,7 @@ class PairEvidence:
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return the hull of {shift: E < 1/alpha}, as log ratios; it always holds the median.
 
-        In each gap between two neighbouring values, and at each value itself, the sign part is constant and the others
+        In each gap between two neighboring values, and at each value itself, the sign part is constant and the others
         grow with the distance from the mean. So a gap has shifts that are left if the nearest to the mean is, and where
         its farthest isn't, the end lies between the two.
 
@@ -198,7 +198,7 @@ def sign_evidence(n: int) -> Array:
 
 
 def _t_evidence(n: int, distances: Array, squares: float | Array) -> Array:
-    """E_t: r^(−½) [(1+q) / (1+q/r)]^(n/2), with r = 1 + n·g and q = n·distance² / squares; 0 / 0 counts as 0."""
+    """Return E_t: r^(−½) [(1+q) / (1+q/r)]^(n/2), with r = 1 + n·g and q = n·distance² / squares; 0 / 0 counts as 0."""
     r, shift = 1 + n * T_EFFECT, n * np.square(distances)
     within = (squares + _TINY) / (squares + shift + _TINY)
     with np.errstate(over="ignore"):

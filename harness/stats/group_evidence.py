@@ -82,7 +82,7 @@ def control_limit(rules: Rules) -> float:
 
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
-    """x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
+    """Return x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
     shared = sorted(set(arm) & set(baseline))
     return np.array([median(np.log(arm[g] / baseline[g])) for g in shared], dtype=np.float64)
 
@@ -98,7 +98,7 @@ class GroupEvidence:
         rules: what the race is judged by.
         unsound: arms that failed, were unsteady or left, so that they can't be the fastest.
         barred: arms that break a limit of the run's policy. No restart is spent on ranking them, but what is known of
-            them counts towards α as of any other arm, whether or not there is a policy.
+            them counts toward α as of any other arm, whether or not there is a policy.
     """
 
     blocks: Mapping[str, Blocks]
@@ -238,10 +238,10 @@ class GroupEvidence:
     def _find_scales(self, last: int) -> Iterator[tuple[str, Array]]:
         """Yield what each arm's restarts beside the baseline say, up to one restart; of the first arm without one."""
         played = [label for label, blocks in self.blocks.items() if blocks]
-        centre = self.rules.baseline if self.rules.baseline in played else min(played)
+        center = self.rules.baseline if self.rules.baseline in played else min(played)
         for label in played:
-            if label != centre:
-                x = log_ratios({g: v for g, v in self.blocks[label].items() if g <= last}, self.blocks[centre])
+            if label != center:
+                x = log_ratios({g: v for g, v in self.blocks[label].items() if g <= last}, self.blocks[center])
                 if x.size > 1:
                     pair = PairEvidence(x)
                     yield label, scale_likelihood(pair.n - 1, pair.squares)

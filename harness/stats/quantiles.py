@@ -4,7 +4,7 @@ Latencies are skewed and multimodal, so an interval must not assume a shape, and
 the sample can bear it, between bounds. Calls of one restart are not independent: bounds over all calls at once were
 exceeded by the other half of the same run in a third of all splits. So bounds are taken over the restarts' own
 percentiles, as those of the median are over their medians. The one percentile definition used is Hyndman and Fan's
-type 2: the inverse of the empirical distribution function, the mean of both neighbours where it jumps (for the median:
+type 2: the inverse of the empirical distribution function, the mean of both neighbors where it jumps (for the median:
 the usual one).
 """
 

@@ -26,7 +26,7 @@ from shootout.contract import Array
 
 _SCALES = np.array([0.002, 0.0035, 0.006, 0.01, 0.0175, 0.03, 0.05, 0.09, 0.15, 0.26, 0.45, 0.8])
 """The SDs that a group's typical pair may have."""
-_CENTRE, _WIDTHS = 0.032, ((0.85, 0.7), (0.15, 1.5))
+_CENTER, _WIDTHS = 0.032, ((0.85, 0.7), (0.15, 1.5))
 """The prior on the log of that SD: two Gaussians around 3.2 %, a share and a width each."""
 _COMPONENTS = ((0.89, 8.0, 1.0, None), (0.10, 4.0, 3.0, None), (0.01, 2.0, None, 0.40))
 """The prior on a pair's variance, given the group's SD: a share, its degrees of freedom, and an SD in units of the
@@ -61,7 +61,7 @@ _PRIOR_SQUARES = _DEGREES * _SD**2
 def _make_prior() -> Array:
     """Return the log weight of each scale before anything was measured, shape (scales,)."""
     shares, widths = np.array(_WIDTHS).T[..., None]
-    gaussians = -0.5 * ((_log(_SCALES) - math.log(_CENTRE)) / widths) ** 2
+    gaussians = -0.5 * ((_log(_SCALES) - math.log(_CENTER)) / widths) ** 2
     return _log_sum((_log(shares) + gaussians - _log_sum(gaussians)[:, None]).T)
 
 

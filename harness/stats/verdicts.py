@@ -47,6 +47,7 @@ class Comparison:
         sd: standard deviation of the log ratio between restarts; None with fewer than two.
         restarts: how many were compared.
         restarts_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
+        reason: why a verdict was withheld; None if none was.
     """
 
     value: float
@@ -58,6 +59,7 @@ class Comparison:
     restarts: int
     reading_low: float | None = None
     reading_high: float | None = None
+    reason: str | None = None
 
     @property
     def reading(self) -> tuple[float | None, float | None]:
@@ -224,7 +226,7 @@ def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: floa
 
 @lru_cache(maxsize=1_024)
 def _normal_scores(n: int) -> Array:
-    """`n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
+    """Return `n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
     from statistics import NormalDist
 
     scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])

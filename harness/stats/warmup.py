@@ -19,7 +19,7 @@ from shootout.contract import Array
 MIN_SEGMENT = 5
 """Points a segment must have. No less than `CHANGE_JUMP`; with more, the 10 calls of a slow model couldn't be split."""
 DRIFT = 0.05
-_NEIGHBOURS = 4
+_NEIGHBORS = 4
 """On each side: up to four outliers in a row are lone ones, five are a change."""
 _CLIP_SD = 4.0
 _COARSEST_CLOCK = 0.01
@@ -57,7 +57,7 @@ def is_unsteady(starts: Sequence[int | None]) -> bool:
 def _has_drift(log_readings: Array) -> bool:
     """Tell whether a segment has a trend, too slow a change for a split: over 5 % in all, and 6 standard errors.
 
-    Six, since neighbouring readings depend on each other, which the textbook error of a slope doesn't know.
+    Six, since neighboring readings depend on each other, which the textbook error of a slope doesn't know.
     """
     n = log_readings.size
     time = np.arange(n) - (n - 1) / 2
@@ -84,21 +84,21 @@ def _bin_readings(readings: Array) -> tuple[Array, int]:
 
 
 def _clip_outliers(log_readings: Array) -> Array:
-    """Pull lone outliers in to 4 SD around the running median; a change of level passes, as its neighbours do.
+    """Pull lone outliers in to 4 SD around the running median; a change of level passes, as its neighbors do.
 
     The first segment's worth stays as it is: there a lone outlier is the cold first call, which is what warm-up is for.
     """
     if log_readings.size < 2 * MIN_SEGMENT:
         return log_readings
-    padded = np.pad(log_readings, _NEIGHBOURS, mode="reflect")
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1), axis=1)
+    padded = np.pad(log_readings, _NEIGHBORS, mode="reflect")
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBORS + 1), axis=1)
     margin = _CLIP_SD * _noise_sd(log_readings)
     clipped = np.clip(log_readings, middle - margin, middle + margin)
     return np.concatenate([log_readings[:MIN_SEGMENT], clipped[MIN_SEGMENT:]])
 
 
 def _noise_sd(log_readings: Array) -> float:
-    """Return the SD from the third quartile of neighbours' steps: blind to slow changes and to 12 % of outliers."""
+    """Return the SD from the third quartile of neighbors' steps: blind to slow changes and to 12 % of outliers."""
     third_quartile_of_gaussian_steps = 1.1503 * math.sqrt(2)
     return float(np.quantile(np.abs(np.diff(log_readings)), 0.75)) / third_quartile_of_gaussian_steps
 

@@ -63,7 +63,9 @@ def expand_range(text: str) -> tuple[int | float | str, ...]:
     _check_range(text, first, last, step, times=times)
     steps = (last / first).ln() / step.ln() + _SLACK if times else (last - first) / step
     if steps >= MAX_CELLS:
-        raise UsageError(f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most")
+        raise UsageError(
+            f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most: take larger steps"
+        )
     count = int(steps) + 1
     values = [first * step**index if times else first + step * index for index in range(count)]
     if all(_WHOLE.fullmatch(match[part]) for part in ((1, 2) if times else (1, 2, 4))):

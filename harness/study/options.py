@@ -144,7 +144,7 @@ class InputOptions(TypedDict, total=False):
     ]
 
 
-class LabelledOptions(InputOptions, total=False):
+class LabeledOptions(InputOptions, total=False):
     """Choose these, and the labels."""
 
     labels: Annotated[
@@ -153,7 +153,7 @@ class LabelledOptions(InputOptions, total=False):
     ]
 
 
-class ModelOptions(NamedOptions, LabelledOptions, total=False):
+class ModelOptions(NamedOptions, LabeledOptions, total=False):
     """Choose a model and what goes into it."""
 
 

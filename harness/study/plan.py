@@ -494,7 +494,7 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
-    silent = {"description", "ceilings", "energy", "unsynchronised"}
+    silent = {"description", "ceilings", "energy", "unsynchronized"}
     silent |= set() if study.least_restarts else {"least_restarts"}  # of a folder that was begun without the key
     fields = study.model_dump(mode="json", exclude=silent)
     content = {

@@ -119,7 +119,7 @@ class Study(BaseModel):
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
         l2: `cold` empties the GPU's L2 cache before each timed call; arms on the CPU stay as they are.
-        unsynchronised: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
+        unsynchronized: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
         max_error: an arm whose relative L2 error is more than its precision explains, but no more than this, is
             measured and says so; 0: it fails.
         max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
@@ -165,7 +165,7 @@ class Study(BaseModel):
     ceilings: bool = False
     energy: bool = False
     l2: Literal["warm", "cold"] = "warm"
-    unsynchronised: bool = False
+    unsynchronized: bool = False
     least_restarts: int = Field(default=0, ge=0, le=1_000)
     max_restarts: int = Field(default=MAX_RESTARTS, ge=1, le=1_000)
     max_error: float = Field(default=0.0, ge=0.0, lt=1.0)
@@ -404,12 +404,12 @@ def _locate_study(name: str) -> Traversable:
 def _read_file(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"the study file {str(path)!r} is not a regular file")
+            raise UsageError(f"the study file {str(path)!r} is not a regular file: name a .toml")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file") from None
+        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file: save it as UTF-8") from None
 
 
 def _from_text(text: str, name: str, source: str) -> Study:

@@ -98,7 +98,7 @@ def error_within_error_bound(checked: CheckedTarget) -> None:
     outputs = [call(checked.session, inputs, slot) for slot, inputs in enumerate(checked.inputs)]
     found = fidelity.compare(outputs, checked.case.exported.reference_outputs())
     target = checked.case.arm.target
-    is_whole = precision_checks.is_mostly_labelled(checked.session.executed, target)
+    is_whole = precision_checks.is_mostly_labeled(checked.session.executed, target)
     error_bound = checked.case.exported.error_bound(target, checked.adapter.capabilities.rest, is_whole=is_whole)
     fault = fidelity.gate(found, *error_bound)
     assert fault is None, fault

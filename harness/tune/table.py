@@ -7,16 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import Arm
 from shootout.report import table
-from shootout.report.columns import Cell, error_of, share, stack_tables
-from shootout.report.screen import INDENT, labelled, typed
-from shootout.report.wording import tell_ratio
+from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
+from shootout.report.notes import Reason, fold_reasons
+from shootout.report.screen import INDENT, labeled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
+from shootout.results.wording import tell_ratio
 from shootout.study import reproduce
+from shootout.study.group import short
 from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting
 from shootout.units import duration
@@ -34,28 +35,33 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
     parts += _gain_tables(targets, width)
-    parts += [Text(_tell_reason(tuned)) for tuned in targets if tuned.conclusion.reason]
+    reasons = (
+        Reason(str(tuned.conclusion.outcome), tuned.target, tuned.conclusion.reason, tuned.conclusion.fix)
+        for tuned in targets
+        if tuned.conclusion.reason
+    )
+    parts += [Text(line) for _, line in fold_reasons(reasons)]
     better = [tuned.ship for tuned in targets if tuned.held]
+    if better:
+        parts.append(Text("To run a backend with its faster setting:"))
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
-        parts += labelled("Next", [typed(command, width - INDENT)], width)
+        parts += labeled("", [typed(command, width - INDENT)], width)
     if tuning.final:
-        parts += [Text(""), table.render_tables(tuning.final, width)]
+        parts += [Text(""), table.render(tuning.final, width)]
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
     return Group(*parts)
 
 
-def _tell_reason(tuned: TunedTarget) -> str:
-    _, reason, fix = tuned.conclusion
-    return f"{tuned.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
-
-
-def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[Table]:
+def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
     lines = [_gain_line(tuned) for tuned in targets]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     flush = set(headers) - {"default", "best", "tried"}
-    return stack_tables(headers, lines, width, left=flush, long=("setting", "gain"))
+    first = [name for name in ("target", "gain", "default", "best") if name in headers]
+    while len(first) > 2 and not fits(make_table(first, lines), width):
+        first.pop()
+    return stack_tables(headers, lines, width, first=first, left=flush, long=("setting",))
 
 
 def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
@@ -65,11 +71,11 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
     errors = [error_of(figures) for figures in fidelities]
     shares = [share(figures.accuracy) for figures in fidelities if figures.accuracy is not None]
     return {
-        "target": tuned.target,
+        "target": short(tuned.target),
         "gain": Text(verdict(tuned), style=_STYLES.get(tuned.conclusion.outcome, "dim")),
-        "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
         "default": _time_text(tuned.default_row),
         "best": _time_text(tuned.row),
+        "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
         "error": " to ".join(errors),
         "accuracy": " to ".join(shares),
         "tried": str(len(tuned.tried)) if tuned.tried else "",
@@ -77,8 +83,8 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
 
 
 def verdict(tuned: TunedTarget) -> str:
-    """Return `1.9x faster (1.8 to 2.0)`, or what there is to say instead."""
-    if tuned.gain is None or tuned.conclusion.outcome is not TuneOutcome.BETTER:
+    """Return `1.9x faster (1.8 to 2.0)`, `can't tell (1.1x faster to 1.2x slower)`, or what there is to say instead."""
+    if tuned.gain is None or tuned.conclusion.outcome not in (TuneOutcome.BETTER, TuneOutcome.CANT_TELL):
         return str(tuned.conclusion.outcome)
     return tell_ratio(tuned.gain)
 

@@ -189,7 +189,7 @@ class Worker:
         """Read the GPU's state at once: its clock falls when nothing runs."""
         return read_state() if self._device is Device.CUDA else None
 
-    def on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
+    def on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
         """Read what only the GPU tells of an arm on it.
 
         Args:
@@ -200,7 +200,7 @@ class Worker:
             self._session,
             self._buffers,
             cold=self._built.arm.cold_l2,
-            unsynchronised=unsynchronised,
+            unsynchronized=unsynchronized,
             energy_s=energy_s if isinstance(self._blocks, Blocks) and not self._built.arm.cold_l2 else 0.0,
         )
 

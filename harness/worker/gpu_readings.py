@@ -83,14 +83,14 @@ def read_state() -> GpuState:
 
 
 def read_gpu(
-    session: Session, buffers: Sequence[Arrays], *, cold: bool, unsynchronised: bool, energy_s: float
+    session: Session, buffers: Sequence[Arrays], *, cold: bool, unsynchronized: bool, energy_s: float
 ) -> OnGpu:
     """Look at a loaded session's calls from the device's side.
 
     Args:
         buffers: input sets to rotate through.
         cold: empty the L2 cache before each call.
-        unsynchronised: also see what a timer shows that doesn't wait for the device.
+        unsynchronized: also see what a timer shows that doesn't wait for the device.
         energy_s: seconds of calls for the energy of one; 0: leave it out.
 
     What can't be told, since the session or the driver doesn't or since telling broke, is None; the latter is in
@@ -108,7 +108,7 @@ def read_gpu(
         compute_ns=compute_ns,
         fetch_ns=fetch_ns,
         event_ns=event_ns,
-        dispatch_ns=readings.dispatch_ns() if unsynchronised else None,
+        dispatch_ns=readings.dispatch_ns() if unsynchronized else None,
         copies=str(side.copies),
         allocator_held_bytes=held[0] if held else None,
         allocator_peak_bytes=held[1] if held else None,

@@ -37,26 +37,26 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
     named = next((device for device in Device if device.is_gpu and device in executed.device.lower()), Device.CPU)
     if named is not arm.target.device:
-        return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
+        return f"labeled {arm.target.device}, but {executed.library} computes on {executed.device}"
     if arm.target.precision is Precision.NATIVE:
         return None
     return _precision_fault(executed, arm.target)
 
 
 def _precision_fault(executed: Executed, target: Target) -> str | None:
-    """Explain a runtime that ran nothing in the labelled precision; a mixed account is no fault.
+    """Explain a runtime that ran nothing in the labeled precision; a mixed account is no fault.
 
     A float model without compute nodes (a reshape, say) contradicts nothing; a quantized model must show some.
     """
     counts, label = executed.compute_nodes_by_precision, schemes.promised(target.precision, target.scheme)
     if not counts and target.precision in SCALED:
-        return f"labelled {label}, but {executed.library} reports no compute node at all"
+        return f"labeled {label}, but {executed.library} reports no compute node at all"
     known = COUNTED.get(target.precision) or (schemes.shown_as(target.precision, target.scheme),)
     if not counts or any(counts.get(name) for name in known):
         return None
     ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
     moved = f"; beside them {executed.conversion_nodes} nodes only convert" if executed.conversion_nodes else ""
-    return f"labelled {label}, but {executed.library} ran its compute nodes elsewhere: {ran}{moved}"
+    return f"labeled {label}, but {executed.library} ran its compute nodes elsewhere: {ran}{moved}"
 
 
 def probe_fault(found: str | None, target: Target) -> str | None:
@@ -65,10 +65,10 @@ def probe_fault(found: str | None, target: Target) -> str | None:
     if found is None or found == PROBED.get(shown, shown):
         return None
     probe, label = probe_name(target.precision).replace("_", " "), schemes.promised(target.precision, target.scheme)
-    return f"labelled {label}, but the {probe} finds {found}: the runtime did not honour the precision"
+    return f"labeled {label}, but the {probe} finds {found}: the runtime did not honor the precision"
 
 
-def is_mostly_labelled(executed: Executed, target: Target) -> bool:
+def is_mostly_labeled(executed: Executed, target: Target) -> bool:
     """Return whether at least half of the compute nodes ran in the label's precision, by the runtime's own account."""
     counts = executed.compute_nodes_by_precision
     return 2 * counts.get(schemes.shown_as(target.precision, target.scheme), 0) >= sum(counts.values())

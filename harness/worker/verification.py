@@ -49,7 +49,7 @@ from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
-from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
+from shootout.worker.precision_checks import executed_fault, is_mostly_labeled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
     both.
 
     Args:
-        with_accuracy: also count the labelled rows that it classifies rightly, where the exported model has some.
+        with_accuracy: also count the labeled rows that it classifies rightly, where the exported model has some.
         keep: a folder that gets its outputs for these rows, for the user's own metric.
     """
     outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
@@ -137,7 +137,7 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
         stepped, step_fault = training_step.judged(errors, session, claim.exported, claim.buffers)
     counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
-    error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
+    error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labeled(executed, target))
     by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in counted.by_output)
     with_bound = replace(counted, error_bound=error_bound, by_output=by_output)
     reference = claim.exported.shared_outputs()

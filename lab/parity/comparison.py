@@ -39,7 +39,7 @@ DOCUMENTED = ("jax-jit", "onnxruntime", "openvino", "litert", "ncnn", "executorc
 
 
 def figures(bench: Bench) -> Tables:
-    """Every arm on the toy model."""
+    """Compare every arm on the toy model."""
     rows: Table = []
     for target in bench.cpu_targets:
         found, why = attempt(partial(_compare_arm, bench, target))

@@ -18,7 +18,7 @@ from shootout.contract import INTEGERS, Artifact
 
 
 def jax_calls(built: Built, _: Path) -> Calls:
-    """`jax.jit` of a function of a dict of kernels (in, out), dispatched as JAX does it by itself
+    """Call `jax.jit` of a function of a dict of kernels (in, out), dispatched as JAX does it by itself
     (docs.jax.dev: "Benchmarking JAX code").
     """
     import jax
@@ -50,8 +50,9 @@ def jax_calls(built: Built, _: Path) -> Calls:
 
 
 def onnxruntime_calls(built: Built, _: Path) -> Calls:
-    """`InferenceSession.run` from and to NumPy; and what onnxruntime_perf_test times, from Python: tensors that are
-    there, outputs that ONNX Runtime allocates.
+    """Call `InferenceSession.run` from and to NumPy; and what onnxruntime_perf_test times, from Python.
+
+    That is tensors that are there, and outputs that ONNX Runtime allocates.
     """
     import onnxruntime as ort
 
@@ -93,7 +94,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
     request.get_input_tensor().data[:] = arrays[0]
 
     def compute(buffer: int) -> Any:
-        """On the tensor that is there, as `benchmark_app -inference_only`."""
+        """Call on the tensor that is there, as `benchmark_app -inference_only`."""
         return request.infer(share_outputs=True)
 
     def end_to_end(buffer: int) -> Any:
@@ -119,7 +120,7 @@ def litert_calls(built: Built, _: Path) -> Calls:
     given.write(arrays[0])
 
     def compute(buffer: int) -> Any:
-        """On the inputs that are there, as `litert-benchmark`."""
+        """Call on the inputs that are there, as `litert-benchmark`."""
         model.run_by_name(signature, inputs, outputs)
 
     def end_to_end(buffer: int) -> Any:
@@ -163,8 +164,9 @@ def ncnn_calls(built: Built, _: Path) -> Calls:
 
 
 def executorch_calls(built: Built, _: Path) -> Calls:
-    """`Runtime.get().load_program(…).load_method(…).execute(…)` (docs.pytorch.org/executorch: "Runtime Python API");
-    its only way to set threads is the extension's.
+    """Call `Runtime.get().load_program(…).load_method(…).execute(…)`.
+
+    Source: docs.pytorch.org/executorch, "Runtime Python API". Its only way to set threads is the extension's.
     """
     import torch
     from executorch.extension.pybindings import _C

@@ -44,7 +44,7 @@ def loop(call: Call, buffers: int, calls: int) -> list[int]:
 
 
 def timer(call: Call, buffers: int, threads: int) -> float:
-    """`torch.utils.benchmark`'s median, in nanoseconds."""
+    """Return `torch.utils.benchmark`'s median, in nanoseconds."""
     from torch.utils.benchmark import Timer
 
     loop(call, buffers, 0)

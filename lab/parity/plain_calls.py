@@ -57,7 +57,7 @@ def compile_calls(built: Built, scratch: Path) -> Calls:
 
 
 def aoti_calls(built: Built, _: Path) -> Calls:
-    """AOTInductor's package."""
+    """Call AOTInductor's package."""
     from torch._inductor import aoti_load_package
 
     return _torch_calls(built, aoti_load_package(str(built.folder / "model.pt2")))
@@ -80,7 +80,7 @@ def _load_module(built: Built) -> Any:
 
 
 def _torch_calls(built: Built, run: Any) -> Calls:
-    """In inference mode, entered once around all calls; end to end from and to NumPy."""
+    """Call in inference mode, entered once around all calls; end to end from and to NumPy."""
     import torch
 
     torch.inference_mode().__enter__()
@@ -129,7 +129,7 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = built.arm.threads, 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimised
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimized
     session = ort.InferenceSession(built.folder / "model.onnx", options, providers=["CPUExecutionProvider"])
     (given,), (wanted,) = built.exported.inputs, built.exported.outputs
     arrays = [one[given.name] for one in built.exported.input_buffers()]

@@ -95,7 +95,7 @@ class Held:
             )
 
     def ready(self) -> str:
-        """Its first line, from when on it is held; one that ends instead is gone for good."""
+        """Read its first line, from when on it is held; one that ends instead is gone for good."""
         try:
             first = self._read_answer()
             self._signal_group(signal.SIGSTOP)
@@ -106,13 +106,13 @@ class Held:
 
     @contextmanager
     def going(self) -> Iterator[None]:
-        """It runs inside, and is held again afterwards."""
+        """Let it run inside, and hold it again afterwards."""
         self._signal_group(signal.SIGCONT)
         yield
         self._signal_group(signal.SIGSTOP)
 
     def ask(self, *words: str) -> str:
-        """Its answer to a line."""
+        """Return its answer to a line."""
         assert self._process.stdin
         print(json.dumps(words), file=self._process.stdin, flush=True)
         return self._read_answer()

@@ -39,7 +39,7 @@ class Missing(Exception):
 
 
 def pyperf(bench: Bench, _: Built, job: Path, padding: int) -> Told:
-    """pyperf's median: one process of its own, one call a value, since our median too is of single calls."""
+    """Return pyperf's median: one process of its own, one call a value, since our median too is of single calls."""
     import pyperf
 
     environment, out = child_environment(bench.placement.threads, padding), job.with_suffix(".pyperf.json")
@@ -57,7 +57,7 @@ def pyperf(bench: Bench, _: Built, job: Path, padding: int) -> Told:
 
 
 def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
-    """OpenVINO's own tool on the arm's IR, synchronous, from Python as we are.
+    """Run OpenVINO's own tool on the arm's IR, synchronous, from Python as we are.
 
     Its median is of times taken inside the runtime: the call from Python, some microseconds, is left out. Its duration
     over its count has all of it, and its own loop; but it is a mean.
@@ -86,7 +86,7 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
 
 
 def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
-    """IREE's own tool on the arm's module: the mean of calls from C, with the input in a file.
+    """Run IREE's own tool on the arm's module: the mean of calls from C, with the input in a file.
 
     Raises:
         Missing: it doesn't lie beside this interpreter.

@@ -109,7 +109,7 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
         raw = module(**example) if by_name else module(*example.values())
     leaves = _tensors_in(name, raw, ())
     if not leaves:
-        raise UsageError(f"{name}: the module returned no tensor")
+        raise UsageError(f"{name}: the module returned no tensor: return at least one")
     if by_name or not isinstance(raw, Tensor):
         module = Flat(module, list(example) if by_name else None, list(leaves)).eval()
     return Called(
@@ -141,7 +141,10 @@ def _as_plain_tensor(name: str, key: str, tensor: Any) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise UsageError(f"{name}: input {key!r} is {kind_of(tensor)}, expected a torch tensor")
     if tensor.is_complex() or tensor.layout is not torch.strided:
-        raise UsageError(f"{name}: input {key!r} is {tensor.dtype} {tensor.layout}: no backend takes it")
+        raise UsageError(
+            f"{name}: input {key!r} is {tensor.dtype} {tensor.layout}, which no backend takes: "
+            "give a dense one of floats, integers or booleans"
+        )
     plain = tensor.detach().to("cpu").contiguous()
     return plain.float() if plain.is_floating_point() else plain
 
@@ -161,12 +164,15 @@ def _tensors_in(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key,
         parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     else:
         where = f" at {_output_name(path)!r}" if path else ""
-        raise UsageError(f"{name}: the module returned {kind_of(value)}{where}, expected tensors")
+        raise UsageError(
+            f"{name}: the module returned {kind_of(value)}{where}, expected tensors: "
+            "return them alone, in a tuple or in a dict"
+        )
     return {place: tensor for key, one in parts for place, tensor in _tensors_in(name, one, (*path, key)).items()}
 
 
 def _output_name(path: Sequence[Key]) -> str:
-    """`y` for a tensor by itself, `y0`, `y1` … in a tuple, its own name in a dict or dataclass."""
+    """Return `y` for a tensor by itself, `y0`, `y1` … in a tuple, its own name in a dict or dataclass."""
     if all(isinstance(key, int) for key in path):
         return "y" + "_".join(map(str, path))
     return ".".join(map(str, path))

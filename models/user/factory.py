@@ -110,7 +110,9 @@ def find_function(source: FactorySource) -> Callable[..., Any]:
     if function is None:
         raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
     if not callable(function):
-        raise UsageError(f"{source.short} is {kind_of(function)}, not a function")
+        raise UsageError(
+            f"{source.short} is {kind_of(function)}, not a function: name one that returns the module and its inputs"
+        )
     found: Callable[..., Any] = function
     return found
 

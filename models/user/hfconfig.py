@@ -107,7 +107,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{path.name} is not JSON: {error}") from None
+        raise UsageError(
+            f"{path.name} is not JSON ({error}): expected the config.json of a transformers model"
+        ) from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise UsageError(f"{path.name} has no model_type: expected the config.json of a transformers model")
     return config
@@ -229,7 +231,7 @@ def _repair_pooling(module: nn.Module, config: Any) -> None:
 
 
 def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
-    """Batch normalization gets the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
+    """Give batch normalization the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
     import torch
     from torch import nn
 
@@ -303,7 +305,7 @@ def _list_shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
         if any(name in ("", "..") or Path(name).name != name for name in names):
-            raise UsageError(f"{index.name} names files outside its folder: refused")
+            raise UsageError(f"{index.name} names files outside its folder, which are refused: copy them beside it")
     except OSError as error:
         raise UsageError(f"can't read {index}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -546,7 +546,10 @@ def _pair_classes(name: str, output: Array, truth: Any) -> tuple[Array, Array, i
 def _find_first_class(name: str, truth: Array, axis: int) -> Array:
     """Return the class with the highest score; whole numbers must be one-hot."""
     if truth.dtype.kind != "f" and not ((truth != 0).sum(axis) == 1).all():
-        raise UsageError(f"{name}: expected class ids, class scores or one-hot masks as truth, received whole numbers")
+        raise UsageError(
+            f"{name}: expected class ids, class scores or one-hot masks as truth, received whole numbers "
+            "that are not one-hot"
+        )
     return np.asarray(truth.argmax(axis))
 
 

@@ -136,7 +136,7 @@ def _is_large(value: Any) -> bool:
 
 
 def _own_weights(graph: fx.GraphModule) -> None:
-    """Float constants as parameters, as a torch module has its weights; the converter gives them as buffers."""
+    """Return float constants as parameters, as a torch module has its weights; the converter gives them as buffers."""
     for path, tensor in list(graph.named_buffers()):
         if tensor.is_floating_point():
             place, _, name = path.rpartition(".")

@@ -79,7 +79,7 @@ def read_rows(given: Path, reader: str, progress: Progress | None = None) -> Rea
     files = list_files(given)
     files = [file for file in files if file != place.file]
     if not files:
-        raise UsageError(f"{given} holds no files for {place.short} to read")
+        raise UsageError(f"{given} holds no files for {place.short} to read: name a file, or a folder that holds some")
     folder = cache_folder() / f"{READ_ROWS}{_make_key(place, given, files)}"
     if not folder.is_dir():
         told = f"{given.name}, read by {place.short}"
@@ -229,9 +229,13 @@ def _as_numbers(name: str, value: Any) -> Array:
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor on a GPU
         raise UsageError(f"input {name!r} is {_describe(value)}, which is not an array: {error}") from error
     if array.dtype.kind not in "biuf":
-        raise UsageError(f"input {name!r} is {array.dtype}: expected numbers")
+        raise UsageError(
+            f"input {name!r} is {array.dtype}: expected numbers; return them as an array of floats or integers"
+        )
     if array.dtype.kind == "f" and np.isnan(array).any():
-        raise UsageError(f"input {name!r} holds NaN in {int(np.isnan(array).sum())} places")
+        raise UsageError(
+            f"input {name!r} holds NaN in {int(np.isnan(array).sum())} places: fill these in, or leave the row out"
+        )
     return array
 
 
@@ -239,7 +243,7 @@ def _refuse_gaps(truth: Any) -> None:
     values = truth.values() if isinstance(truth, Mapping) else [truth]
     plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
     if table_files.find_gaps(plain).size:
-        raise UsageError("the truth holds NaN or None")
+        raise UsageError("the truth holds NaN or None: fill these in, or leave the rows out")
 
 
 def _count_bytes(truth: Any) -> int:

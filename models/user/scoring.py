@@ -275,7 +275,10 @@ class ScoredOutput:
         )
         if (odd := np.argwhere(~(np.abs(values) < MOST_SCORE))).size:
             value, row = values[tuple(odd[0])], numbers[odd[0][0]]
-            raise UsageError(f"{self.name} gave {value:g} for row {row} of the inputs, which is not a score")
+            raise UsageError(
+                f"{self.name} gave {value:g} for row {row} of the inputs, which is not a score: "
+                "return a finite number for each row"
+            )
         return rows if is_object else values
 
     def collect(self, units: Units | None) -> Scores:
@@ -302,7 +305,9 @@ class ScoredOutput:
             return replace(found, rows=tuple(rows.tolist()), parts=parts)
         of_rows = units.of_rows if units else np.arange(len(rows))
         if not of_rows.any():
-            raise UsageError(f"{self.name}: all scored rows are of one {found.unit}, and at least two are needed")
+            raise UsageError(
+                f"{self.name}: all scored rows are of one {found.unit}, and at least two are needed: give rows of more"
+            )
         whole = self.reduce(rows) if self.reduce else _average_rows(rows, is_error=self.lower_is_better)
         try:
             added = find_pseudo_values(whole.value_of, of_rows, must_be_even=self.is_own and self.reduce is not None)

@@ -105,7 +105,7 @@ class FactorySource:
         return hashlib.sha256(b"\0".join(found)).hexdigest()
 
     def imports(self) -> frozenset[str]:
-        """Top-level names that these files import, anywhere in them; none of them is run.
+        """Return the top-level names that these files import, anywhere in them; none of them is run.
 
         Raises:
             UsageError: the file itself can't be read.

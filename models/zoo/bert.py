@@ -32,7 +32,7 @@ BUFFERS, CALIBRATION = range(2)
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """Token ids and mask (1: a token, 0: padding), both int64 (batch, tokens).
+    """Return token ids and mask (1: a token, 0: padding), both int64 (batch, tokens).
 
     Raises:
         UsageError: `hidden` can't be shared out among attention heads.

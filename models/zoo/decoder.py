@@ -42,7 +42,7 @@ BUFFERS, CALIBRATION = range(2)
 
 
 def prefill_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """Token ids, (batch, tokens).
+    """Return token ids, (batch, tokens).
 
     Raises:
         UsageError: `d_model` can't be shared out among attention heads.
@@ -238,8 +238,8 @@ def _make_norm(xp: Any, weights: Arrays, name: str) -> Callable[[Any], Any]:
     scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
     def norm(x: Any) -> Any:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        return centred / xp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + EPS) * scale + shift
+        centered = x - x.mean(axis=-1, keepdims=True)
+        return centered / xp.sqrt((centered * centered).mean(axis=-1, keepdims=True) + EPS) * scale + shift
 
     return norm
 

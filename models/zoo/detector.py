@@ -91,7 +91,7 @@ def _count_split(wide: int, narrow: int) -> int:
 
 
 def _join_boxes(maps: Sequence[torch.Tensor]) -> torch.Tensor:
-    """(batch, boxes, numbers) of all feature maps' (batch, BOXES numbers, height, width)."""
+    """Return (batch, boxes, numbers) of all feature maps' (batch, BOXES numbers, height, width)."""
     import torch
 
     parts = [one.reshape(len(one), BOXES, -1, *one.shape[2:]).permute(0, 1, 3, 4, 2).flatten(1, 3) for one in maps]

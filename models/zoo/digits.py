@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, IntRange, LabelledTask, Model, Parameters, buffer_count
+from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters, buffer_count
 from shootout.models.seeding import fit, seeded
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
-    """Linear layers with ReLU between them; `y` holds the 10 class scores."""
+    """Compute linear layers with ReLU between them; `y` holds the 10 class scores."""
     layers = [f"layers.{layer}" for layer in range(int(parameters["n_layers"]) + 1)]
     *hidden, (last, last_bias) = [(weights[f"{layer}.weight"].T, weights[f"{layer}.bias"]) for layer in layers]
 
@@ -114,10 +114,10 @@ def train(
         return fit(module(parameters), images, labels, epochs)
 
 
-def task(parameters: Parameters, shape: tuple[int, ...]) -> LabelledTask:
+def task(parameters: Parameters, shape: tuple[int, ...]) -> LabeledTask:
     """Return the calibration and report splits; training saw neither."""
     found = splits(parameters, shape)
-    return LabelledTask(
+    return LabeledTask(
         calibration={"x": found["calibration"][0]},
         calibration_labels=found["calibration"][1],
         report={"x": found["report"][0]},

@@ -108,7 +108,7 @@ def module(parameters: Parameters) -> nn.Sequential:
 
 
 def _round_channels(base: int, parameters: Parameters) -> int:
-    """`base` made wider, rounded to a multiple of DIVISOR; never down by more than a tenth."""
+    """Return `base` made wider, rounded to a multiple of DIVISOR; never down by more than a tenth."""
     wanted = base * VARIANTS[str(parameters["variant"])][0]
     found = max(DIVISOR, int(wanted + DIVISOR / 2) // DIVISOR * DIVISOR)
     return found if found >= 0.9 * wanted else found + DIVISOR

@@ -28,7 +28,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """`y = x W^T`, plus the bias."""
+    """Return `y = x W^T`, plus the bias."""
     matrix = weights["weight"].T
     if not BIAS[str(parameters["bias"])]:
         return lambda x: {"y": x["x"] @ matrix}

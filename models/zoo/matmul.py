@@ -27,8 +27,10 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """`y = a b`. No scaling, which would be a second pass over memory: FP16 holds the sum of 2^15 products of normal
-    numbers, about 181 in size.
+    """Return `y = a b`.
+
+    It isn't scaled, which would be a second pass over memory: FP16 holds the sum of 2^15 products of normal numbers,
+    about 181 in size.
     """
     return lambda x: {"y": x["a"] @ x["b"]}
 

@@ -26,7 +26,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """Linear, ReLU, Linear."""
+    """Compute linear, ReLU, linear."""
     first, second = (weights[f"{layer}.weight"].T for layer in (0, 2))
     first_bias, second_bias = (weights[f"{layer}.bias"] for layer in (0, 2))
 

@@ -21,7 +21,7 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """`y = sin(sin(… sin(x)))`, `depth` times."""
+    """Return `y = sin(sin(… sin(x)))`, `depth` times."""
     depth = int(parameters["depth"])
 
     def run(x: Arrays) -> dict[str, Array]:

@@ -36,7 +36,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
-    """`y = x + activation(x W^T)`, n_layers times."""
+    """Return `y = x + activation(x W^T)`, n_layers times."""
     activation = ACTIVATIONS[str(parameters["activation"])]
     layers = [weights[f"layers.{layer}.weight"].T for layer in range(int(parameters["n_layers"]))]
 

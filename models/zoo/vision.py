@@ -158,7 +158,7 @@ def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> 
 
 
 def _draw_images(parameters: Parameters, count: int, purpose: int) -> Array:
-    """(count, 3, size, size): coarse grids of random numbers, drawn out smoothly and added up, with a little noise."""
+    """Return (count, 3, size, size): coarse grids of random numbers, drawn out smoothly, added up, a little noisy."""
     rng = np.random.default_rng([int(parameters["seed"]), purpose])
     shape = _image_shape(parameters)
     found = np.empty((count, *shape), np.float32)
@@ -171,6 +171,6 @@ def _draw_images(parameters: Parameters, count: int, purpose: int) -> Array:
 
 
 def _stretch_matrix(cells: int, size: int) -> Array:
-    """(size, cells): linear interpolation between the middles of the cells."""
+    """Return (size, cells): linear interpolation between the middles of the cells."""
     place = (np.arange(size) + 0.5) * cells / size - 0.5
     return np.asarray(np.clip(1 - np.abs(np.clip(place, 0, cells - 1)[:, None] - np.arange(cells)), 0, 1))

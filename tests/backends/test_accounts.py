@@ -93,7 +93,7 @@ def test_blas_threads_are_the_library_s_own():
 
 def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     save(slipping_model(), tmp_path / "source.onnx")
-    path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    path = onnxruntime_account.optimize(tmp_path / "source.onnx", ORT, tmp_path)
     assert onnxruntime_account.count_kernels(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {
         "fp32": 1,
         "fp64": 1,
@@ -106,7 +106,7 @@ def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
         helper.make_node("MatMulInteger", ["quantized", "w", "zero"], ["y"]),
     ]
     save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
-    path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
+    path = onnxruntime_account.optimize(tmp_path / "source.onnx", ORT, tmp_path)
     assert onnxruntime_account.count_kernels(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
 
 

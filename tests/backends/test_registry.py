@@ -108,7 +108,7 @@ def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
         ("raise RuntimeError('wrong driver')", "wrong driver"),
         ("", "has no attribute 'Broken'"),
         ("class Broken:\n    def __init__(self): 1/0", "division by zero"),
-        ("import sys\nsys.exit('no licence')", "SystemExit: no licence"),
+        ("import sys\nsys.exit('no license')", "SystemExit: no license"),
     ],
 )
 def test_a_broken_third_party_explains_itself(packages: Path, source: str, reason: str):

@@ -1,4 +1,4 @@
-"""Training steps of every backend that has them: right gradients, an optimiser that works, and lies that are caught."""
+"""Training steps of every backend that has them: right gradients, an optimizer that works, and lies that are caught."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def verified(built: Built) -> Verified:
     return worker.verify(with_accuracy=True)
 
 
-def behaviour(built: Built) -> dict[str, Any]:
+def behavior(built: Built) -> dict[str, Any]:
     """What the checks of every other session look at, and what only a training session does."""
     session: Any = backends.get(built.arm.target.backend).load(built)
     buffers, at_rest = built.exported.input_buffers(), built.exported.weights()
@@ -128,13 +128,13 @@ def refusals(session: Any, inputs: Arrays) -> dict[str, str]:
 def trained_by(
     backend: str, found: dict[str, ExportedModel], folder: Path
 ) -> tuple[dict[str, Verified], dict[str, Any]]:
-    """Each exported model's verdict, and the first one's behaviour; all in one process."""
+    """Each exported model's verdict, and the first one's behavior; all in one process."""
     verdicts: dict[str, Verified] = {}
     first: dict[str, Any] = {}
     for name, exported in found.items():
         built = built_by(backends.get(backend), exported, Target(backend=backend), folder / name)
         verdicts[name] = verified(built)
-        first = first or behaviour(built)
+        first = first or behavior(built)
     return verdicts, first
 
 

@@ -104,7 +104,7 @@ def test_a_build_whose_process_was_killed_is_begun_anew_once(
 def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: Path):
     maker = Maker(probed="bf16")
     for _ in range(2):
-        with pytest.raises(ArmFailed, match="labelled fp32, but the permutation probe finds bf16"):
+        with pytest.raises(ArmFailed, match="labeled fp32, but the permutation probe finds bf16"):
             prepare(tmp_path, maker)
     assert maker.builds == 1
 

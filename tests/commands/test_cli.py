@@ -76,7 +76,7 @@ def test_show_prints_the_table_or_the_document(finished: Path):
     assert B.label in text.out
     assert text.out.startswith("Ship    ")
     full = here("show", "run", "--full", cwd=finished.parent)
-    assert ["--full: more columns" in one.out for one in (text, full)] == [True, False]
+    assert ["Add --full for more columns" in one.out for one in (text, full)] == [True, False]
     data = here("show", "run", "--json", cwd=finished.parent)
     assert (data.code, data.err) == (0, "")
     assert [row["arm"] for row in data.data["rows"]] == [A.label, B.label]
@@ -108,10 +108,10 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
-    assert colour.search(on_a_terminal(finished.parent))
-    assert not colour.search(on_a_terminal(finished.parent, NO_COLOR="1"))
+def test_colors_are_for_terminals_and_for_those_who_want_them(finished: Path):
+    color = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    assert color.search(on_a_terminal(finished.parent))
+    assert not color.search(on_a_terminal(finished.parent, NO_COLOR="1"))
     assert not ANSI.search(here("show", "run", cwd=finished.parent).out)
 
 

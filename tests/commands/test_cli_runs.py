@@ -40,7 +40,7 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     assert first.data == here("show", "out", "--json", cwd=tmp_path).data
     again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
-    assert "--full: more columns" not in again.out
+    assert "Add --full for more columns" not in again.out
     # One restart of a noisy machine may tell the two apart, and then the run is finished.
     goes_on = "going on with out. identity, batch 1: " in again.err and " are not distinguished yet; " in again.err
     assert goes_on or "out already holds this run, finished" in again.err
@@ -254,7 +254,10 @@ def test_weights_outside_its_folder_are_never_opened(tmp_path: Path, study: str,
     onnx.external_data_helper.set_external_data(tensor, location)
     tensor.ClearField("raw_data")
     (tmp_path / "mine.onnx").write_bytes(model.SerializeToString())
-    refused(run(tmp_path, study), f"mine.onnx reads its weights from {location!r}, outside its own folder: refused")
+    refused(
+        run(tmp_path, study),
+        f"mine.onnx reads its weights from {location!r}, outside its own folder, which is refused: copy them beside it",
+    )
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
         def __init__(self, cpus: frozenset[int], gpu: UsedGpu | None, parent: frozenset[int]) -> None:
             assert cpus == frozenset({0})
             assert gpu is UsedGpu.open()
-            assert parent == cpus, "what it does itself is no neighbour's"
+            assert parent == cpus, "what it does itself is no neighbor's"
 
         def mark(self) -> NoiseMark:
             return next(states)

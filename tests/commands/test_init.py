@@ -83,9 +83,9 @@ def test_the_users_data_and_weights_are_taken_over(tmp_path: Path) -> None:
     np.savez(tmp_path / "l.npz", labels=np.zeros(20, np.int64))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit", "architectures": ["ViTModel"]}))
     (tmp_path / "w.safetensors").write_bytes(b"weights")
-    labelled = here("init", "f.onnx", "--inputs", "x.npz", "--labels", "l.npz", "--out", "a.toml", cwd=tmp_path)
+    labeled = here("init", "f.onnx", "--inputs", "x.npz", "--labels", "l.npz", "--out", "a.toml", cwd=tmp_path)
     weighed = here("init", "config.json", "--weights", "w.safetensors", "--out", "b.toml", cwd=tmp_path)
-    assert (labelled.code, weighed.code) == (0, 0), labelled.err + weighed.err
+    assert (labeled.code, weighed.code) == (0, 0), labeled.err + weighed.err
     assert schema.load(str(tmp_path / "a.toml")).labels == "l.npz"
     assert schema.read_text((tmp_path / "b.toml").read_text(), "b", "here").weights == "w.safetensors"
     refused = here("sensitivity", "linear", "--weights", "w.safetensors", cwd=tmp_path)

@@ -62,6 +62,16 @@ def test_the_page_shows_two_sessions():
     assert printed(compared.render_compared(compare_folders(one, other), WIDTH, full=False)) == text
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_width_breaks_a_name_or_drops_an_interval(width: int):
+    (one, other), _ = shown("compare")
+    lines = as_plain(compared.render_compared(compare_folders(one, other), width, full=False), width).splitlines()
+    assert max(map(len, lines)) <= width
+    names = [line.split()[0] for line in lines if re.search(r"can't tell \(.* to .*\)", line)]
+    assert sorted(names) == ["jax-jit", "jax-jit", "onnxruntime", "onnxruntime", "openvino", "openvino"]
+    assert not any(line.strip().startswith("·") for line in lines)
+
+
 def test_the_page_shows_two_machines():
     runs, text = shown("merge")
     assert printed(compared.render_merged(merge_runs(runs), WIDTH, full=False)) == text

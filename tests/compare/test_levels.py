@@ -62,9 +62,9 @@ def test_earlier_sessions_make_the_floor_and_others_have_no_part_in_it():
     rows = [timed("a", 100), timed("b", 200), timed("c", 300)]
     history = [run(f"night {number}", *rows) for number in range(5)]
     elsewhere = [run("elsewhere", timed("a", 900), timed("b", 1), timed("c", 1), machine="other"), BEFORE]
-    learnt = compare(BEFORE, after, [*history, *elsewhere]).sessions[0].moved[0]
-    assert learnt.ratio
-    assert (learnt.arm, learnt.sessions, learnt.ratio.verdict) == ("a:cpu:fp32", 5, Verdict.SLOWER)
+    learned = compare(BEFORE, after, [*history, *elsewhere]).sessions[0].moved[0]
+    assert learned.ratio
+    assert (learned.arm, learned.sessions, learned.ratio.verdict) == ("a:cpu:fp32", 5, Verdict.SLOWER)
     found = compare(BEFORE, after, [*history[:4], *elsewhere])
     assert found.warnings == ("4 of --history are other sessions of the same here; a floor is learned from 5",)
     assert found.sessions[0].moved[0].ratio

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.text import Text
 from support.console import here
+from support.plain import as_plain
 from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import row
@@ -86,8 +87,43 @@ def test_the_worst_goes_as_far_as_that_of_any_place_and_names_who_may_cost_as_li
     assert (everywhere.arm, everywhere.place) == ("c:cpu:fp32", found.places[0].name)
     assert everywhere.ratio.low == pytest.approx(1.71 / 1.05)
     assert everywhere.ratio.high == pytest.approx(1.60 * 3)
-    assert (everywhere.tied, everywhere.reason) == (("a:cpu:fp32",), None)
-    assert "tied with a" in shown(found)
+    assert (everywhere.tied, everywhere.unsettled, everywhere.reason) == ((), ("a:cpu:fp32",), None)
+    assert "not significantly slower: a" in shown(found)
+
+
+def test_only_what_measured_within_the_margin_is_tied():
+    """On both places `b` takes 3 % longer than `a`, and `c` 20 %; neither is significantly slower."""
+    times = row("a", 100), row("b", 103), row("c", 120)
+    found = merge([analysed(name, *times, machine=name, within=0.3) for name in ("one", "two")])
+    (cell,) = found.cells
+    assert cell.everywhere
+    assert (cell.everywhere.tied, cell.everywhere.unsettled) == (("b:cpu:fp32",), ("c:cpu:fp32",))
+    assert [(one.tied, one.unsettled) for one in cell.ships] == [(("b:cpu:fp32",), ("c:cpu:fp32",))] * 2
+    assert "a, 100 ns, tied with b, not significantly slower: c" in shown(found)
+
+
+def test_a_difference_that_no_digit_shows_is_told_plainly():
+    small = analysed("small", row("a", 1_000), row("b", 1_000.2), row("c", 2_000), machine="1", within=1e-4)
+    large = analysed("large", row("a", 1_400), row("b", 1_000), row("c", 2_000), machine="2", within=1e-4)
+    found = merge([small, large])
+    told = as_plain(render_merged(found, 100, full=False), 100)
+    assert "at worst within 0.1 % of a place's own best, on" in told
+    assert "1.000x" not in told
+    (line,) = (line for line in told.splitlines() if line.startswith("b "))
+    assert line.endswith("within 0.1 %")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_width_breaks_a_target_s_name(width: int):
+    names = "torch-eager", "jax-jit", "openvino"
+    times = [(100, 105, 300), (300, 105, 100)]
+    runs = [
+        analysed(str(number), *map(row, names, ns), machine=str(number), within=0.04) for number, ns in enumerate(times)
+    ]
+    told = as_plain(render_merged(merge(runs), width, full=False), width)
+    firsts = {line.split(" ")[0] for line in told.splitlines()}
+    assert {*names, "target"} <= firsts
+    assert max(map(len, told.splitlines())) <= width
 
 
 def test_what_is_the_best_so_far_in_a_place_is_so_everywhere():

@@ -43,11 +43,11 @@ def made(asked: Question, *prices: dict[str, Any], load: str = "200/s", **keys: 
 
 
 @pytest.mark.parametrize(
-    ("load", "rate", "utilisation", "machines"),
+    ("load", "rate", "utilization", "machines"),
     [(200, 100, 0.7, 3), (200, 400, 0.7, 1), (210, 100, 0.7, 3), (211, 100, 0.7, 4), (1, 1e6, 0.7, 1)],
 )
-def test_machines_are_whole(load: float, rate: float, utilisation: float, machines: int):
-    assert count_machines(load, rate, utilisation) == machines
+def test_machines_are_whole(load: float, rate: float, utilization: float, machines: int):
+    assert count_machines(load, rate, utilization) == machines
 
 
 def test_a_cost_is_by_the_lower_end_of_the_rate():
@@ -79,7 +79,7 @@ def test_brackets_open_with_the_uncertainty():
         most, least = (count_machines(200, factor * rate, 1.0) for factor in (0.9, 1.1))
         return Cost(
             machine="m", price=an_hour, currency="USD", source="s", as_of=TODAY, rate_low=0.9 * rate,
-            rate_high=1.1 * rate, utilisation=1.0, machines=most, per_hour=most * an_hour,
+            rate_high=1.1 * rate, utilization=1.0, machines=most, per_hour=most * an_hour,
             low_per_hour=least * an_hour, per_million=1.0,
         )  # fmt: skip
 
@@ -112,7 +112,9 @@ def test_a_latency_is_no_rate():
 
 
 def test_no_machine_with_a_price_is_told():
-    with pytest.raises(UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): nothing has a price"):
+    with pytest.raises(
+        UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): add one that does, or nothing has a price"
+    ):
         made(question(throughput("a", 100)), price("Nowhere", 1))
 
 

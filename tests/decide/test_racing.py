@@ -1,4 +1,4 @@
-"""A race towards a decision: what a policy has measured, and who leaves since no limit can save it."""
+"""A race toward a decision: what a policy has measured, and who leaves since no limit can save it."""
 
 from __future__ import annotations
 

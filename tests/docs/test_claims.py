@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 
 from lab.claims import DEEP, KEPT, ROOT, TREES, Kept
-from lab.claims_page import CLAIMS, PAGE, Claim, Figure, Range, Soon, Standing, judge, read, unpaired, written
+from lab.claims_page import (
+    CLAIMS,
+    PAGE,
+    Claim,
+    Figure,
+    Range,
+    Standing,
+    Where,
+    judge,
+    place_figures,
+    read,
+    unpaired,
+    written,
+)
 from shootout import models
 from shootout.study import points, schema
 from shootout.study.target import parse_targets
@@ -23,11 +36,10 @@ def test_the_page_has_the_figures_of_the_runs_that_ship():
 def test_every_claim_about_a_run_names_one_that_ships_or_that_the_laboratory_makes():
     made = {one.name for one in KEPT}
     for claim in CLAIMS:
-        for name in claim.runs:
+        for name in claim.names:
             assert name in made or read(name), name
-        assert {spec.run for spec in claim.specs if not isinstance(spec, Soon)} <= set(claim.runs)
         assert not claim.specs or claim.says
-    told = {name for claim in CLAIMS for name in claim.runs}
+    told = {name for claim in CLAIMS for name in claim.names}
     assert made - told == {"calibration-sweep"}, "a run that no claim goes by; the page of quantization has this one"
 
 
@@ -53,10 +65,6 @@ def test_the_deep_study_has_as_many_weights_at_each_of_its_points():
     assert {models.get(one.model).count_weights(one.parameters) for one in points.points(study)} == {2**28}
 
 
-def figure(low: float | None, high: float | None, within: Range | None) -> Figure:
-    return Figure(label="a", value=1.0, low=low, high=high, within=within)
-
-
 @pytest.mark.parametrize(
     ("low", "high", "within", "standing"),
     [
@@ -68,13 +76,26 @@ def figure(low: float | None, high: float | None, within: Range | None) -> Figur
         (0.5, 3.0, (0.8, 1.25), OPEN),
         (None, None, (0.0, 1.0), OPEN),
         (5.0, 9.0, (4.0, math.inf), HOLDS),
-        (0.3, 0.7, None, None),
     ],
 )
 def test_a_figure_says_something_if_all_of_its_interval_does(
-    low: float | None, high: float | None, within: Range | None, standing: Standing | None
+    low: float | None, high: float | None, within: Range, standing: Standing
 ):
-    assert figure(low, high, within).standing is standing
+    assert Figure("a", "1x", low, high).judge(within) is standing
+
+
+def test_rows_that_did_not_race_are_told_in_the_words_of_the_screens():
+    """A step of 256 rows takes longer than a call; the other way round, and times 8, the direction turns."""
+    step: Where = {"scenario": "train-step", "batch": 256}
+    call: Where = {"scenario": "latency", "batch": 256}
+
+    def tell(*places: Where, scale: float = 1.0) -> list[str]:
+        (spec,) = place_figures("training", ("torch-eager:cpu:fp32",), *places, scale=scale)
+        return [str(figure) for figure in spec.find()]
+
+    assert tell(step, call) == ["PyTorch: 2.9x slower (2.5 to 3.4)"]
+    assert tell(call, step) == ["PyTorch: 2.9x faster (2.5 to 3.4)"]
+    assert tell(step, call, scale=2.92) == ["PyTorch: can't tell (1.2x faster to 1.2x slower)"]
 
 
 @pytest.mark.parametrize(

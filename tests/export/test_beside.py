@@ -46,7 +46,7 @@ def test_it_gets_the_originals_inputs_and_reference_and_keeps_its_own_outputs(tm
     assert any("against a.onnx" in note for note in second.notes)
 
 
-def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same_labelled_rows(tmp_path: Path):
+def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same_labeled_rows(tmp_path: Path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "x.npz", x=rng.standard_normal((64, 4)).astype(np.float32))
     np.savez(tmp_path / "l.npz", labels=rng.integers(0, 3, 64))

@@ -38,7 +38,7 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     reported, other = ({row.tobytes() for row in part["x"]} for part in (split.report, split.other))
     assert (len(reported), len(other), reported & other) == (25, 25, set())
     assert np.array_equal(split.report_labels, CLASSES[::2])
-    assert "25 of your 50 labelled rows were used for calibration" in split.notes[0]
+    assert "25 of your 50 labeled rows were used for calibration" in split.notes[0]
     sets = split.sets()
     assert [one["x"].shape for one in sets] == [(2, 4)] * 13
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
@@ -207,7 +207,7 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     assert report is not None
     assert np.array_equal(report.inputs["x"], ROWS[::2])
     assert np.array_equal(report.labels, CLASSES[::2])
-    assert "labelled rows were used for calibration" in onnx.notes[-1]
+    assert "labeled rows were used for calibration" in onnx.notes[-1]
     weights, found = torch.weights(), torch.report()
     assert found is not None
     counted = fidelity.with_accuracy(

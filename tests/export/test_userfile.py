@@ -151,7 +151,10 @@ def test_external_data_outside_the_folder_is_refused_before_it_is_opened(tmp_pat
     (folder / "link.bin").symlink_to(tmp_path / "trap")
     (error,) = obtain_all([Request(model=str(external(folder / "m.onnx", location)))])
     assert isinstance(error, ModelError)
-    assert str(error) == f"m.onnx reads its weights from {location!r}, outside its own folder: refused"
+    assert (
+        str(error)
+        == f"m.onnx reads its weights from {location!r}, outside its own folder, which is refused: copy them beside it"
+    )
 
 
 def test_external_data_hidden_in_a_subgraph_is_found_too(tmp_path: Path):
@@ -179,7 +182,7 @@ def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path: Path):
     with pytest.raises(UsageError, match=r"can't read .*nothere\.onnx: No such file"):
         obtain(str(tmp_path / "nothere.onnx"), {}, 1)
     (tmp_path / "folder.onnx").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.onnx is not a regular file$"):
+    with pytest.raises(UsageError, match=r"folder\.onnx is not a regular file: name an .onnx file$"):
         obtain(str(tmp_path / "folder.onnx"), {}, 1)
     with pytest.raises(UsageError, match=r"can't read .*none\.npz: No such file"):
         obtain(str(linear(tmp_path / "m.onnx")), {}, 1, inputs_npz=tmp_path / "none.npz")

@@ -8,12 +8,13 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
+from support.plain import as_plain
 from support.races.cells import cell, comparison, document, row
 
 from shootout.errors import Unavailable, Undecided
 from shootout.gate import github
 from shootout.gate.evidence import Check
-from shootout.gate.output import tell_outcome, write_gate
+from shootout.gate.output import render, tell_outcome, write_gate
 from shootout.gate.verdict import Gate, Outcome
 from shootout.results.document import ratio_of
 from shootout.stats.verdicts import Standing
@@ -52,6 +53,14 @@ def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
         "fail  1.200x slower than the reference (1.176x slower to 1.224x slower), limit 1.05x slower · "
         "5 restarts, 1.5 min"
     )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_width_breaks_the_name_of_a_limit(width: int):
+    policy = Check(name="policy: max-accuracy-drop", candidate="0.3 points", limit="at most 0.5 points")
+    shown = as_plain([render(gate(checks=(*CHECKS, policy)))], width)
+    assert {"reference", "candidate", "max-accuracy-drop", "BROKEN"} <= set(shown.split())
+    assert max(map(len, shown.splitlines())) <= width
 
 
 JOB = {github.ACTIONS: "true"}

@@ -254,7 +254,7 @@ class TestWhatItTells:
         told.calls.clear()
         assert (card.used_bytes(), card.processes()) == (2**30, 2)
         assert {handle for _, handle in told.calls} == {f"MIG-{PART}"}
-        assert (card.energy_mj(), card.power_w()) == (None, None), "its neighbours' energy is in the counter too"
+        assert (card.energy_mj(), card.power_w()) == (None, None), "its neighbors' energy is in the counter too"
 
     def test_the_older_name_of_the_reasons(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()

@@ -96,7 +96,7 @@ def test_cpu_time_of_others_flags():
 
 
 @pytest.mark.parametrize("own_ms", [2 * 470, 2 * 500 + 7], ids=["with waits", "by its own clock a little more"])
-def test_an_arms_own_threads_are_no_neighbours(own_ms: int):
+def test_an_arms_own_threads_are_no_neighbors(own_ms: int):
     """Two busy threads that wait for each other: the CPUs are never idle, and what they did is ours."""
     assert busy(500, cpus=2, own_ms=own_ms, idle_ms=max(0, 1_000 - own_ms)) == ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from shootout.errors import ArmFailed, ShootoutError, UsageError
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.messages import Scope, Turn
+from shootout.results.analysis import analyse
+from shootout.tune.results import is_tuning
 
 SCOPE = Scope.END_TO_END
 SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
@@ -64,7 +67,7 @@ def test_a_plain_journal_is_not_read_without_end_either(tmp_path: Path, monkeypa
     ("limit", "raised", "says"),
     [
         ("MOST_BYTES", ShootoutError, "and couldn't be read again. Everything measured so far is kept"),
-        ("MOST_LINE_BYTES", ArmFailed, r"couldn't be read again \(at most 1,000\): give fewer labelled rows"),
+        ("MOST_LINE_BYTES", ArmFailed, r"couldn't be read again \(at most 1,000\): give fewer labeled rows"),
     ],
 )
 def test_no_line_is_written_that_could_not_be_read_again(
@@ -180,3 +183,18 @@ def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | str | None):
     path.unlink() if data is None else path.write_bytes(data if isinstance(data, bytes) else flipped(path.read_bytes()))
     assert set(torn.of("g", "a", SCOPE, names)) == {0}
     assert torn.lost[0].startswith(f"{names[1]} is gone or damaged")
+
+
+@pytest.mark.parametrize("reads", [is_tuning, journal.begun, analyse])
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("same.json", "name one made by `shootout run`"), (journal.PACKED, "name its folder, '.*/here'")],
+)
+def test_a_file_is_no_run_and_the_error_says_what_to_name(
+    tmp_path: Path, reads: Callable[[Path], object], name: str, advice: str
+):
+    file = tmp_path / "here" / name
+    file.parent.mkdir()
+    file.write_text("{}")
+    with pytest.raises(UsageError, match=f"{name}' is a file, and a run is a folder; {advice}$"):
+        reads(file)

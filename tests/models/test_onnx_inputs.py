@@ -19,7 +19,7 @@ from shootout.models.user import onnx_inputs
 
 BOOL, U8 = TensorProto.BOOL, TensorProto.UINT8
 KERNEL = {"k": np.zeros((4, 3, 3, 3), np.float32)}
-GREY = {"k": np.zeros((4, 1, 3, 3), np.float32)}
+GRAY = {"k": np.zeros((4, 1, 3, 3), np.float32)}
 FILTER = {"k": np.zeros((8, 1, 16), np.float32)}
 
 
@@ -47,7 +47,7 @@ def conv(x: str = "x") -> Any:
     ("shape", "dtype", "nodes", "weights", "told"),
     [
         (("n", 3, 32, 40), F32, [conv()], KERNEL, "a picture in [0, 1]"),
-        (("n", 1, 32, 40), F32, [conv()], GREY, "a picture in [0, 1]"),
+        (("n", 1, 32, 40), F32, [conv()], GRAY, "a picture in [0, 1]"),
         (("n", 32, 40, 3), F32, [node("Transpose", "x", out="t"), conv("t")], KERNEL, "a picture in [0, 1]"),
         (("n", 3, 32, 40), F32, [node("Div", "x", "s", out="t"), conv("t")], KERNEL | {"s": 255.0}, "in [0, 255]"),
         (("n", 3, 32, 40), F32, [node("Mul", "x", "s", out="t"), conv("t")], KERNEL | {"s": 1 / 255}, "in [0, 255]"),
@@ -72,10 +72,10 @@ def test_pictures_are_known_by_their_channels_and_who_reads_them(
     assert len({one.tobytes() for one in found}) == 8
     smooth = np.moveaxis(found.astype(float), 2 if shape[1] in (1, 3) else 4, 2)
     step = np.abs(np.diff(smooth, axis=-1))
-    assert np.median(step) < 0.05 * top, "neighbours are alike, as in no noise"
+    assert np.median(step) < 0.05 * top, "neighbors are alike, as in no noise"
 
 
-def test_pixel_values_are_normalised_as_processors_have_them(tmp_path: Path):
+def test_pixel_values_are_normalized_as_processors_have_them(tmp_path: Path):
     said, found = drawn(tmp_path, [value("pixel_values", ("n", 3, 32, 32))], [conv("pixel_values")], KERNEL)[
         "pixel_values"
     ]

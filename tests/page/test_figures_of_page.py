@@ -67,7 +67,7 @@ def test_an_arrow_goes_from_each_backends_own_fp32():
     )
     found = document(cell(row("a", 1e6), kept, lost, unknown, row("b:cpu:int8", 1e5)))
     arrows = holding(precisions.draw_precisions(found, narrow=False), "turn")
-    assert [(one["mb"], one["from_mb"], one["from_ms"], one["colour"]) for one in arrows] == [
+    assert [(one["mb"], one["from_mb"], one["from_ms"], one["color"]) for one in arrows] == [
         (0.25, 1.0, 1.0, EVEN),
         (0.125, 1.0, 1.0, BEHIND),
         (0.5, 1.0, 1.0, SOFT),
@@ -200,7 +200,7 @@ def test_rounds_stand_in_the_order_in_which_they_were_played():
     assert run_order.draw_run_order(MeasuredRun(PLAIN), narrow=False) is None
 
 
-def test_of_more_rounds_than_can_be_seen_neighbours_make_one_point():
+def test_of_more_rounds_than_can_be_seen_neighbors_make_one_point():
     found = document(cell(row("slow", 2e6), row("fast", 5e5)))
     times = (5e5, 5e5, 6e5, 6e5, 4e5)
     lines = [

@@ -27,7 +27,7 @@ def test_each_target_stands_at_its_ratio_to_what_ships_and_has_its_time():
     slow, fast, same, wrong = row("slow", 2e6), row("fast", 5e5), row("same", 5.05e5), row("wrong:cpu:int8", 2e5)
     wrong = wrong.model_copy(update={"fidelity": fidelity(0.2)})
     found = lines(document(cell(slow, fast, same, wrong, row("gone", None))))
-    told = {name: (one.colour, one.value, one.figure, one.told) for name, one in found.items()}
+    told = {name: (one.color, one.value, one.figure, one.told) for name, one in found.items()}
     assert told == {
         "fast:cpu:fp32": (CHOSEN, 1.0, "500 us", "ships"),
         "same:cpu:fp32": (EVEN, 1.01, "505 us", "same (within 3.0 %)"),
@@ -42,7 +42,7 @@ def test_without_anything_to_ship_the_baseline_is_the_reference():
     assert found.answer[0].ship is None
     ((_, drawn, axis),) = intervals.find_group_panels(found)
     assert axis.title == "time relative to slow:cpu:fp32"
-    assert {one.name: (one.value, one.colour) for one in drawn} == {
+    assert {one.name: (one.value, one.color) for one in drawn} == {
         "slow:cpu:fp32": (1.0, SOFT),
         "fast:cpu:fp32": (0.25, SOFT),
     }

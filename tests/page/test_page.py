@@ -16,8 +16,8 @@ from shootout.page import curves, sources
 from shootout.page.markdown import quote_code
 from shootout.page.sources import MeasuredRun
 from shootout.page.text import clean_text
-from shootout.report.wording import tell_ends
 from shootout.results.document import Document
+from shootout.results.wording import tell_ends
 from shootout.study import reproduce
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"

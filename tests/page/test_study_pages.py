@@ -67,6 +67,6 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     assert "No run of it ships yet" in pages["studies/detectors.md"]
 
 
-def test_the_dark_has_a_colour_for_each():
-    sheet = studies.write_colours()
+def test_the_dark_has_a_color_for_each():
+    sheet = studies.write_colors()
     assert all(f'[fill="{light}"] {{ fill: {dark} }}' in sheet for light, dark in DARK.items())

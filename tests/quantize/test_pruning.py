@@ -40,7 +40,7 @@ def test_the_smallest_magnitudes_go(share: int, left: int):
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((6, 8), 1), ((8, 6), 0), ((3, 8, 3, 3), 1), ((5, 10), 1)])
-def test_two_of_four_neighbours_along_the_inputs_stay(shape: tuple[int, ...], axis: int):
+def test_two_of_four_neighbors_along_the_inputs_stay(shape: tuple[int, ...], axis: int):
     weight = rng.standard_normal(shape)
     before = weight.copy()
     pruning.prune(weight, axis, "pruned-2of4")

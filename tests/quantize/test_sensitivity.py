@@ -116,7 +116,7 @@ def test_accuracy_on_the_selection_split_is_a_limit_too():
     [
         (Request(model="digits", batch=9, variant="mixed-sqnr-200"), ModelError, "the best reaches SQNR 5"),
         (Request(model="digits", batch=9, variant="mixed-size-5"), ModelError, "% of the float file's size"),
-        (Request(**RESIDUAL, variant="mixed-drop-1"), UsageError, "residual_mlp has no labelled data"),
+        (Request(**RESIDUAL, variant="mixed-drop-1"), UsageError, "residual_mlp has no labeled data"),
     ],
 )
 def test_a_limit_that_cannot_be_kept_says_the_best(request_: Request, kind: type[ShootoutError], says: str):

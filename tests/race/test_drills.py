@@ -1,6 +1,6 @@
 """Fault drills: each protection of the method is taken out once, and the check that relies on it must then fail.
 
-The arms carry planted effects that a real machine has: later spawns run slower, an idle neighbour spins, a mode is
+The arms carry planted effects that a real machine has: later spawns run slower, an idle neighbor spins, a mode is
 slow. With the protection the planted effect does no harm; without it the verdict comes out wrong.
 """
 
@@ -61,19 +61,19 @@ def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert false_verdicts(spawn_bias=0.02, vouched=True) <= 0.05, "the control shows a bias too, and widens the floor"
 
 
-def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
+def verdict_beside_a_spinning_neighbor(*, holds: bool) -> Verdict:
     """a and b take the same time, but b's idle threads slow whoever runs beside it by 10 %."""
-    world = World({"a": 1e5, "b": 1e5}, neighbours={"b": 0.1}, holds=holds)
+    world = World({"a": 1e5, "b": 1e5}, neighbors={"b": 0.1}, holds=holds)
     found = fakes.race(world, ["a", "b"])
     return GroupEvidence(found.blocks, found.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict
 
 
-def test_holding_idle_arms_defuses_a_spinning_neighbour() -> None:
-    assert verdict_beside_a_spinning_neighbour(holds=True) not in WRONG
+def test_holding_idle_arms_defuses_a_spinning_neighbor() -> None:
+    assert verdict_beside_a_spinning_neighbor(holds=True) not in WRONG
 
 
 def test_drill_no_sigstop() -> None:
-    assert verdict_beside_a_spinning_neighbour(holds=False) is Verdict.FASTER
+    assert verdict_beside_a_spinning_neighbor(holds=False) is Verdict.FASTER
 
 
 MET = frozenset(range(0, ROUNDS, 2))

@@ -100,7 +100,7 @@ class InProcess:
             latency_ns = self._blocks.play(scopes)
         return Turn(latency_ns=latency_ns, gpu=GpuState(), began_ns=watch.began_ns, ended_ns=watch.ended_ns)
 
-    def _on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
+    def _on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
 
     def _memory(self) -> int:
@@ -245,8 +245,8 @@ def _split(events: list[str], name: str) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize("asked", [True, False])
 def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: queued.Device, asked: bool) -> None:
     workers = {name: InProcess(queued.Session(device)) for name in "ac"}
-    assert alive(tmp_path, workers, energy=asked, unsynchronised=asked) == []
-    assert workers["a"].asked["on_gpu"] == {"unsynchronised": asked, "energy_s": ENERGY_S if asked else 0.0}
+    assert alive(tmp_path, workers, energy=asked, unsynchronized=asked) == []
+    assert workers["a"].asked["on_gpu"] == {"unsynchronized": asked, "energy_s": ENERGY_S if asked else 0.0}
     assert "on_gpu" not in workers["c"].asked, "an arm on the CPU"
 
 

@@ -96,7 +96,7 @@ GPU, CPU = Device.CUDA, Device.CPU
 THREE = {"a": 3e5, "b": 1e5, "c": 2e5}
 
 
-def test_stopped_neighbours_that_cost_nothing_stay_stopped() -> None:
+def test_stopped_neighbors_that_cost_nothing_stay_stopped() -> None:
     noted: list[Holding] = []
     found = tried(World(THREE, hold=Suspension(note=noted.append)), GPU, GPU, CPU).found
     assert found is not None
@@ -105,7 +105,7 @@ def test_stopped_neighbours_that_cost_nothing_stay_stopped() -> None:
     assert noted == [found]
 
 
-def test_stopped_neighbours_that_cost_time_wait_on_their_pipes_from_then_on() -> None:
+def test_stopped_neighbors_that_cost_time_wait_on_their_pipes_from_then_on() -> None:
     world = World(THREE, stopped={"a": 0.1})
     running: list[set[str]] = []
     found = tried(_spied(world, running), GPU, GPU, CPU).found
@@ -161,7 +161,7 @@ def test_the_fastest_arm_is_read_and_only_arms_on_the_gpu_are_let_go() -> None:
     both = [name for name, label in trial if label == "a:cuda:fp32"]
     assert both == ["release", "hold"] * HOLD_PAIRS, "it waits in one half of each pair"
     waited = [("release", "a:cuda:fp32") in part for part in _until_each(trial, ("warm", "b:cuda:fp32"))]
-    assert waited == [False, True, True, False] * (HOLD_PAIRS // 2), "a drift favours neither half"
+    assert waited == [False, True, True, False] * (HOLD_PAIRS // 2), "a drift favors neither half"
 
 
 def _until_each(events: list[tuple[str, str]], mark: tuple[str, str]) -> list[list[tuple[str, str]]]:

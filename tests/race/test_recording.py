@@ -27,7 +27,7 @@ from shootout.results.group import group_of
 
 LITTLE = (
     "weak check: rounding to int4 alone may cause an error of {} on this model, and an answer that ignores its inputs "
-    "errs by {}; verify with labelled data"
+    "errs by {}; verify with labeled data"
 )
 REST = "what isn't quantized computes in"
 
@@ -136,7 +136,7 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("error not checked: the inputs are random",)
 
 
-def test_which_labelled_rows_were_right_is_written_once_for_each_arm(tmp_path):
+def test_which_labeled_rows_were_right_is_written_once_for_each_arm(tmp_path):
     found = Fidelity(**{**asdict(EXACT), "accuracy": 0.5, "right": "10"})
     loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
     done: Any = SimpleNamespace(

@@ -99,7 +99,7 @@ def test_spawns_turns_and_scopes_are_shuffled() -> None:
 
 
 def test_turns_and_scopes_are_shuffled_anew_in_each_round() -> None:
-    """However the arms were spawned: else each would always have the same neighbour before it."""
+    """However the arms were spawned: else each would always have the same neighbor before it."""
     world = World(THREE)
     restart(world, seed=1)
     played = turns(world)

@@ -33,7 +33,7 @@ SERVICE_NS = 20_000_000
 REQUESTS = 40_000
 TICK_NS = 20_000
 WITHIN = 0.1
-"""Of the waits' theory. Waits of neighbours depend on each other, so 40,000 are worth about 1,000."""
+"""Of the waits' theory. Waits of neighbors depend on each other, so 40,000 are worth about 1,000."""
 
 
 class Clock:

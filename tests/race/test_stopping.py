@@ -129,7 +129,7 @@ def test_an_arm_that_finds_no_steady_state_in_most_restarts_beats_nobody(steady_
 @pytest.mark.parametrize(
     ("given_per_s", "held", "out"),
     [
-        (None, (False, False), False),  # a busy neighbour may have done that
+        (None, (False, False), False),  # a busy neighbor may have done that
         (None, (True, False, False), True),
         (None, (True, False), False),  # it may yet come to hold
         (500.0, (True, True, True), False),

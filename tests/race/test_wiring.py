@@ -300,14 +300,14 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     assert [[float(one["y"][0]) for one in outputs] for outputs in claim.together()] == [[1, 2], [1 + bias, 2 + bias]]
 
 
-class Labelled(Instance):
+class Labeled(Instance):
     """One that also tells what it ran."""
 
     executed = EXECUTED
 
 
-def labelled_exported() -> Any:
-    """Of a model of two classes that gives its inputs back, with three labelled rows and error bounds that hold."""
+def labeled_exported() -> Any:
+    """Of a model of two classes that gives its inputs back, with three labeled rows and error bounds that hold."""
     outputs = [{"y": np.array([[1.0, 2.0]])}]
     return SimpleNamespace(
         outputs=(SimpleNamespace(name="y", shape=(1, 2), dtype="float64"),),
@@ -333,13 +333,13 @@ def labelled_exported() -> Any:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
+def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
     first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """From the live player through a worker, whose outputs are kept, into the journal."""
     worker, kept = worker_main.Worker(), list[Any]()
-    built: Any = SimpleNamespace(arm=ARM_HERE, exported=labelled_exported())
-    worker._built, worker._session, worker._sessions, worker._strayed = built, Labelled(), [], None  # type: ignore[assignment]
+    built: Any = SimpleNamespace(arm=ARM_HERE, exported=labeled_exported())
+    worker._built, worker._session, worker._sessions, worker._strayed = built, Labeled(), [], None  # type: ignore[assignment]
     worker._buffers, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())

@@ -15,7 +15,7 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 from shootout import backends
 from shootout.contract import NotRunKind
 from shootout.errors import install
-from shootout.report.answer import render_answers
+from shootout.report.answer import render_answers, tabulate_answers
 from shootout.report.screen import INDENT, NAMED
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
@@ -118,7 +118,7 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
     assert found.answer[0].ship
     assert found.answer[0].ship.arm == SLOW.arm
     text = " ".join(" ".join(shown(found)).split())
-    assert text.count(told) == text.count(f"a:cpu:int8 5.00x faster (4.90 to 5.10): {told}") == 1
+    assert text.count(told) == text.count(f"a:cpu:int8 5.00x faster than slow (4.90 to 5.10): {told}") == 1
     assert max(map(len, shown(found, 80))) <= 80
 
 
@@ -126,7 +126,7 @@ def test_a_target_that_the_metric_gave_no_scores_says_so():
     rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
     for by_metric in (True, False):
         text = " ".join(" ".join(shown(document(cell(SLOW, rough, by_metric=by_metric)), 120)).split())
-        assert (f"rough:cpu:int8 5.00x faster (4.90 to 5.10): {UNSCORED}" in text) is by_metric
+        assert (f"rough:cpu:int8 5.00x faster than slow (4.90 to 5.10): {UNSCORED}" in text) is by_metric
 
 
 def test_throughput_is_told_in_items():
@@ -149,25 +149,26 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
-    race = "5 restarts of every process · 0 % of the rounds disturbed · control (a hidden copy of slow) equal"
+    noise, control = "other noise is in the intervals", "control (a hidden copy of slow) equal (within 2 %)"
+    race = f"5 restarts of every process · 0 % of the rounds disturbed, {noise} · {control}"
     assert screen(SLOW, FAST)["Sure"] == (
-        f"95 %: faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
+        f"at 95 %: fast is faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
     )
     assert screen(SLOW, FAST, row("slower", 3e6))["Sure"].startswith(
-        "95 %: faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower (3.92 to 4.08) "
-        "5 restarts"
+        "at 95 %: fast is faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower "
+        "(3.92 to 4.08) 5 restarts"
     )
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure"].startswith(
-        "95 %: faster than 1 of the 2 other FP32 targets; slow "
+        "at 95 %: fast is faster than 1 of the 2 other FP32 targets; slow "
     )
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure"].startswith(
-        "95 %: faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
+        "at 95 %: fast is faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
         "about 32 restarts would settle it with near: "
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
     alone = screen(FAST, control_holds=None)["Sure"]
     assert alone.startswith("no other target was measured 5 restarts")
-    assert alone.endswith("control (a hidden copy of fast) not different")
+    assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
     assert screen(FAST, slow8)["Sure"].startswith("no other target is eligible 5"), "it is slower, but might not be"
@@ -180,7 +181,8 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
         update={"groups": tuple(group.model_copy(update={"void_share": 0.85}) for group in found.groups)}
     )
     told = paragraphs(noisy)["Sure"]
-    assert "85 % of the rounds disturbed · control (a hidden copy of slow) DIFFERENT" in told
+    control = "control (a hidden copy of slow) DIFFERENT, 1.50x slower (1.47 to 1.53): no verdict is given"
+    assert f"85 % of the rounds disturbed, the times are of a busy machine · {control}" in told
 
 
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
@@ -199,9 +201,9 @@ def test_who_is_not_to_be_shipped_and_why():
     )
     assert found["Not"] == "odd: no steady state"
     assert found["Faster, not shipped"] == (
-        "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
+        "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
         "inputs are random; with your own model give --labels "
-        "accept it:      shootout decide RUN --max-error 7e-2"
+        "accept its error:    shootout decide RUN --max-error 0.064"
     )
 
 
@@ -218,15 +220,15 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     command = "shootout run --model net.onnx"
     told = screen(*rows, *rough, command=command, run="results/x", of_several=True)["Faster, not shipped"]
     assert told.startswith(
-        "a:cpu:int8  5.00x faster (4.90 to 5.10), error 1.9e-3 "
-        "b:cpu:int8  2.50x faster (2.45 to 2.55), error 1.9e-3 each: no "
+        "a:cpu:int8  5.00x faster than fast (4.90 to 5.10), error 1.9e-3 "
+        "b:cpu:int8  2.50x faster than fast (2.45 to 2.55), error 1.9e-3 each: no "
     )
     assert told.count("no labels, so its accuracy is unknown") == 1
-    assert f"measure it:     {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
-    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 2e-3"
-    assert f"or accept it:   {accept} (a:cpu:int8)" in told
+    assert f"measure it:          {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
+    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 1.9e-3"
+    assert f"or accept its error: {accept} (a:cpu:int8)" in told
     given = screen(*rows, *rough, command=command, given=("--inputs", "X.npz"))["Faster, not shipped"]
-    assert f"measure it:     {command} --labels Y.npz" in given
+    assert f"measure it:          {command} --labels Y.npz" in given
 
 
 def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
@@ -236,7 +238,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     unsure, compare = replace(sure, verdict=Verdict.CANT_TELL), found.compare
     unsettled = replace(found, compare=lambda a, b: unsure if (a, b) == ("q:cpu:int8", FAST.arm) else compare(a, b))
     told = paragraphs(document(unsettled))["Faster, not shipped"]
-    assert told.startswith("q:cpu:int8  1.09x faster (1.07 to 1.11), not sure yet, error 1.0e-2: ")
+    assert told.startswith("q:cpu:int8  1.09x faster than fast (1.07 to 1.11), not sure yet, error 1.0e-2: ")
 
 
 def test_what_comes_next_is_a_command():
@@ -377,10 +379,10 @@ def test_no_width_cuts_a_value(width: int):
     assert max(map(len, lines)) <= max(width, 40)
     words = " ".join(lines).split()
     assert "…" not in words
-    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "7e-2", "model-1"):
+    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "0.06", "model-1"):
         assert any(value in word for word in words), value
     if width >= 100:
-        assert len(lines) <= 20, "the last one is empty"
+        assert len(lines) <= 21, "the last one is empty"
 
 
 @pytest.mark.parametrize("width", range(45, 105, 5))
@@ -419,7 +421,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     lines = shown(found)
     assert lines[0] == "What to ship, in 5 groups"
     assert " ".join(lines[3].split()) == "1 fast 500 us 4.00x faster than slow (3.92 to 4.08)"
-    assert " ".join(lines[4].split()) == "16 fast 500 us 4.00x faster than slow (3.92 to 4.08) near"
+    assert " ".join(lines[4].split()) == "16 fast 500 us 4.00x faster than slow (3.92 to 4.08) near lower time"
     assert lines[5].split() == ["64", "slow", "300", "us"], "it is the baseline, and nothing else is usual"
     assert lines[6].split() == ["256", "no", "answer"]
     assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
@@ -432,18 +434,20 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
 @pytest.mark.parametrize(
     ("holds", "told"),
     [
-        ((True, True), "control (a hidden copy of the baseline) equal"),
+        ((True, True), "control (a hidden copy of each baseline) equal"),
         (
             (True, None),
             "control (a hidden copy of each baseline) equal in 1, not different in 1 of 2 groups",
         ),
-        ((None, None), "control (a hidden copy of the baseline) not different"),
+        ((None, None), "control (a hidden copy of each baseline) not different"),
     ],
 )
 def test_a_grid_claims_no_control_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
     found = document(*(at(batch, SLOW, FAST, control_holds=one) for batch, one in enumerate(holds, 1)))
     sure = paragraph_of(shown(found), "Sure")
-    assert sure == f"5 restarts of every process · 0 % of the rounds disturbed · {told}"
+    assert (
+        sure == f"5 restarts of every process · 0 % of the rounds disturbed, other noise is in the intervals · {told}"
+    )
 
 
 def paragraph_of(lines: list[str], label: str) -> str:
@@ -458,6 +462,17 @@ def test_a_grid_in_which_an_arm_is_not_known_to_lose_does_not_change(ns: float, 
     found = document(at(1, SLOW, FAST), at(16, SLOW, FAST, row("near", ns, artifact_bytes=9), within=within))
     assert [answer.ship and answer.ship.arm for answer in found.answer] == [FAST.arm, "near:cpu:fp32"]
     assert not any(line.startswith("Changes") for line in shown(found))
+
+
+def test_a_grid_tells_ties_from_what_is_not_significantly_slower_and_what_chose():
+    near, far = row("near", 5.1e5, artifact_bytes=900_000), row("far", 6e5)
+    found = document(at(1, SLOW, FAST, near, within=0.25), at(2, SLOW, FAST, far, within=0.25))
+    headers, lines = tabulate_answers(found)
+    assert headers[-3:] == ["tied", "chosen by", "unsure"]
+    assert [[str(line[name]) for name in headers[-3:]] for line in lines] == [
+        ["fast", "smaller artifact", ""],
+        ["", "", "far"],
+    ]
 
 
 def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():

@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
-from shootout.report import notes, table
-from shootout.report.columns import BY_HEADER, COLUMNS, Column
+from shootout.report import table
+from shootout.report.columns import BY_HEADER, COLUMNS, Column, Name
 from shootout.report.table import COSTS, NOTE, RACE
-from shootout.results.document import Row
+from shootout.results.document import Ratio, Row
+from shootout.stats.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +69,7 @@ def test_no_console_is_so_narrow_that_an_interval_is_cut_or_left_out(width: int,
     assert ("2.25x faster (2.21 to 2." in found) is full, "the baseline's comparison isn't withheld"
 
 
+RATIO = Ratio(value=0.75, low=0.7, high=0.8, verdict=Verdict.FASTER, restarts_needed=None, sd=0.01, restarts=5)
 ACCURATE = [
     cells.row(name, ns, fidelity=cells.fidelity(accuracy=0.98)) for name, ns in (("onnxruntime", 2e6), ("b", 1e6))
 ]
@@ -79,7 +81,7 @@ ROUGH = cells.row("b:cpu:int8", 5e5, fidelity=cells.fidelity(0.03))
     [
         (120, "target time against b:cpu:fp32 error accuracy", ""),
         (75, "target time against b:cpu:fp32 accuracy", "Left out in 75 columns: error."),
-        (48, "target time against b", "Left out in 48 columns: error, accuracy."),
+        (52, "target time against b:cpu:fp32", "Left out in 52 columns: error, accuracy."),
     ],
 )
 def test_a_narrow_console_has_one_table_and_says_what_it_lost(width: int, header: str, says: str):
@@ -90,6 +92,7 @@ def test_a_narrow_console_has_one_table_and_says_what_it_lost(width: int, header
     assert says or "Left out" not in told
     assert "2.00x slower (1.96 to 2.04)" in told
     assert "2.00x faster (1.96 to 2.04)" in told
+    assert (table.ERRORS in told) is ("error" in header), "no column is explained that was left out"
     assert (told.count("accuracy unknown") == 1 and "× may" not in told) is (width == 120)
     assert ("× may not be shipped: accuracy unknown." in told) is (width < 120)
 
@@ -119,7 +122,7 @@ def test_without_anything_to_ship_rows_are_compared_with_the_baseline():
 
 def test_a_ratio_that_is_not_the_quotient_of_two_times_is_explained_once():
     rows = [cells.row("a", 2e6), cells.row("b", 1e6)]
-    assert notes.PAIRED not in shown(rows, 200)
+    assert table.PAIRED not in shown(rows, 200)
     found = cells.document(cells.cell(*rows))
     odd = [
         row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"median_ns": 2.5e6})})
@@ -130,4 +133,60 @@ def test_a_ratio_that_is_not_the_quotient_of_two_times_is_explained_once():
     page = io.StringIO()
     changed = found.model_copy(update={"rows": tuple(odd)})
     Console(width=200, file=page, highlight=False).print(table.render_tables(changed, 200))
-    assert page.getvalue().count(notes.PAIRED) == 1
+    assert page.getvalue().count(table.PAIRED) == 1
+
+
+def test_a_row_that_was_never_measured_with_what_is_shipped_is_not_what_times_are_divided_by():
+    found = cells.document(cells.cell(cells.row("ship", 1e6), cells.row("other", 2e6), cells.row("apart", 9e6)))
+    rows = [
+        row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"ship_ratio": None})})
+        if row.end_to_end and row.arm == "apart:cpu:fp32"
+        else row
+        for row in found.rows
+    ]
+    apart_first = found.model_copy(update={"rows": tuple(reversed(rows))})
+    page = io.StringIO()
+    Console(width=200, file=page, highlight=False).print(table.render_tables(apart_first, 200))
+    assert "not measured together" in page.getvalue()
+    assert table.PAIRED not in page.getvalue()
+
+
+def test_marks_are_explained_only_where_there_are_some():
+    assert table.MARKED not in shown(ACCURATE, 120)
+    assert table.MARKED in shown([*ACCURATE, ROUGH], 120)
+
+
+@pytest.mark.parametrize(
+    ("width", "header", "is_left_out"), [(60, None, True), (80, " points", False), (140, " change (points)", False)]
+)
+def test_a_change_of_accuracy_is_left_out_before_the_interval_and_before_a_name_is_broken(
+    width: int, header: str | None, is_left_out: bool
+):
+    change = cells.fidelity(0.01, (-0.004, 0.004, "onnxruntime:cpu:fp32"))
+    rows = [*ACCURATE, cells.row("onnxruntime:cpu:int4/activations-8", 1.5e6, fidelity=change)]
+    rows = [
+        row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"own_fp32_ratio": RATIO})})
+        if row.end_to_end and row.precision == "int4"
+        else row
+        for row in rows
+    ]
+    text = shown(rows, width)
+    assert "1.50x slower (1.47 to 1.53)" in text
+    assert "int4/activations-8" in text
+    first = next(line for line in text.splitlines() if line.startswith("target"))
+    assert first.endswith(header or "")
+    assert ("change (points)" in " ".join(text.split()).partition("Left out")[2]) is is_left_out
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (40, ["× torch-compile+aoti:cpu:int8/per-tensor"]),
+        (36, ["× torch-compile+aoti:cpu:", "  int8/per-tensor"]),
+        (20, ["× torch-compile+", "  aoti:cpu:", "  int8/per-tensor"]),
+    ],
+)
+def test_a_name_goes_on_behind_a_colon_or_a_plus(width: int, lines: list[str]):
+    page = io.StringIO()
+    Console(width=width, file=page, highlight=False).print(Name("× torch-compile+aoti:cpu:int8/per-tensor"))
+    assert page.getvalue().splitlines() == lines

@@ -22,7 +22,7 @@ from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.report.answer import render_answers
 from shootout.report.decision import render as render_decision
-from shootout.report.screen import INDENT, labelled, typed
+from shootout.report.screen import INDENT, labeled, typed
 from shootout.results.document import Document
 
 ROOT = Path(__file__).parents[2]
@@ -53,11 +53,18 @@ def test_no_command_that_is_told_holds_an_ellipsis(folder: str):
 def test_a_command_of_several_lines_is_one_to_a_shell(width: int, name: str):
     words = ["shootout", "run", "--model", name, "--backends", "onnxruntime:cpu:fp32,openvino:cpu:fp32"]
     words += ["--threads", "1", "--goal", "best", "--max-time", "5m"]
-    lines = [line.plain for line in labelled("Sure", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
+    lines = [line.plain for line in labeled("Sure", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
     assert max(map(len, lines)) <= width
     assert (len(lines) > 1) is (width < 200)
     _, _, command = "\n".join(lines).partition("As told:")
     assert shlex.split(command.replace("\\\n", "")) == words, "as a shell takes a backslash before a new line"
+
+
+@pytest.mark.parametrize("width", range(30, 60))
+def test_no_line_begins_with_a_dot_or_parts_a_figure_from_its_unit(width: int):
+    items = [f"one of several long items that are wrapped between their words, {ns} ms and {ns} %" for ns in (5, 5.5)]
+    lines = [line.plain.strip() for line in labeled("Best", [*items, "a short one"], width)]
+    assert not any(line.startswith(("·", "ms", "%")) for line in lines)
 
 
 MINE = {"model": "net.onnx"}
@@ -80,8 +87,8 @@ def commands_of(found: Document) -> list[str]:
     [
         ({}, 4),
         ({"of_several": True, "command": "shootout run --model 'my net.onnx'"}, 4),
-        ({"within": 0.2, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
-        ({"within": math.inf, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
+        ({"within": 0.2, "complete": False, "command": "shootout run toy"}, 1),
+        ({"within": math.inf, "complete": False, "command": "shootout run toy"}, 1),
     ],
 )
 def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, Any], count: int):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 from support.plain import as_plain
 
-from shootout.report.table import render
-from shootout.report.wording import tell_ratio
+from shootout.report.table import ERRORS, MARKED, PAIRED, render
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.results.wording import tell_ratio
+from shootout.study.group import short
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")
@@ -65,3 +67,21 @@ def test_the_screen_has_one_reference():
     assert "\n  onnxruntime:cpu:fp32 " in text
     assert "torch-eager" in text
     assert "than torch-eager" not in text, "never with the slowest"
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+@pytest.mark.parametrize("name", [*RUNS, "quantization", "decoder", "batch-sweep"])
+def test_a_targets_name_breaks_only_behind_a_colon_or_a_plus(name: str, width: int, full: bool):
+    whole, text = shown(name, 400, full=full), shown(name, width, full=full)
+    names = [short(row.arm) for row in read(name).rows if short(row.arm) in whole]
+    assert names
+    assert {piece for name in names for piece in re.split("(?<=[:+])", name) if piece not in text} == set()
+
+
+def test_what_no_table_shows_is_not_explained():
+    by_size = shown("batch-sweep", 80)
+    assert "(a to b): 95 % interval" in by_size, "the answers have some"
+    assert [words for words in (PAIRED, ERRORS, MARKED) if words[:20] in by_size] == []
+    assert ERRORS not in shown("shootout", 80)
+    assert ERRORS in " ".join(shown("shootout", 120).split())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import shlex
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from support.races.cells import GROUP as CELL
 from support.races.cells import cell, document, row
@@ -36,11 +38,11 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     assert "Sure    not yet: nothing is distinguished after 1 restart\n" in text
     assert "control (a hidden copy of a) not compared yet" in " ".join(text.split())
     assert "1.25x slower, can't tell: 1 restart" in text
-    assert text.count("unfinished") == text.lower().count("the same command") == 1
+    assert text.count("unfinished") == text.count("repeat the command") == 1
     assert "c, d: no time for it" in text
     assert found.nearest_open
     assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
-    assert f"{GROUP}: b and a are not distinguished yet; can't estimate how much longer" in text
+    assert f"{GROUP}: b and a are not distinguished yet; nothing tells how much longer" in text
 
 
 def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():
@@ -49,7 +51,7 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
     )
     for unvouched in (None, "the copy had no time yet"):
         known = cell(
-            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True, command="shootout run toy"
+            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, complete=False, command="shootout run toy"
         )
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
@@ -59,5 +61,26 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
 
 def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
     text = printed(analyse(write(tmp_path / "run", *ONE_RESTART, ended(complete=False, budget_s=90.0))))
-    assert "Stopped after 90 s of racing. To continue: the same command with --max-time 5m." in text
+    told = "The race stopped after 90 s; what is built and measured is kept. To continue it, repeat the command that "
+    assert told in text, "it was begun from Python"
     assert "unfinished" not in text
+
+
+COMMAND = ("run", "--model", "my net.onnx", "--backends", "onnxruntime,openvino,torch-eager,litert,jax-jit")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_run_that_goes_on_tells_the_command_that_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+):
+    monkeypatch.chdir(tmp_path)
+    found = analyse(write(Path("my run"), header(command=COMMAND), *ONE_RESTART, ended(complete=False, budget_s=90.0)))
+    assert found.resume == f"shootout {shlex.join(COMMAND)} --out 'my run' --max-time 5m"
+    decided = found.model_copy(update={"answer": ()})
+    why, *lines = list(notes.tell_end(decided, width))[:-1]
+    text = "\n".join([why, *lines]).partition("To continue it, run:")[2]
+    assert shlex.split(text.replace("\\\n", "")) == shlex.split(found.resume)
+    assert max(map(len, lines), default=0) <= width
+    assert found.answer[0].next == found.resume
+    (again,) = [line for line in notes.tell_end(found, width) if "stopped" in line]
+    assert again.endswith("The command above continues it.")

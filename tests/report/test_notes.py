@@ -78,7 +78,7 @@ def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_thems
     ]
     assert list(tell_trust(summary.model_copy(update={"control": control}), rows, full=False)) == [
         "5 restarts, 4 % of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
-        "Control (a hidden copy of a): equal (within 11 %).",
+        "Control (a hidden copy of a) equal (within 11 %).",
         "Restarts needed for a verdict against the baseline: b about 167 more.",
         "all: 3 input buffers.",
     ]

@@ -81,13 +81,13 @@ def test_the_lowest_time_of_unchecked_outputs_is_not_green():
     found = chosen_and_confirmed()
     unchecked = replace(NOTHING, relative_l2=0.8, standing=BoundStanding.NOT_JUDGED)
     figures = FidelityFigures(**{key: value for key, value in asdict(unchecked).items() if key != "right"})
-    for fidelity, colour in ((None, "green"), (figures, "yellow")):
+    for fidelity, color in ((None, "green"), (figures, "yellow")):
         rows = [row.model_copy(update={"fidelity": fidelity}) for row in found.rows]
         run = found.model_copy(update={"rows": tuple(rows)})
         (line,) = table.find_sweeps(run)
         grid = next(part for part in table.render_sweep(line, run, 120) if isinstance(part, Table))
         best = [cell for column in grid.columns[1:] for cell in column.cells if isinstance(cell, Text)]
-        assert {str(cell.style) for cell in best if cell.plain.endswith("*")} == {colour}
+        assert {str(cell.style) for cell in best if cell.plain.endswith("*")} == {color}
 
 
 def test_groups_that_chose_settings_lie_behind_those_that_confirm_them():

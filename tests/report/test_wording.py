@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import pytest
+from support.races.cells import CONTROLS, row
 
-from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_factor, tell_ratio
-from shootout.results.document import Ratio, ratio_of
+from shootout.report.notes import tell_trust
+from shootout.results.document import Control, GroupSummary, Ratio, ratio_of
+from shootout.results.wording import (
+    PRICE,
+    SMALLNESS,
+    tell_close_ratio,
+    tell_controls,
+    tell_direction,
+    tell_factor,
+    tell_lead,
+    tell_ratio,
+)
 from shootout.stats.verdicts import Comparison, Verdict
 
 
@@ -110,8 +122,59 @@ def test_a_figure_that_is_not_1_never_looks_like_1():
     assert tell_factor(0.00123, math.inf) == "0.0012"
 
 
+def test_a_difference_that_no_digit_shows_has_no_direction():
+    told = [tell_direction(value) for value in (1.0, 1.0003, 0.9997, 1.002, 0.99)]
+    assert told == ["equal", "equal", "equal", "1.002x slower", "1.01x faster"]
+
+
+@pytest.mark.parametrize(
+    ("slower", "others", "told"),
+    [
+        (0, 1, "not significantly faster than the only other FP32 target"),
+        (0, 2, "not significantly faster than any of the 2 other FP32 target"),
+        (1, 1, "95 %: faster than the only other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
+        (1, 2, "95 %: faster than 1 of the 2 other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
+        (2, 2, "95 %: faster than each of the 2 other FP32 target; the closest, b, is 1.7x slower (1.1 to 2.7)"),
+    ],
+)
+def test_how_many_are_beaten_and_by_how_much_the_closest(slower: int, others: int, told: str):
+    closest = ("b", ratio(1.7, 1.1, 2.7, Verdict.SLOWER)) if slower else None
+    assert tell_lead(slower, others, "FP32 target", closest) == told
+
+
 def test_a_limit_of_a_few_percent_is_read_by_thousandths():
     near = Comparison(
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
+
+
+def control(holds: bool | None, ratio: Ratio | None) -> GroupSummary:
+    kept: Any = {"void_share": 0.0, "void_reasons": {}, "restarts": 5}
+    return GroupSummary(name="g", baseline="a:cpu:fp32", control=Control(ratio=ratio, holds=holds), **kept)
+
+
+HELD, OPEN, ALONE = (
+    control(True, CONTROLS[True]),
+    control(None, CONTROLS[None]),
+    control(None, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([HELD], "a) equal (within 2 %)"),
+        ([OPEN], "a) not different (within 20 %)"),
+        ([ALONE], "a) not compared yet"),
+        ([control(False, None)], "a) not compared yet"),
+        ([control(False, CONTROLS[False])], "a) DIFFERENT, 1.50x slower (1.47 to 1.53): no verdict is given"),
+        ([HELD, HELD], "each baseline) equal"),
+        ([ALONE, HELD, OPEN], "each baseline) equal in 1, not different in 1, not compared yet in 1 of 3 groups"),
+    ],
+)
+def test_a_control_is_told_in_the_same_words_of_one_group_and_of_several(groups: list[GroupSummary], told: str):
+    assert tell_controls(groups) == f"control (a hidden copy of {told}"
+    (line,) = tell_trust(groups[0], [row("a", 1e6)], full=False)
+    if len(groups) == 1 and groups[0].control.ratio:
+        assert line.endswith(f"Control (a hidden copy of {told}.")

@@ -122,7 +122,7 @@ def test_a_control_without_an_interval_has_not_passed(tmp_path: Path, copy_ns: f
     assert found.control.holds is found.answer[0].sure.control_holds is holds
     text = " ".join(printed(found).split())
     assert f"control (a hidden copy of a) {told}" in text
-    assert f"Control (a hidden copy of a): {told}" in " ".join(printed(found, full=True).split())
+    assert f"Control (a hidden copy of a) {told}" in " ".join(printed(found, full=True).split())
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "nearest_open",
         "complete",
         "budget_s",
+        "resume",
         "answer",
         "groups",
         "warnings",
@@ -415,9 +416,9 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
 
 
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
-    text = printed(document(tmp_path, *race(control=1.05)))
+    text = " ".join(printed(document(tmp_path, *race(control=1.05))).split())
     assert "control (a hidden copy of a) DIFFERENT" in text
-    assert "This run is unfinished. The same command continues it" in text
+    assert "This run is unfinished; what is built and measured is kept. To continue it" in text
 
 
 def test_the_same_from_python(tmp_path: Path):

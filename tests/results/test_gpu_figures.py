@@ -129,7 +129,7 @@ def test_a_cold_cache_is_said(tmp_path: Path):
     assert "L2 cache" not in printed(document(tmp_path / "run", TOLD))
 
 
-def test_what_an_unsynchronised_timer_shows_is_called_no_latency(tmp_path: Path):
+def test_what_an_unsynchronized_timer_shows_is_called_no_latency(tmp_path: Path):
     found = document(tmp_path, look(dispatch_ns=8_000.0))
     _, trap = lines_of(found)
     words = "a timer that doesn't wait for the GPU would show 8 us, no latency: waited for, it takes 30 us."
@@ -144,7 +144,7 @@ def test_a_library_that_waits_by_itself_is_not_accused(tmp_path: Path):
     assert line.endswith("would show 28 us, nearly the 30 us of one that waits.")
 
 
-def test_a_sweep_shows_the_unsynchronised_timer_by_size(tmp_path: Path):
+def test_a_sweep_shows_the_unsynchronized_timer_by_size(tmp_path: Path):
     found = document(tmp_path, look(dispatch_ns=8_000.0))
     sizes = (1, 16, 64, 256)
     groups = tuple(found.groups[0].model_copy(update={"name": f"n={size}"}) for size in sizes)

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
-from shootout.contract import Arm, NotRun, NotRunKind
+from shootout.contract import Arm, NotRun, NotRunKind, Target
 from shootout.journal import journal
-from shootout.journal.records import Failure, Line, Skip
+from shootout.journal.records import Failure, Line, Skip, not_run
 from shootout.messages import Scope
+from shootout.race.queue import race_of
 from shootout.results.group import Group, group_of
 from shootout.results.vetoes import withheld
+from shootout.stats.evidence import bonferroni
+from shootout.stats.goals import Aim, Goal
+from shootout.study.group import GroupRecord
 
 WHY = ("killed", "failed")
 
@@ -60,6 +64,38 @@ def test_who_left_by_a_limit_that_was_loosened_since_is_in_again(tmp_path: Path)
     first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))
     assert group(tmp_path, *first, left).setbacks[B.label].kind is NotRunKind.OFF_LIMITS
     assert group(tmp_path, *first, left, *second).setbacks == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "during", "open_questions"),
+    [
+        (NotRunKind.NOT_REACHED, "a round", 1),  # it hung within its part of the time
+        (NotRunKind.KILLED, "a round", 1),
+        (NotRunKind.OFF_LIMITS, "", 1),
+        (NotRunKind.FAILED, "a round", 2),
+    ],
+)
+def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
+    tmp_path: Path, kind: NotRunKind, during: str, open_questions: int
+) -> None:
+    """Else a race ends with verdicts that the screen then doesn't give."""
+    left = Arm(target=Target(backend="c"), model="identity")
+    arms = [A, B, left, COPY]
+    record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=tuple(arms), goal=Goal(aim=Aim.BEST))
+    lines: list[Line] = []
+    for g in range(8):  # `b` beats `c`, which has no verdict against the baseline
+        times = (1_000.0, 100.0, (900.0, 1_100.0)[g % 2], 1_000.0)
+        lines += [*(played(arm, g, ns) for arm, ns in zip(arms, times, strict=True)), rounds(g)]
+    setback = not_run(GROUP, left, NotRun(kind, "r", during=during))
+    history = journal.read(write(tmp_path / "run", header(arms, groups=(record,)), *lines, setback))
+    read = group_of(history, record)
+    alone = group_of(journal.read(write(tmp_path / "before", header(arms, groups=(record,)), *lines)), record)
+    race = race_of(alone, arms, seed="0", terms=None)
+    if kind is NotRunKind.KILLED:
+        race.killed.add(left.label)  # once: it plays the next restart again
+    else:
+        race.out[left.label] = kind
+    assert race.evidence.alpha == read.evidence(Scope.END_TO_END).alpha == bonferroni(open_questions)
 
 
 @pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])

@@ -258,9 +258,8 @@ def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
     slow = replace(INT8, conversion_nodes=9)
-    for eight, told in ((848, "1.06"), (856, "1.07")):
-        found = row(document(tmp_path / told, eight, restarts=2, int8=slow)).why or ""
-        assert found.startswith(f"no verdict ({told}x slower than FP32): Q/DQ is not fused")
+    found = row(document(tmp_path / "slow", 856, restarts=2, int8=slow)).why or ""
+    assert found.startswith("no verdict, measured slower than FP32: Q/DQ is not fused")
     assert row(document(tmp_path / "none", 900, restarts=1)).why is None, "nothing is known, so nothing is said"
 
 

@@ -46,7 +46,7 @@ def written(form: str, found: ShippedFolder, folder: Path) -> list[str]:
     return formats.write_format(form, found, folder)
 
 
-def test_triton_is_told_that_the_graph_is_optimised_already(tmp_path: Path):
+def test_triton_is_told_that_the_graph_is_optimized_already(tmp_path: Path):
     found = shipped(tmp_path, "onnxruntime", ORT, versions={"onnxruntime": "9.9"}, isa=("avx512f",))
     lost = written("triton", found, tmp_path / "out")
     config = (tmp_path / "out" / "my_net" / "config.pbtxt").read_text()
@@ -95,17 +95,17 @@ def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     written("mlflow", shipped(tmp_path, "numpy", {}), tmp_path / "out")
     told = json.loads((tmp_path / "out" / "MLmodel").read_text())
-    flavour = told["flavors"]["python_function"]
+    flavor = told["flavors"]["python_function"]
     tensor = {"dtype": "float32", "shape": [1, 128]}
     assert json.loads(told["signature"]["inputs"]) == [{"name": "x", "type": "tensor", "tensor-spec": tensor}]
-    spec = spec_from_file_location("loader", tmp_path / "out" / flavour["code"] / f"{flavour['loader_module']}.py")
+    spec = spec_from_file_location("loader", tmp_path / "out" / flavor["code"] / f"{flavor['loader_module']}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    model = module._load_pyfunc(str(tmp_path / "out" / flavour["data"]))
+    model = module._load_pyfunc(str(tmp_path / "out" / flavor["data"]))
     assert model.predict({"x": np.ones(3)})["y"].tolist() == [1, 1, 1]
-    assert open_shipped(tmp_path / "out" / flavour["data"]), "no bytecode lies there now, which it would refuse"
+    assert open_shipped(tmp_path / "out" / flavor["data"]), "no bytecode lies there now, which it would refuse"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ WIDE = PRIOR + 9 * scale_likelihood(11, 11 * 0.3**2)
 
 
 def weigh(at: float, width: float) -> float:
-    """A Gaussian on the log of the scale, normalised on the grid."""
+    """A Gaussian on the log of the scale, normalized on the grid."""
     log_of = {s: math.exp(-0.5 * (math.log(s / 0.032) / width) ** 2) for s in GRID}
     return log_of[at] / sum(log_of.values())
 
@@ -174,7 +174,7 @@ def test_interval_is_infinite_below_the_ceiling():
 
 
 def test_values_that_fit_no_shift_say_nothing_about_the_ratio():
-    """70 % at one value and 30 % at another: each part of E excludes the other's centre."""
+    """70 % at one value and 30 % at another: each part of E excludes the other's center."""
     x = np.repeat([0.0, 1.0], [105, 45])
     assert interval(x, 0.05) == (-math.inf, math.inf)
 

@@ -59,7 +59,7 @@ def test_what_has_an_effect_is_not_refused() -> None:
     assert selection.choose("shootout", {**ON_GPU, "scenario": ("serve", "latency")}).energy
     assert selection.choose("shootout", {"backends": ["onnxruntime:cpu:int8"], "calibration": "c.npz"}).calibration
     assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).instances == (2,)
-    assert selection.choose("matmul-transfers", {"backends": ["numpy"]}).unsynchronised, "the study's own word"
+    assert selection.choose("matmul-transfers", {"backends": ["numpy"]}).unsynchronized, "the study's own word"
 
 
 def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:

@@ -213,19 +213,19 @@ def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
 
 def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
     plain = chosen(file(tmp_path, GOOD))
-    assert (plain.energy, plain.l2, plain.unsynchronised) == (False, "warm", False)
-    name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronised = true\n')
+    assert (plain.energy, plain.l2, plain.unsynchronized) == (False, "warm", False)
+    name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronized = true\n')
     kept = chosen(name)
-    assert (kept.energy, kept.l2, kept.unsynchronised) == (True, "cold", True)
+    assert (kept.energy, kept.l2, kept.unsynchronized) == (True, "cold", True)
     asked = chosen(file(tmp_path, GOOD), energy=True, backends="onnxruntime:cuda")
-    assert (asked.energy, asked.l2, asked.unsynchronised) == (True, "warm", False)
+    assert (asked.energy, asked.l2, asked.unsynchronized) == (True, "warm", False)
     assert chosen(name, l2="warm").l2 == "warm"
 
 
 @pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
 def test_only_the_studies_about_the_trap_set_it(name: str):
-    assert schema.load(name).unsynchronised
-    assert not schema.load("shootout").unsynchronised
+    assert schema.load(name).unsynchronized
+    assert not schema.load("shootout").unsynchronized
 
 
 def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):

@@ -399,6 +399,8 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machin
     text = console.export_text()
     assert "x faster (2." in text
     assert "--threads 1 --option openvino.PERFORMANCE_HINT=THROUGHPUT" in text
+    assert text.count("Next  ") == 1, "to ship what the last race found"
+    assert "Ship    " in text
     data = json.loads(json.dumps(table.as_data(found), allow_nan=False))
     first = data["targets"][0]
     assert first["outcome"] == "better"

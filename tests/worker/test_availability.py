@@ -67,7 +67,7 @@ class Hanging(Base):
 
 class Exiting(Base):
     def probe(self, device):
-        sys.exit("no licence")
+        sys.exit("no license")
 
 class Mumbling(Base):
     def probe(self, device):
@@ -132,7 +132,7 @@ def test_an_answer_counts_even_when_the_process_then_crashes():
         ("raise", "RuntimeError: no such thing"),
         ("leave", "gave no answer: exited with code 7"),
         ("gone", "AttributeError"),
-        ("exit", "SystemExit: no licence"),
+        ("exit", "SystemExit: no license"),
         ("mumble", "got 'tuple'"),
     ],
 )

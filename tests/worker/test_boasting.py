@@ -25,7 +25,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 @pytest.mark.parametrize(
     ("backend", "reason"),
     [
-        ("boasting", "labelled int8, but the grid probe finds float"),
+        ("boasting", "labeled int8, but the grid probe finds float"),
         ("cunning", "nothing was rounded"),  # its own account and the probe were both fooled
     ],
 )

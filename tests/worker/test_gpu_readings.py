@@ -36,7 +36,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def look(session: Any, **how: Any) -> OnGpu:
-    asked = {"cold": False, "unsynchronised": False, "energy_s": 0.0} | how
+    asked = {"cold": False, "unsynchronized": False, "energy_s": 0.0} | how
     return gpu_readings.read_gpu(session, inputs(3), **asked)
 
 
@@ -75,9 +75,9 @@ def test_what_breaks_is_named_and_the_rest_is_told(device: Device, capfd: pytest
     assert "no such event" in capfd.readouterr().err
 
 
-def test_an_unsynchronised_timer_sees_the_queueing_alone_and_only_where_it_is_asked_for(device: Device):
+def test_an_unsynchronized_timer_sees_the_queueing_alone_and_only_where_it_is_asked_for(device: Device):
     assert look(Session(device)).dispatch_ns is None
-    found = look(Session(device), unsynchronised=True)
+    found = look(Session(device), unsynchronized=True)
     assert found.dispatch_ns == QUEUE_NS
     assert found.compute_ns == QUEUE_NS + KERNELS_NS
     assert not device.queue, "nothing is left running"
@@ -89,7 +89,7 @@ def test_no_call_is_dispatched_while_another_one_runs(device: Device):
             assert all(what != "kernels" for what, _ in device.queue)
             return super().execute(staged)
 
-    look(Alone(device), unsynchronised=True)
+    look(Alone(device), unsynchronized=True)
 
 
 def test_long_calls_are_few(device: Device):
@@ -140,7 +140,7 @@ def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch:
 
 
 def test_a_cold_look_empties_the_cache_before_each_call(device: Device):
-    look(Session(device), cold=True, unsynchronised=True)
+    look(Session(device), cold=True, unsynchronized=True)
     begun = [index for index, what in enumerate(device.log) if what in ("execute", "events 1")]
     for index in begun[LEAD_IN_CALLS:]:
         before = [what for what in device.log[index - 4 : index] if what != "stage"]

@@ -32,7 +32,7 @@ def run(folder: Path, *words: str) -> Ended:
     def impatient(process: WorkerProcess, timeout_s: float) -> bool:
         limit, log = Deadline(timeout_s), process._child._words.fileno()
         while not is_answered(process, min(0.2, max(0.0, limit.left_s))):
-            if not limit.allows(0.0) or b"licence" in os.pread(log, os.fstat(log).st_size, 0):
+            if not limit.allows(0.0) or b"license" in os.pread(log, os.fstat(log).st_size, 0):
                 return False
         return True
 
@@ -68,7 +68,7 @@ def test_failures_of_backends_that_only_a_study_names_are_no_error(ended: Ended)
 
 
 def test_a_failure_is_told_while_it_happens(ended: Ended):
-    assert "failed: lies:cpu:fp32: labelled fp32" in ended.err
+    assert "failed: lies:cpu:fp32: labeled fp32" in ended.err
 
 
 def test_a_failure_of_a_named_backend_is_an_error_and_strict_makes_any_failure_one(folder: Path):

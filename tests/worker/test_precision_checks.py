@@ -47,10 +47,10 @@ def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], pre
         ({"fp32": 1}, Precision.FP16),
     ],
 )
-def test_nothing_in_the_labelled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
+def test_nothing_in_the_labeled_precision_is_a_fault_that_says_what_ran(counts: dict[str, int], precision: Precision):
     fault = executed_fault(executed(**counts), arm(precision))
     assert fault is not None
-    assert fault.startswith(f"labelled {precision}, but lib ran")
+    assert fault.startswith(f"labeled {precision}, but lib ran")
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
 
 
@@ -88,10 +88,10 @@ def test_other_threads_or_another_device_than_the_label_says_are_faults():
     assert "asked for 2 threads, but lib uses 1" in (executed_fault(executed(fp32=1), arm(threads=2)) or "")
     for device in (one for one in Device if one.is_gpu):
         fault = executed_fault(executed(fp32=1), arm(device=device))
-        assert fault == f"labelled {device}, but lib computes on cpu"
+        assert fault == f"labeled {device}, but lib computes on cpu"
         found = replace(executed(fp32=1), device=f"{device}: a card")
         assert executed_fault(found, arm(device=device)) is None
-        assert executed_fault(found, arm()) == f"labelled cpu, but lib computes on {device}: a card"
+        assert executed_fault(found, arm()) == f"labeled cpu, but lib computes on {device}: a card"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_other_threads_or_another_device_than_the_label_says_are_faults():
 def test_a_word_about_activations_is_held_to_by_account_and_probe(precision: Precision, scheme: str, found: str):
     """Each of the three, and INT4 beside float activations, is another arithmetic: none passes for another."""
     worded = target(precision, scheme=scheme)
-    label = f"labelled {precision}" + f"/{scheme.rpartition('+')[2]}" * (found != "int8")
+    label = f"labeled {precision}" + f"/{scheme.rpartition('+')[2]}" * (found != "int8")
     for ran in ("int4", "int4-activations-8", "int8", "int8-weights"):
         account = replace(executed(), compute_nodes_by_precision={ran: 2})
         faults = (probe_fault(ran, worded), executed_fault(account, replace(arm(), target=worded)))

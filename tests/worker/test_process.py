@@ -183,7 +183,7 @@ def test_a_hung_worker_is_given_up_and_killed(
     is_answered = process._is_answered
 
     def impatient(timeout_s: float) -> bool:
-        until(lambda: b"licence" in (tmp_path / "log").read_bytes())
+        until(lambda: b"license" in (tmp_path / "log").read_bytes())
         return is_answered(timeout_s)
 
     monkeypatch.setattr(process, "_is_answered", impatient)

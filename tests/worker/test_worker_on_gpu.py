@@ -197,9 +197,9 @@ def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):
 
 
 def test_energy_is_of_one_session_that_calls_alone(adapter: Adapter):
-    assert loaded().on_gpu(unsynchronised=False, energy_s=0.5).energy is not None
+    assert loaded().on_gpu(unsynchronized=False, energy_s=0.5).energy is not None
     several = loaded(replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=2))
-    assert several.on_gpu(unsynchronised=False, energy_s=0.5).energy is None
+    assert several.on_gpu(unsynchronized=False, energy_s=0.5).energy is None
 
 
 class OutOfMemoryError(RuntimeError):

@@ -54,7 +54,7 @@ class TractAdapter:
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> TractSession:
-        """Read and optimise it, in a fresh process."""
+        """Read and optimize it, in a fresh process."""
         return TractSession(built.exported)
 
 

@@ -146,7 +146,7 @@ def fault_of(name: str, target: Target) -> str | None:
 def test_the_vendor_s_default_conversion_under_an_fp32_label_is_caught_twice():
     found = ran("pnnx's default as fp32")
     assert executed_fault(found.executed, found.arm) == (
-        "labelled fp32, but ncnn ran its compute nodes elsewhere: 4 in fp16-weights"
+        "labeled fp32, but ncnn ran its compute nodes elsewhere: 4 in fp16-weights"
     )
     said = fault_of("pnnx's default as fp32", FP32)
     assert said is not None

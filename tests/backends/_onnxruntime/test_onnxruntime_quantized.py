@@ -14,7 +14,7 @@ from quantized_arms import DIGITS, RESIDUAL, Ran, arm_of, gated, run_arm, run_pa
 
 from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
-from shootout.backends._onnxruntime.account import count_kernels, open_session, optimise
+from shootout.backends._onnxruntime.account import count_kernels, open_session, optimize
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import SkippedArm
@@ -81,7 +81,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Group]:
     return {name: (made[name], [next(found) for _ in several]) for name, several in schemes.items()}
 
 
-def test_every_scheme_runs_as_labelled_and_ships_less(everything: dict[str, Group]):
+def test_every_scheme_runs_as_labeled_and_ships_less(everything: dict[str, Group]):
     exported, (plain, *quantized) = everything["digits"]
     assert plain.executed is not None
     products = sum(plain.executed.compute_nodes_by_precision.values())
@@ -118,7 +118,7 @@ def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(everything
     assert s8s8.executed.compute_nodes_by_precision == {"fp32": 4}
     conversions = {"QuantizeLinear", "DequantizeLinear"}
     assert s8s8.executed.conversion_nodes == sum(one in conversions for one in s8s8.operations) > 20
-    assert "labelled int8, but onnxruntime ran its compute nodes elsewhere: 4 in fp32" in str(
+    assert "labeled int8, but onnxruntime ran its compute nodes elsewhere: 4 in fp32" in str(
         executed_fault(s8s8.executed, s8s8.arm)
     )
 
@@ -179,7 +179,7 @@ def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: P
 
 
 def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: Path):
-    """Without biases and sums nothing is rounded anew, so the optimised INT8 graph is the S8 graph.
+    """Without biases and sums nothing is rounded anew, so the optimized INT8 graph is the S8 graph.
 
     Without VNNI weights have 7 bits, as the product has it, and a kernel may round an activation to the next step.
     """
@@ -193,7 +193,7 @@ def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: P
     source = file_of(tmp_path / "float.onnx", nodes, **weights)
     sets = [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(4)]
     qdq.write_shared(source, sets, tmp_path / "shared.onnx", reduced=environment.saturates())
-    path = optimise(recode(tmp_path / "shared.onnx", tmp_path)[0], ORT, tmp_path, without=HARMFUL)
+    path = optimize(recode(tmp_path / "shared.onnx", tmp_path)[0], ORT, tmp_path, without=HARMFUL)
     assert sorted(node.op_type for node in onnx.load(path).graph.node) == [
         "MatMulIntegerToFloat", "QLinearMatMul", "QuantizeLinear",
     ]  # fmt: skip
@@ -319,10 +319,10 @@ def test_operations_of_turned_operands_are_counted_and_unknown_ones_are_not_gues
         helper.make_node("Gemm", ["turned", "w"], ["y"], transA=1),
     ]
     source = file_of(tmp_path / "turned.onnx", nodes, w=np.eye(8, dtype=np.float32))
-    found = count_kernels(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    found = count_kernels(optimize(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
     assert found["flops_by_precision"] == {"fp32": 2 * 2 * 8 * 8}
     einsum = helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,jk->ik")
     source = file_of(tmp_path / "einsum.onnx", [einsum], opset=12, w=np.eye(8, dtype=np.float32))
-    found = count_kernels(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    found = count_kernels(optimize(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
     assert found["compute_nodes_by_precision"] == {"fp32": 1}
     assert found["flops_by_precision"] == {}

@@ -81,11 +81,11 @@ def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
     return found
 
 
-HONOURED = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
+HONORED = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
 ARMS: dict[str, tuple[Request, Precision, dict[str, str]]] = {
     "as fp32 in bf16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "bf16"}),
     "as fp32 in f16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "f16"}),
-    "with options": (DIGITS, Precision.FP32, HONOURED),
+    "with options": (DIGITS, Precision.FP32, HONORED),
     "fp32": (DIGITS, Precision.FP32, {}),
     "bf16": (DIGITS, Precision.BF16, {}),
     "int8": (DIGITS, Precision.INT8, {}),
@@ -164,7 +164,7 @@ REFUSED_OPTIONS = [
     (Precision.INT8, {"group_size": "32"}, "ValueError", "'group_size' is for int4, not for int8"),
     (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
     (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
-    (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honour NUM_STREAMS=2: it runs with 1"),
+    (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honor NUM_STREAMS=2: it runs with 1"),
     (Precision.INT8, {"model_type": "cnn"}, "ValueError", "'model_type': expected transformer, got 'cnn'"),
 ]
 
@@ -187,13 +187,13 @@ def test_fp16_runs_or_would_become_another_precision_and_is_skipped(told: list[t
         assert "openvino:cpu:fp32" in fix
 
 
-def test_options_are_honoured_or_refused(told: list[tuple[str, str, str]]):
+def test_options_are_honored_or_refused(told: list[tuple[str, str, str]]):
     for (_, options, kind, words), (got, said, _) in zip(REFUSED_OPTIONS, told[1:], strict=True):
         assert got == kind, f"{options}: {said}"
         assert words in said, options
 
 
-def test_honoured_options_run():
+def test_honored_options_run():
     assert error_of(everything()["with options"], DIGITS) < 1e-6
 
 

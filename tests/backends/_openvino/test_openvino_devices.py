@@ -236,7 +236,7 @@ def test_an_arm_that_openvino_runs_elsewhere_is_caught_and_else_runs_as_on_a_gpu
     (exported,) = exported_models(DIGITS)
     played: Played = run_fresh(play_on_cpu, exported, tmp_path, warm=warm_of(Target(backend="openvino")))
     assert executed_fault(played.executed, arm_of(Device.XPU, Precision.FP32)) == (
-        "labelled xpu, but openvino computes on CPU"
+        "labeled xpu, but openvino computes on CPU"
     )
     assert played.executed.compute_nodes_by_precision.keys() == {"fp32"}
     assert (played.executed.threads, played.executed.kernel_ns) == (None, {})

@@ -205,12 +205,12 @@ def test_int4_with_rounded_activations_is_not_int4() -> None:
         assert executed("int4 32").compute_nodes_by_precision == {"int4": 3}
         return
     fault = executed_fault(executed("int4 32"), found.arm)
-    assert "labelled int4, but openvino ran its compute nodes elsewhere: 3 in int4-activations-8" in str(fault)
+    assert "labeled int4, but openvino ran its compute nodes elsewhere: 3 in int4-activations-8" in str(fault)
 
 
 def test_accuracy_control_needs_labels() -> None:
     told = everything()["residual int8/accuracy-control"].told
-    assert "accuracy-control needs labelled data to select by, and residual_mlp has none" in told
+    assert "accuracy-control needs labeled data to select by, and residual_mlp has none" in told
 
 
 def test_the_default_precision_hint_is_left_alone() -> None:

@@ -242,7 +242,7 @@ def test_bfloat16_weights_are_rounded_once_and_from_float32(tmp_path: Path):
 def test_a_float32_network_is_refused_under_a_half_label(tmp_path: Path):
     source = product(tmp_path / "wide.onnx")
     for precision in common_onnx.NARROWED:
-        with pytest.raises(RuntimeError, match=f"labelled {precision}.*'product' is fp32"):
+        with pytest.raises(RuntimeError, match=f"labeled {precision}.*'product' is fp32"):
             compiled(source, precision, tmp_path)
     assert not (tmp_path / "engine.plan").exists()
 
@@ -266,7 +266,7 @@ def test_convolutions_count(tmp_path: Path):
     kernel = np.ones((2, 2, 1, 1), np.float32)
     source = onnx_file(tmp_path / "conv.onnx", nodes, (1, 2, 4, 4), w=kernel)
     assert compiled(source, FP32, tmp_path)["compute_nodes_by_precision"] == {"fp32": 1}
-    with pytest.raises(RuntimeError, match="labelled fp16"):
+    with pytest.raises(RuntimeError, match="labeled fp16"):
         compiled(source, FP16, tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_the_adapter_refuses_what_a_converter_that_does_nothing_gives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(common_onnx, "write_half", lambda source, precision, folder: source)
-    with pytest.raises(RuntimeError, match="labelled fp16, but the parsed network is not"):
+    with pytest.raises(RuntimeError, match="labeled fp16, but the parsed network is not"):
         backends.get("tensorrt").build(toy(), arm_of(FP16), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

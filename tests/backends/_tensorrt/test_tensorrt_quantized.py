@@ -149,9 +149,9 @@ def test_what_int8_leaves_is_half_or_float_and_no_mixture(tmp_path: Path):
     half = common_onnx.write_half(source, Precision.FP16, tmp_path / "half")
     facts = compiled(half, INT8, tmp_path, rest=Precision.FP16)
     assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 1, "fp16": 1}
-    with pytest.raises(RuntimeError, match=r"labelled int8.*'second' is fp16"):
+    with pytest.raises(RuntimeError, match=r"labeled int8.*'second' is fp16"):
         compiled(half, INT8, tmp_path)
-    with pytest.raises(RuntimeError, match=r"labelled int8.*'second' is fp32"):
+    with pytest.raises(RuntimeError, match=r"labeled int8.*'second' is fp32"):
         compiled(source, INT8, tmp_path, rest=Precision.FP16)
 
 
@@ -214,13 +214,13 @@ NO_ACTIVATIONS, NO_WEIGHTS = partial(sandwich, activation=False), partial(sandwi
 def test_a_product_whose_operands_are_not_both_of_the_label_is_refused(
     source: Callable[[Path], Path], label: Precision, found: str, tmp_path: Path
 ):
-    with pytest.raises(RuntimeError, match=rf"labelled {label}, but the parsed network is not: {found}"):
+    with pytest.raises(RuntimeError, match=rf"labeled {label}, but the parsed network is not: {found}"):
         compiled(source(tmp_path / "made.onnx"), label, tmp_path)
     assert not (tmp_path / "engine.plan").exists()
 
 
 def test_the_adapter_refuses_a_float_model_under_an_int8_label(tmp_path: Path):
-    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp16 and 1 more"):
+    with pytest.raises(RuntimeError, match=r"labeled int8.*is fp16 and 1 more"):
         backends.get("tensorrt").build(toy(), shared_arm(), tmp_path)
 
 
@@ -232,7 +232,7 @@ def test_an_engine_that_widens_before_it_multiplies_is_refused(
     """TensorRT was asked for narrow products, and its own list of layers says that it multiplied floats."""
     wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": widened}]}
     monkeypatch.setattr("shootout.backends._tensorrt.library.read_log", lambda message: [wide])
-    words = f"labelled {precision}, but tensorrt_rtx_bindings built .* otherwise: 1 in {counted}"
+    words = f"labeled {precision}, but tensorrt_rtx_bindings built .* otherwise: 1 in {counted}"
     exported, arm = (shared_toy(), shared_arm()) if precision is INT8 else (toy(), shared_arm(FP8, ""))
     with pytest.raises(RuntimeError, match=words):
         backends.get("tensorrt").build(exported, arm, tmp_path)

@@ -88,7 +88,7 @@ class RaisesInExecute(Well):
 
 class Hangs(Well):
     def begin(self, session: NumpySession) -> None:
-        print("waiting for a licence", flush=True)
+        print("waiting for a license", flush=True)
         time.sleep(3_600)
 
 
@@ -217,7 +217,7 @@ class ConstantLater(Tires):
 
 
 class Lies(Well):
-    """Labelled fp32, computes in bf16."""
+    """Labeled fp32, computes in bf16."""
 
     hides = False
 
@@ -346,7 +346,7 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "raises-in-build": (RaisesInBuild, r"build raised RuntimeError: no kernel \| for this$"),
     "raises-in-load": (RaisesInLoad, r"load raised FileNotFoundError: no engine$"),
     "raises-in-execute": (RaisesInExecute, r"raised ArithmeticError: worn out$"),
-    "hangs": (Hangs, r"^hung: no answer to 'load' within \d+ s; it was killed; its last words: waiting for a licence$"),
+    "hangs": (Hangs, r"^hung: no answer to 'load' within \d+ s; it was killed; its last words: waiting for a license$"),
     "exits": (Exits, r"^exited with code 7 during 'load'; its last words: goodbye$"),
     "killed": (Killed, r"^killed by SIGKILL \(.*memory runs out\) during 'load'; its last words: reserving memory$"),
     "crashes": (Crashes, r"^killed by SIGSEGV during 'load'"),
@@ -358,7 +358,7 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "slows-the-clock": (SlowsTheClock, r"^its clock is [\d.]+ m?s behind the harness's: something in its process"),
     "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
     "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
-    "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
+    "lies": (Lies, r"labeled fp32, but the permutation probe finds bf16"),
     "nonsense": (Nonsense, r"^its answer to verify: executed\.threads is 'all'"),
     "forges": (Forges, r"^its answer to verify: fidelity is Executed\("),
     "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),

@@ -20,6 +20,7 @@ from shootout.results.document import (
     Timing,
     ratio_of,
 )
+from shootout.stats.goals import Aim
 from shootout.stats.verdicts import Comparison, judge
 
 GROUP = "toy, batch 1"
@@ -105,7 +106,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
 
     facts: dict[str, Any] = {
         "group": GROUP, "baseline": rows[0].arm if rows else None, "restarts": 5, "control_holds": True,
-        "goes_on": False, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
+        "aim": Aim.BEST, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
         "by_metric": any(one.fidelity and one.fidelity.metric for one in rows),
@@ -137,6 +138,14 @@ def with_ratios(rows: tuple[Row, ...], within: float) -> tuple[Row, ...]:
     )
 
 
+CONTROLS = {
+    True: ratio_of(comparison(1.0, 0.02)),
+    None: ratio_of(comparison(1.0, 0.2)),
+    False: ratio_of(comparison(1.5, 0.02)),
+}
+"""A control's time ÷ its baseline's, by whether it holds."""
+
+
 def document(*cells: Cell, **changes: Any) -> Document:
     """A run of these cells, with their answers."""
     from shootout.results.choice import add_ship_ratios, choose
@@ -148,7 +157,7 @@ def document(*cells: Cell, **changes: Any) -> Document:
         GroupSummary(
             name=one.group,
             baseline=one.baseline,
-            control=Control(ratio=None, holds=one.control_holds),
+            control=Control(ratio=CONTROLS[one.control_holds], holds=one.control_holds),
             void_share=0.0,
             void_reasons={},
             restarts=one.restarts,

@@ -46,7 +46,7 @@ class World:
         call_ns: true time of a call, by backend.
         restart_sd: SD of the log time between restarts; block_sd: between blocks.
         spawn_bias: log slowdown per place in the spawn order, the first one excepted.
-        neighbours: backend → log slowdown it causes others while it is not held.
+        neighbors: backend → log slowdown it causes others while it is not held.
         stopped: backend → log slowdown it causes others while it is held.
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
@@ -61,7 +61,7 @@ class World:
     restart_sd: float = 0.003
     block_sd: float = 0.003
     spawn_bias: float = 0.0
-    neighbours: Mapping[str, float] = field(default_factory=dict)
+    neighbors: Mapping[str, float] = field(default_factory=dict)
     stopped: Mapping[str, float] = field(default_factory=dict)
     slow: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warm_up: Mapping[str, list[float]] = field(default_factory=dict)
@@ -203,7 +203,7 @@ class FakePlayer:
 
     def _latency(self, calls: int) -> np.ndarray:
         world, backend = self.world, self.arm.target.backend
-        disturbed = sum(world.neighbours.get(other.arm.target.backend, 0.0) for other in world.running(self))
+        disturbed = sum(world.neighbors.get(other.arm.target.backend, 0.0) for other in world.running(self))
         held = [player for player in world.players if player.alive and player.held]
         disturbed += sum(world.stopped.get(other.arm.target.backend, 0.0) for other in held)
         share, by = world.slow.get(backend, (0.0, 0.0))

@@ -5,23 +5,36 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shootout.results.document import Ratio
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study.group import short
+
+if TYPE_CHECKING:
+    from shootout.results.document import Control, GroupSummary
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""
 STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 """Color of a comparison, by its verdict."""
+LEAST_SHOWN = 5e-4
+"""A difference that four digits of a ratio don't show."""
 NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
+BUSY_SHARE = 0.5
+"""Above this share of disturbed rounds, times are taken from these."""
+CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
+"""Of a control that lies within what it must, and of one that is significantly faster or slower than its baseline."""
 CONTROL_OPEN = "not different"
 """Of a control whose interval holds 1 and is wider than what it must lie within to be equal."""
 NOT_COMPARED = "not compared yet"
 """Of a control that shares no two restarts with its baseline."""
+CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +68,6 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     """
     low, high = ratio.reading
     holds_one = not ((low is not None and low > 1) or (high is not None and high < 1))
-    withheld = ratio.reason if isinstance(ratio, Ratio) else None
     if low == high == 1:
         return f"{words.even} as {than}" if than else "the same"
     if ratio.verdict is Verdict.SAME and low and high:
@@ -66,18 +78,43 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
         reach = f"at most {tell_direction(end, words)}"
         if low and high:
             reach = f"{tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)}"
-        return f"{opening} ({reach})" + (", no verdict" if withheld else "")
+        return f"{opening} ({reach})" + (", no verdict" if ratio.reason else "")
     told = tell_direction(ratio.value, words, high / low if low and high else 1.0)
     told += f" than {than}" if than else ""
     if low != high or low is None:
         told += tell_ends(*((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high)))
     if ratio.verdict is not Verdict.CANT_TELL:
         return told
-    if withheld:
+    if ratio.reason:
         return f"{told}, no verdict"
     if low is None and high is None:
         return f"{told}, can't tell: 1 restart" if ratio.restarts == 1 else f"{told}, can't tell"
     return f"{told}{NOT_SURE}"
+
+
+def tell_lead(
+    ships: str, slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
+) -> str:
+    """Write how many other targets are significantly worse than what is shipped, and by how much the closest of these.
+
+    For example `at 95 %: litert is faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower
+    (1.6 to 2.0)`.
+
+    Args:
+        ships: the name of what is shipped.
+        slower: how many are significantly worse, of so many `others`.
+        those: what these others are, as in `FP32 targets`.
+        closest: the name of the best of those that are worse, and its ratio to what is shipped.
+    """
+    every = f"the only other {those}" if others == 1 else f"the {others} other {those}"
+    if not slower:
+        return f"{ships} is not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
+    told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
+    told = f"at 95 %: {ships} is {words.less} than {told}{every}"
+    if closest is None:
+        return told
+    name, ratio = closest
+    return f"{told}; {name if slower == 1 else f'the closest, {name},'} is {tell_ratio(ratio, words=words)}"
 
 
 def tell_close_ratio(ratio: Comparison, than: str) -> str:
@@ -94,18 +131,44 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
     return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
 
 
-def tell_reach(ratio: Comparison | None) -> str:
-    """Write how far from 1 a control's ratio may lie: ` (within 6 %)`; "" if that isn't known."""
-    low, high = ratio.reading if ratio else (None, None)
-    return f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
+    """Tell how the controls came out: `control (a hidden copy of numpy) equal (within 6 %)`.
+
+    Several groups share it: `control (a hidden copy of each baseline) equal in 3, not different in 2 of 5 groups`.
+
+    Args:
+        among: what each of several controls is of.
+    """
+    if len(groups) == 1:
+        (group,) = groups
+        state, ratio = _name_state(group.control), group.control.ratio
+        low, high = ratio.reading if ratio else (None, None)
+        reach = f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+        if ratio and state == CONTROL_BROKEN:
+            reach = f", {tell_ratio(ratio)}: no verdict is given"
+        copied = short(group.baseline) if group.baseline else "the baseline"
+        return f"control (a hidden copy of {copied}) {state}{reach}"
+    found = Counter(_name_state(group.control) for group in groups)
+    states = [f"{state} in {found[state]}" for state in CONTROL_STATES if found[state]]
+    told = next(iter(found)) if len(found) == 1 else f"{', '.join(states)} of {len(groups)} {among}s"
+    return f"control (a hidden copy of each baseline) {told}"
+
+
+def _name_state(control: Control) -> str:
+    low, high = control.ratio.reading if control.ratio else (None, None)
+    if control.ratio is None or (control.holds is None and not (low and high)):
+        return NOT_COMPARED
+    return {True: CONTROL_HELD, False: CONTROL_BROKEN, None: CONTROL_OPEN}[control.holds]
 
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:
-    """Write `1.7x slower`, or `2.3x faster` of a ratio below 1; `spread` is the interval's high ÷ low end."""
-    if value == 1:
-        return "equal"
+    """Write `1.7x slower`, or `2.3x faster` of a ratio below 1; `equal` if four digits show no difference.
+
+    Args:
+        spread: the interval's high ÷ low end.
+    """
     factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
-    return f"{tell_factor(factor, spread)}x {direction}"
+    return "equal" if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
 
 
 def tell_ends(low: float | None, high: float | None) -> str:

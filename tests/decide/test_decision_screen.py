@@ -1,0 +1,150 @@
+"""A decision's screen: what it says of the best, of what may be as good, and of what is better and isn't shipped."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.plain import as_plain
+from support.races.candidates import question
+from support.races.cells import fidelity, row
+
+from shootout.contract import Scenario
+from shootout.decide.candidates import Question, read_question
+from shootout.decide.decision import decide
+from shootout.decide.limits import Bounds, judge_figure, tell_finding
+from shootout.decide.options import Limit, accept_option
+from shootout.decide.policy import read_policy
+from shootout.page.headline import tell_decision
+from shootout.page.sources import PolicyAnswer
+from shootout.report.decision import READING, READING_OF_ALL, render
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
+TODAY = date(2026, 11, 22)
+
+
+def screen(asked: Question, width: int = 100, **keys: Any) -> str:
+    policy = read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()})
+    return as_plain(render(decide(policy, asked, today=TODAY), asked, width), width)
+
+
+def part(text: str, label: str) -> str:
+    """The items of a label, in one line; "" if the screen doesn't have it."""
+    found = re.search(rf"^{re.escape(label)}\s(.*\n(?: .*\n)*)", text + "\n", re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
+
+
+def rough(**fields: Any) -> Any:
+    return row("rough:cpu:int8", 2.5e5, fidelity=fidelity(1.87e-3), **fields)
+
+
+def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted():
+    told = part(screen(question(SLOW, FAST, rough(model="residual_mlp"))), "Faster, not shipped")
+    assert told == (
+        "rough:cpu:int8 2.00x faster (1.96 to 2.04), error 1.9e-3: accuracy unknown, since this model's inputs are "
+        "random; with your own model give --labels "
+        "accept it: shootout decide made --max-error 1.9e-3"
+    )
+
+
+def test_what_accepts_an_error_makes_the_target_the_chosen_one():
+    asked = question(SLOW, FAST, rough())
+    (value,) = re.findall(r"--max-error (\S+)", screen(asked))
+    assert decide(read_policy(None, {"max-error": value}), asked, today=TODAY).chosen == "rough:cpu:int8"
+
+
+def test_a_model_of_ones_own_can_be_measured_with_labels():
+    own = {"model": "net.onnx"}
+    told = part(screen(question(row("slow", 2e6, **own), row("fast", 5e5, **own), rough(**own))), "Faster, not shipped")
+    assert "no labels, so its accuracy is unknown measure it: shootout run" in told
+    assert "--inputs X.npz --labels Y.npz (ships it if it loses under a point) or accept it: shootout decide" in told
+
+
+def test_a_policy_of_ones_own_is_kept_by_what_accepts_an_error():
+    told = part(screen(question(SLOW, FAST, rough()), indifferent="3%"), "Faster, not shipped")
+    assert told.endswith("accept it: the same command with --max-error 1.9e-3")
+
+
+def test_a_page_has_the_command_that_accepts_an_error():
+    asked = question(SLOW, FAST, rough(model="residual_mlp"))
+    decision = decide(read_policy(None, {}), asked, today=TODAY)
+    (point,) = (one for one in tell_decision(PolicyAnswer(decision, asked)).points if "not shipped" in one.label)
+    assert [line.command for line in point.lines if line.command] == ["shootout decide made --max-error 1.9e-3"]
+
+
+def test_a_reason_that_all_share_is_told_once():
+    more = row("odd:cpu:int8", 2.6e5, fidelity=fidelity(3e-3), model="residual_mlp")
+    told = part(screen(question(SLOW, FAST, rough(model="residual_mlp"), more)), "Faster, not shipped")
+    assert told.count("accuracy unknown") == 1
+    assert "each: accuracy unknown" in told
+    assert told.endswith("--max-error 1.9e-3 (rough:cpu:int8)")
+
+
+def test_it_says_at_95_percent_what_it_is_faster_than_and_what_brackets_are():
+    text = screen(question(SLOW, FAST, row("mid", 8e5)))
+    assert part(text, "Sure").startswith(
+        "95 %: faster than each of the 2 other FP32 targets; the closest, mid, is 1.60x slower (1.57 to 1.63) · "
+    )
+    assert text.splitlines()[-1] == f"{READING_OF_ALL}."
+
+
+def test_sizes_have_no_interval_and_no_confidence():
+    text = screen(question(row("a", 5e5, artifact_bytes=10), row("b", 6e5, artifact_bytes=20)), objective="size")
+    assert "95 %" not in text
+    assert READING not in text
+
+
+def test_only_what_measured_within_the_margin_is_tied():
+    text = screen(question(FAST, row("near", 5.1e5), row("far", 6e5), sd=0.0, within=0.3))
+    assert part(text, "Tied").startswith("near: can't tell")
+    assert "far" not in part(text, "Tied")
+    assert part(text, "Unsure") == "far: can't tell (1.1x faster to 1.6x slower)"
+    assert "far" not in part(text, "Not")
+
+
+@pytest.mark.parametrize(
+    ("limit", "low", "wanted", "told"),
+    [
+        (Limit.ERROR, 0.20004, 0.2, "max-error 0.20004 > 0.2"),
+        (Limit.DROP, 0.0100003, 0.01, "max-accuracy-drop 1.00003 points > 1 points"),
+        (Limit.SIZE, 12_340_100, 12_340_000, "size 12.3401 MB > 12.34 MB"),
+        (Limit.P99, 5e6 * (1 + 1e-12), 5e6, "p99 > 5 ms"),
+        (Limit.ERROR, 0.3, 0.2, "max-error 0.3 > 0.2"),
+    ],
+)
+def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: float, wanted: float, told: str):
+    assert tell_finding(judge_figure(limit, wanted, Bounds(value=low, low=low, high=low))) == told
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "option"),
+    [
+        (Limit.ERROR, 0.00993, "--max-error 0.01"),
+        (Limit.ERROR, 1.87e-3, "--max-error 1.9e-3"),
+        (Limit.SIZE, 12_200_000, "--size 13MB"),
+        (Limit.ACCURACY, 0.977, "--min-accuracy 97%"),
+        (Limit.P99, 121e6, "--p99 130ms"),
+    ],
+)
+def test_an_option_accepts_the_figure_that_it_is_for(limit: Limit, value: float, option: str):
+    assert accept_option(limit, value) == option
+
+
+def test_two_runs_are_counted_as_runs_and_have_a_next_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(REFERENCE)
+    text = screen(read_question([Path("shootout"), Path("shootout-intel")]))
+    assert "of its run; the closest, jax-jit on" in part(text, "Sure")
+    assert "of 2 runs" in part(text, "Sure")
+    assert "groups" not in text
+    assert part(text, "Skipped").startswith("8 CUDA targets: no NVIDIA driver on this machine ·"), "in both runs"
+    assert part(text, "Next") == "shootout ship shootout --target litert:cpu:fp32 -o model-1"
+    assert "shootout decide shootout shootout-intel --max-error" in " ".join(text.replace("\\", "").split())
+
+
+def test_a_step_of_training_has_no_next_command():
+    steps = [one.model_copy(update={"scenario": Scenario.TRAIN_STEP}) for one in (SLOW, FAST)]
+    assert "Next" not in screen(question(*steps), objective="size")

@@ -1,0 +1,36 @@
+"""The screen of a tuning run: each gain with its interval, whatever its verdict, and one way on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.plain import as_plain
+
+from shootout.results.wording import tell_ratio
+from shootout.tune import table
+from shootout.tune.results import TuneOutcome, Tuning, read_tuning
+
+
+@pytest.fixture(scope="module")
+def tuning() -> Tuning:
+    return read_tuning(Path(__file__).parents[2] / "results" / "reference" / "tune")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_each_gain_has_its_interval_and_no_word_is_broken(tuning: Tuning, width: int):
+    text = as_plain([table.render(tuning, width)], width)
+    gains = {tuned.conclusion.outcome: tuned.gain for tuned in tuning.found.values() if tuned.gain}
+    assert set(gains) >= {TuneOutcome.BETTER, TuneOutcome.CANT_TELL}
+    assert [told for gain in gains.values() if (told := tell_ratio(gain)) not in text] == []
+    assert "session.use_device_allocator_for_initializers=1" in text
+    assert "xla_cpu_prefer_vector_width=512," in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_what_several_targets_share_is_told_once(tuning: Tuning):
+    text = as_plain([table.render(tuning, 140)], 140)
+    assert text.count("its interval is too wide yet") == 1
+    assert "Next" not in text, "what goes on is this tuning"
+    assert text.count("To run a backend with its faster setting:") == 1
+    assert text.count("shootout run --model residual_mlp") == 3
