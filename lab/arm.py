@@ -30,7 +30,12 @@ CPU revision\t: 1
 
 """
 """What such a CPU says of itself; QEMU shows the real machine's, from which ONNX Runtime crashes."""
-NEEDED = {"debootstrap": "debootstrap", "qemu-aarch64-static": "qemu-user-static", "/usr/sbin/sshd": "openssh-server"}
+NEEDED = {
+    "debootstrap": "debootstrap",
+    "qemu-aarch64-static": "qemu-user-static",
+    "update-binfmts": "binfmt-support",
+    "/usr/sbin/sshd": "openssh-server",
+}
 """Debian's package of each program."""
 PACKAGES = (
     *("numpy", "scipy", "packaging", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec", "safetensors"),
@@ -63,8 +68,8 @@ class Board:
     root: Path
 
 
-def make_userland(folder: Path) -> Path:
-    """Make a userland with Python, our packages and the runtimes, or find it made; return its root.
+def require_tools() -> None:
+    """Let the kernel run ARM programs by QEMU.
 
     Raises:
         SystemExit: something that it takes isn't here; says what.
@@ -72,26 +77,30 @@ def make_userland(folder: Path) -> Path:
     lacks = [package for program, package in NEEDED.items() if shutil.which(program) is None]
     if lacks or os.geteuid() != 0:
         sys.exit(
-            f"an ARM userland takes root and Debian's packages: apt-get install {' '.join(lacks or NEEDED.values())}"
+            f"an ARM board takes root, and Debian's packages: apt-get install {' '.join(lacks or NEEDED.values())}"
         )
+    if not Path("/proc/sys/fs/binfmt_misc/register").exists():
+        _run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
+    if not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
+        _run("update-binfmts", "--enable", "qemu-aarch64")
+
+
+def make_userland(folder: Path) -> Path:
+    """Make a userland with Python, our packages and the runtimes, or find it made; return its root.
+
+    Raises:
+        SystemExit: something that it takes isn't here, or can't be had; says what.
+    """
+    require_tools()
     root, is_made = folder / "root", folder / "made"
     if not is_made.exists():
         shutil.rmtree(root, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        _register_qemu()
         _run("debootstrap", "--arch=arm64", "--variant=minbase", "--include=python3,libgomp1", DEBIAN, str(root))
         _install(root, *PACKAGES)
         _install(root, *APART, *LITERT_NEEDS, "--no-deps")
         is_made.touch()
     return root
-
-
-def _register_qemu() -> None:
-    """Let the kernel run ARM programs by QEMU."""
-    if not Path("/proc/sys/fs/binfmt_misc/register").exists():
-        _run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
-    if not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
-        _run("update-binfmts", "--enable", "qemu-aarch64")
 
 
 def _install(root: Path, *words: str) -> None:
@@ -109,7 +118,6 @@ def start_board(folder: Path) -> Iterator[Board]:
     root, keys = make_userland(folder), folder / "ssh"
     shutil.rmtree(keys, ignore_errors=True)
     keys.mkdir(mode=0o700)
-    _register_qemu()
     with ExitStack() as stack:
         cpuinfo = keys / "cpuinfo"
         cpuinfo.write_text("".join(CPUINFO.format(number=number) for number in range(os.cpu_count() or 1)))
@@ -169,3 +177,7 @@ def _run(*words: str) -> None:
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
+
+
+if __name__ == "__main__":  # whether `make test-arm` can run here
+    require_tools()
