@@ -38,7 +38,7 @@ ANSWER, JOB, JOURNAL, RUN, OUTPUT = "answer.json", "job.json", "journal.jsonl", 
 SHIPPED = "shipped"
 """The folder that a job which ships makes, in the run folder."""
 RESULT, LOCK, PID = "result.json", "lock", "pid"
-"""The same of a job that was begun by ssh: what it ended with, a lock that is held until then, whom to stop."""
+"""The same of a job that was begun by ssh: what it ended with, a lock until then, the id of its process."""
 LOOK_S = 0.5
 """How often a connection that follows a job looks for news."""
 SILENT = 10

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from time import get_clock_info
@@ -48,6 +49,29 @@ FLAGS = (
     *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 )
 """The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+ARM_CORES = {
+    ("0x41", "0xd03"): "Cortex-A53",
+    ("0x41", "0xd04"): "Cortex-A35",
+    ("0x41", "0xd05"): "Cortex-A55",
+    ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd08"): "Cortex-A72",
+    ("0x41", "0xd09"): "Cortex-A73",
+    ("0x41", "0xd0a"): "Cortex-A75",
+    ("0x41", "0xd0b"): "Cortex-A76",
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd41"): "Cortex-A78",
+    ("0x41", "0xd42"): "Cortex-A78AE",
+    ("0x41", "0xd44"): "Cortex-X1",
+    ("0x41", "0xd46"): "Cortex-A510",
+    ("0x41", "0xd47"): "Cortex-A710",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4b"): "Cortex-A78C",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x4e", "0x004"): "NVIDIA Carmel",
+    ("0xc0", "0xac3"): "Ampere-1",
+}
+"""Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
 _GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
@@ -264,7 +288,23 @@ def prefers_signed() -> bool:
 
 def cpu_model() -> str:
     """Return the processor's own name, or at least its architecture."""
-    return parse_cpuinfo(read(PROC / "cpuinfo") or "").get("model name") or platform.processor() or platform.machine()
+    text = read(PROC / "cpuinfo") or ""
+    return parse_cpuinfo(text).get("model name") or arm_model(text) or platform.processor() or platform.machine()
+
+
+def arm_model(text: str) -> str:
+    """Name an ARM processor's kinds of cores, and its board if the kernel knows that; "" of a core that isn't known.
+
+    For example `Cortex-A55 + Cortex-A76 (Rock 5B)`. ARM has numbers for names in /proc/cpuinfo.
+
+    Args:
+        text: of /proc/cpuinfo.
+    """
+    tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
+    parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
+    names = sorted({ARM_CORES.get(part, "") for part in parts})
+    board = (read(PROC / "device-tree/model") or "").strip("\0\n ")
+    return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
@@ -315,10 +355,25 @@ def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
     }
 
 
+@functools.cache
+def emulator() -> str:
+    """Return the name of the program that runs this process for another kind of CPU, such as `qemu-aarch64-static`; ""
+    if the CPU itself runs it.
+
+    QEMU answers for `/proc/self` itself, as if it weren't there, but not for `/proc/thread-self`.
+    """
+    with suppress(OSError):
+        name = (PROC / "thread-self/exe").readlink().name
+        return name if name.startswith("qemu-") else ""
+    return ""
+
+
 def virtualisation() -> list[str]:
-    """Return "virtual machine (product)" and "container" if there are signs of them; empty on bare metal."""
+    """Return "emulated CPU (program)", "virtual machine (product)" and "container" if there are signs of them; empty on
+    bare metal.
+    """
     flags = (parse_cpuinfo(read(PROC / "cpuinfo") or "").get("flags") or "").split()
-    signs = []
+    signs = [f"emulated CPU ({name})"] if (name := emulator()) else []
     if "hypervisor" in flags or read(SYSTEM / "hypervisor/type") is not None:
         product = _read_line(SYSTEM / "class/dmi/id/product_name")
         signs.append(f"virtual machine ({product})" if product else "virtual machine")

@@ -16,6 +16,7 @@ from threading import Lock
 
 from shootout.clock import Stopwatch
 from shootout.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
+from shootout.host import environment
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import OWN, ForkServers, Launcher
 from shootout.race.live_arm import LiveArm
@@ -95,6 +96,8 @@ class Loading:
                 raise ArmFailed(live.verified.fault)
             if live.verified.executed.software:
                 raise SkippedArm("software device: not timed", "", NotRunKind.SOFTWARE)
+            if environment.emulator():
+                raise SkippedArm("emulated CPU: not timed", "measure on a machine with this CPU", NotRunKind.SOFTWARE)
             if lane != OWN:
                 process.move(self.launcher.place(live.arm, OWN))
             process.hold()

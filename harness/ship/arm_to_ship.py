@@ -11,7 +11,7 @@ from shootout.contract import Arm, Scenario
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import read_policy
-from shootout.errors import Infeasible, Undecided, UsageError, unknown
+from shootout.errors import Infeasible, NotRunKind, Undecided, UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Prepared
@@ -80,7 +80,8 @@ def find_arm_to_ship(
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
     named = [row for row in rows if name in (row.arm, short(row.arm))]
-    timed = [row for row in named if row.outcome == "measured"]
+    # what ran on a device that is a program was proven there, though its time means nothing
+    timed = [row for row in named if row.outcome == "measured" or row.cause is NotRunKind.SOFTWARE]
     if not named:
         raise unknown("target", name, {row.arm for row in rows})
     if not timed:

@@ -31,6 +31,16 @@ power management:
 processor\t: 1
 model name\t: another
 """
+PI = """processor\t: 0
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU part\t: 0xd0b
+
+processor\t: 1
+Features\t: fp asimd
+CPU implementer\t: 0x41
+CPU part\t: 0xd05
+"""
 ARM = """processor\t: 0
 BogoMIPS\t: 243.75
 Features\t: fp asimd aes atomics asimddp sve i8mm bf16
@@ -331,3 +341,30 @@ def test_a_package_inside_somebody_elses_checkout_has_no_commit(checkout: Path, 
 def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(checkout))
     assert environment.commit() is None
+
+
+def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "PROC", tmp_path)
+    assert environment.arm_model(PI) == "Cortex-A55 + Cortex-A76"
+    write(tmp_path, {"device-tree/model": "Some Board 5\0"})
+    assert environment.arm_model(PI) == "Cortex-A55 + Cortex-A76 (Some Board 5)"
+    assert environment.arm_model(PI.replace("0xd05", "0xfff")) == "Some Board 5", "a core without a name"
+    assert environment.arm_model(X86) == "Some Board 5"
+    write(tmp_path, {"cpuinfo": PI})
+    assert environment.cpu_model() == "Cortex-A55 + Cortex-A76 (Some Board 5)"
+
+
+@pytest.mark.parametrize(("program", "named"), [("qemu-aarch64-static", "qemu-aarch64-static"), ("python3.11", "")])
+def test_an_emulator_is_what_the_kernel_runs_in_our_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, named: str
+):
+    (tmp_path / "thread-self").mkdir()
+    (tmp_path / "thread-self/exe").symlink_to(f"/usr/bin/{program}")
+    monkeypatch.setattr(environment, "PROC", tmp_path)
+    environment.emulator.cache_clear()
+    try:
+        assert environment.emulator() == named
+        signs = environment.virtualisation()
+        assert [sign for sign in signs if "emulated" in sign] == ([f"emulated CPU ({named})"] if named else [])
+    finally:
+        environment.emulator.cache_clear()

@@ -21,7 +21,8 @@ from shootout.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
 from shootout.clock import Deadline
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device, Target
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, NotRun, NotRunKind
+from shootout.host import environment
 from shootout.host.placement import Placement
 from shootout.messages import Loaded
 from shootout.race import launcher
@@ -180,6 +181,18 @@ def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
         "software device: software device: not timed",
     ]
     assert {name for name, whose in world.events if whose == label} == {"spawn", "load", "verify", "end", "kill"}
+
+
+def test_on_an_emulated_cpu_every_arm_is_proven_and_none_is_timed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "emulator", lambda: "qemu-aarch64-static")
+    world, told = Beside(), list[tuple[str, NotRun]]()
+    events = RaceEvents(say=str, setback=lambda arm, why: told.append((arm.label, why)))
+    context = RestartContext(launcher=world, watch=FakeWatch(), events=events)
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    assert not found.playing
+    assert {label for label, _ in told} == {f"{name}:cpu:fp32" for name in THREE}
+    assert {(why.kind, why.reason) for _, why in told} == {(NotRunKind.SOFTWARE, "emulated CPU: not timed")}
+    assert {name.split()[0] for name, _ in world.events} <= {"spawn", "move", "load", "verify", "end", "kill"}
 
 
 def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():

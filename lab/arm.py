@@ -1,0 +1,183 @@
+"""Make an ARM machine of this one: Debian's arm64 userland under QEMU, reached by ssh as any board is.
+
+It needs root and Debian's packages debootstrap, qemu-user-static and openssh-server. What runs there is proven and
+never timed. `make test-arm` runs tests/arm on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CPU = "cortex-a76"
+"""A Raspberry Pi 5's. QEMU 7.2's own `max` computes LiteRT's INT8 products wrong, which the grid probe finds."""
+CPUINFO = """processor\t: {number}
+BogoMIPS\t: 108.00
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x4
+CPU part\t: 0xd0b
+CPU revision\t: 1
+
+"""
+"""What such a CPU says of itself; QEMU shows the real machine's, from which ONNX Runtime crashes."""
+NEEDED = {
+    "debootstrap": "debootstrap",
+    "qemu-aarch64-static": "qemu-user-static",
+    "update-binfmts": "binfmt-support",
+    "/usr/sbin/sshd": "openssh-server",
+}
+"""Debian's package of each program."""
+PACKAGES = (
+    *("numpy", "scipy", "packaging", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec", "safetensors"),
+    *("onnx", "ml_dtypes", "onnxruntime", "ncnn", "pnnx", "iree-base-compiler", "iree-base-runtime"),
+)
+APART = ("ai-edge-litert",)
+"""Runtimes whose own demands a board needn't meet."""
+LITERT_NEEDS = ("flatbuffers", "backports.strenum")
+PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (34, 31, 28, 27, 24, 17)] + ["manylinux2014_aarch64"]
+DEBIAN = "bookworm"
+"""Its Python is 3.11, for which the wheels are."""
+SITE, CACHE = "opt/site", "var/cache/shootout"
+"""Below the userland: its Python packages, and the cache of what was sent."""
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+HOST = "arm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """A machine to be reached by ssh.
+
+    Attributes:
+        address: for `--on`.
+        ssh: the folder of an `ssh` that knows the machine; it goes first on PATH.
+        root: its file system.
+    """
+
+    address: str
+    ssh: Path
+    root: Path
+
+
+def require_tools() -> None:
+    """Let the kernel run ARM programs by QEMU.
+
+    Raises:
+        SystemExit: something that it takes isn't here; says what.
+    """
+    lacks = [package for program, package in NEEDED.items() if shutil.which(program) is None]
+    if lacks or os.geteuid() != 0:
+        sys.exit(
+            f"an ARM board takes root, and Debian's packages: apt-get install {' '.join(lacks or NEEDED.values())}"
+        )
+    if not Path("/proc/sys/fs/binfmt_misc/register").exists():
+        _run("mount", "-t", "binfmt_misc", "binfmt_misc", "/proc/sys/fs/binfmt_misc")
+    if not Path("/proc/sys/fs/binfmt_misc/qemu-aarch64").exists():
+        _run("update-binfmts", "--enable", "qemu-aarch64")
+
+
+def make_userland(folder: Path) -> Path:
+    """Make a userland with Python, our packages and the runtimes, or find it made; return its root.
+
+    Raises:
+        SystemExit: something that it takes isn't here, or can't be had; says what.
+    """
+    require_tools()
+    root, is_made = folder / "root", folder / "made"
+    if not is_made.exists():
+        shutil.rmtree(root, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _run("debootstrap", "--arch=arm64", "--variant=minbase", "--include=python3,libgomp1", DEBIAN, str(root))
+        _install(root, *PACKAGES)
+        _install(root, *APART, *LITERT_NEEDS, "--no-deps")
+        is_made.touch()
+    return root
+
+
+def _install(root: Path, *words: str) -> None:
+    """Install wheels for ARM with this machine's own pip, which is many times as fast as an emulated one."""
+    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+    abis = ["--abi", "cp311", "--abi", "abi3", "--abi", "none"]
+    python = ["--python-version", "3.11", "--implementation", "cp", *abis, "--only-binary=:all:"]
+    where = ["--quiet", "--disable-pip-version-check", "--upgrade", "--target", str(root / SITE)]
+    _run(sys.executable, "-m", "pip", "install", *where, *python, *platforms, "-c", str(CONSTRAINTS), *words)
+
+
+@contextmanager
+def start_board(folder: Path) -> Iterator[Board]:
+    """Start an ssh server whose sessions are in the userland, with keys of its own."""
+    root, keys = make_userland(folder), folder / "ssh"
+    shutil.rmtree(keys, ignore_errors=True)
+    keys.mkdir(mode=0o700)
+    with ExitStack() as stack:
+        cpuinfo = keys / "cpuinfo"
+        cpuinfo.write_text("".join(CPUINFO.format(number=number) for number in range(os.cpu_count() or 1)))
+        stack.enter_context(_mounted(root / "proc", "-t", "proc", "proc"))
+        stack.enter_context(_mounted(root / "proc/cpuinfo", "--bind", str(cpuinfo)))
+        stack.enter_context(_mounted(root / "sys", "--rbind", "/sys"))
+        stack.enter_context(_mounted(root / "dev", "--rbind", "/dev"))
+        address = _start_server(stack, root, keys)
+        yield Board(address=address, ssh=keys, root=root)
+
+
+@contextmanager
+def _mounted(place: Path, *what: str) -> Iterator[None]:
+    _run("mount", *what, str(place))
+    if "--rbind" in what:
+        _run("mount", "--make-rslave", str(place))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--recursive", "--lazy", str(place)], check=False)
+
+
+def _start_server(stack: ExitStack, root: Path, keys: Path) -> str:
+    for name in ("host", "user"):
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    variables = f"HOME=/root PATH=/usr/bin:/bin QEMU_CPU={CPU} PYTHONPATH=/{SITE} SHOOTOUT_CACHE=/{CACHE}"
+    (keys / "session").write_text(
+        f'#!/bin/sh\nexec chroot {root} /usr/bin/env -i {variables} /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    (keys / "session").chmod(0o700)
+    (keys / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/user.pub\n"
+        f"StrictModes no\nUsePAM no\nPasswordAuthentication no\nPidFile none\nForceCommand {keys}/session\n"
+    )
+    (keys / "known").write_text(f"[127.0.0.1]:{port} {(keys / 'host.pub').read_text()}")
+    (keys / "ssh_config").write_text(
+        f"Host {HOST}\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {keys}/user\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {keys}/known\n"
+    )
+    (keys / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {keys}/ssh_config "$@"\n')
+    (keys / "ssh").chmod(0o700)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = stack.enter_context(subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(keys / "sshd_config")]))
+    stack.callback(server.terminate)
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return f"ssh://{HOST}"
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("the ssh server doesn't answer")
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
+
+
+if __name__ == "__main__":  # whether `make test-arm` can run here
+    require_tools()
