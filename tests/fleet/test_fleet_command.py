@@ -1,4 +1,4 @@
-"""`run … --ray` on a cluster without Ray: what it refuses, what each node gets, what is kept when nodes are lost."""
+"""`run … --on` on a cluster without Ray: what it refuses, what each node gets, what is kept when nodes are lost."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
         made = FakeCluster(nodes or NODES, tmp_path / f"nodes{len([*tmp_path.iterdir()])}", **how)
 
         @contextmanager
-        def connect(*_: object) -> Iterator[FakeCluster]:
+        def reach(*_: object) -> Iterator[FakeCluster]:
             yield made
 
-        monkeypatch.setattr(fleet, "connect", connect)
+        monkeypatch.setattr(fleet, "reach", reach)
         return made
 
     return make
@@ -174,7 +174,7 @@ def test_what_is_for_one_machine_is_refused(use: Use, tmp_path: Path, name: str)
 
 
 def test_nothing_is_removed_for_a_fresh_run(use: Use, tmp_path: Path):
-    with pytest.raises(UsageError, match="--fresh with --ray: remove"):
+    with pytest.raises(UsageError, match="--fresh with --on: remove"):
         run(tmp_path, fresh=True)
 
 
@@ -220,5 +220,5 @@ def test_where_nothing_answers_it_is_said_at_once():
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "ray://host:10001", "host:http"])
 def test_what_is_no_address_is_refused(address: str):
-    with pytest.raises(UsageError, match="is neither HOST:PORT"):
+    with pytest.raises(UsageError, match="is neither ray:HOST:PORT"):
         check_address(address)
