@@ -8,9 +8,11 @@ is named instead.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -98,7 +100,9 @@ class Cell:
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        out = self.run.rpartition("/")[0] if self.on else self.run  # a host's part lies in the whole run's folder
+        out = self.run
+        if self.on:  # a host's part lies in the folder of the whole run
+            out = reproduce.quote([str(Path(*shlex.split(out)).parent)])
         return f"{self.command} --out {out} --max-time {time}" if self.command else None
 
     def read_by(self, command: str, *options: str) -> str:
