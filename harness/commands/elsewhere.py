@@ -6,7 +6,7 @@ import io
 import sys
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from shootout.commands.output import show_progress
@@ -69,12 +69,10 @@ def ship_there(
     if answer["code"] != ExitCode.OK:
         return int(answer["code"])
     with new_folder(out), zipfile.ZipFile(io.BytesIO(answer["folder"])) as archive:
-        for name in archive.namelist():
-            path = PurePosixPath(name)
-            if path.parts[0] == SHIPPED:
-                place = out.joinpath(*path.parts[1:])
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(archive.read(name))
+        for member in archive.infolist():
+            if member.filename.startswith(f"{SHIPPED}/"):
+                member.filename = member.filename.removeprefix(f"{SHIPPED}/")
+                archive.extract(member, out)  # which keeps every file in the folder, whatever the host named it
     progress.say(f"copied to {out}")
     return ExitCode.OK
 

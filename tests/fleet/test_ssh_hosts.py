@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shootout.clock import utc_in
+from shootout.commands import elsewhere
+from shootout.commands.elsewhere import doctor_there, ship_there
 from shootout.errors import UsageError
 from shootout.fleet import node_side, parcel, ssh_hosts
 from shootout.fleet.node_side import ANSWER
@@ -450,6 +453,100 @@ zipfile.ZipFile.extractall = fail
     interpreter(tmp_path)
     again = board.connect(job, address=address)
     assert again.result(measure(again, folder=data))["n"] == 2
+
+
+@pytest.fixture
+def sends(board: Board, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes commands send a package whose entry is this job in place of their own."""
+
+    def send(job: str) -> None:
+        package = parcel._zip_contents({"job.py": (LIBRARY + job).encode()})
+        nothing = Parcel(package=package, files=parcel._zip_contents({}), fields={}, names=())
+        monkeypatch.setattr(elsewhere, "pack_nothing", lambda: nothing)
+
+    return send
+
+
+@pytest.fixture
+def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Ships a target of a run there, into the folder `model` here."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.jsonl").write_text("the run")
+    source = SimpleNamespace(arm=SimpleNamespace(label="litert:cpu:fp32"), row=SimpleNamespace(group="g"))
+    monkeypatch.setattr(elsewhere, "find_arm_to_ship", lambda *_: source)
+
+    def made(address: str, policy: Path | None = None) -> int:
+        return ship_there(address, tmp_path / "run", tmp_path / "model", target=None, policy=policy, group=None)
+
+    return made
+
+
+def test_each_host_s_doctor_is_printed_below_its_name_and_the_worst_code_counts(
+    board: Board, sends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+):
+    sends("""
+answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\n")
+(signs / "second").touch()
+""")
+    assert doctor_there(board.address, {"env": ["HF_HOME"]}, as_json=False) == 0
+    assert capsys.readouterr().out == "env ['HF_HOME']\n"
+    both = f"{board.address},ssh://other{sys.executable}"
+    assert doctor_there(both, {}, as_json=False) == 3
+    first, _, second, _ = capsys.readouterr().out.splitlines()
+    assert (first.split()[0], second.split()[0]) == ("board", "other")
+    assert board.jobs() == []
+
+
+def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(
+    board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
+):
+    sends("""
+made = folder / "run" / "shipped"
+(made / "model").mkdir(parents=True)
+(made / "model" / "model.tflite").write_text(words["target"] + (folder / "run" / "journal.jsonl").read_text())
+answer()
+""")
+    assert ship(board.address) == 0
+    assert [path for path in (tmp_path / "model").rglob("*") if path.is_file()] == [
+        tmp_path / "model/model/model.tflite"
+    ]
+    assert (tmp_path / "model/model/model.tflite").read_text() == "litert:cpu:fp32the run"
+    with pytest.raises(UsageError, match="already exists"):
+        ship(board.address)
+
+
+def test_a_host_that_names_files_outside_of_what_it_ships_gets_none_there(
+    board: Board,
+    sends: Callable[[str], None],
+    ship: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name in ("shipped/../../outside", "shipped//etc/shootout-outside", "shipped/load.py", "journal.jsonl"):
+            archive.writestr(name, "x")
+    sends("answer()")
+    monkeypatch.setattr(SshHosts, "result", lambda *_: {"code": 0, "folder": made.getvalue()})
+    assert ship(board.address) == 0
+    assert not [*tmp_path.glob("outside")]
+    found = {str(path.relative_to(tmp_path / "model")) for path in (tmp_path / "model").rglob("*") if path.is_file()}
+    assert found == {"outside", "etc/shootout-outside", "load.py"}
+
+
+def test_a_host_that_does_not_ship_leaves_no_folder(
+    board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
+):
+    sends("answer(code=3)")
+    assert ship(board.address) == 3
+    sends("answer(error='the model is gone', code=2)")
+    with pytest.raises(UsageError, match=r"board \(.*\): the model is gone"):
+        ship(board.address)
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(UsageError, match="`shootout decide` names its choice; pass that with --target"):
+        ship(board.address, policy=Path("policy.toml"))
+    with pytest.raises(UsageError, match="--on 'ray:auto' is not of the form ssh://"):
+        ship("ray:auto")
 
 
 def test_the_answer_s_file_is_the_one_that_a_job_writes():
