@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.commands.output import show_progress
-from shootout.errors import ExitCode, UsageError
+from shootout.errors import ExitCode, UsageError, printable
 from shootout.fleet.node_side import SHIPPED, zip_folder
 from shootout.fleet.nodes import NodeLost
 from shootout.fleet.parcel import pack_nothing
@@ -34,7 +34,7 @@ def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int
     for name, answer in answers.items():
         if len(answers) > 1 and not as_json:
             sys.stdout.write(f"{name}\n")
-        sys.stdout.write(answer["printed"])
+        sys.stdout.write(printable(answer["printed"]))
     return max((answer["code"] for answer in answers.values()), default=ExitCode.OK)
 
 

@@ -485,11 +485,11 @@ def test_each_host_s_doctor_is_printed_below_its_name_and_the_worst_code_counts(
     board: Board, sends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ):
     sends("""
-answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\n")
+answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\033[2J\\n")
 (signs / "second").touch()
 """)
     assert doctor_there(board.address, {"env": ["HF_HOME"]}, as_json=False) == 0
-    assert capsys.readouterr().out == "env ['HF_HOME']\n"
+    assert capsys.readouterr().out == "env ['HF_HOME'][2J\n", "and nothing that steers the terminal"
     both = f"{board.address},ssh://other{sys.executable}"
     assert doctor_there(both, {}, as_json=False) == 3
     first, _, second, _ = capsys.readouterr().out.splitlines()
