@@ -71,7 +71,7 @@ def pytest_unconfigure() -> None:
 
 LONGEST = (
     *("backends/test_conformance.py", "race/test_resume.py", "commands/test_cli_runs.py"),
-    *("backends/_openvino/test_openvino_quantized.py", "tune/test_search.py"),
+    *("backends/_openvino/test_openvino_quantized.py", "tune/test_search.py", "fleet/test_on_a_host.py"),
     *("worker/test_availability.py", "export/test_foreign_onnx.py", "stats/test_error_rates.py"),
     *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
     *(

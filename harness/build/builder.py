@@ -338,13 +338,18 @@ class Builder:
         """Build into an empty folder, or copy there what another machine built; return its facts, and seconds.
 
         Raises:
-            ArmOut: it can't be built, or that machine could not build it.
+            ArmOut: it can't be built, that machine could not build it, or what it sent is damaged.
         """
         if self.delivery and (sent := self.delivery.builds.get(name_build(model.key, arm))):
             if isinstance(sent, NotRun):
                 raise ArmOut(sent)
-            record = _read_record(sent)
-            shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)
+            try:
+                record = _read_record(sent)
+                shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)
+            except (OSError, ValueError, KeyError) as error:
+                raise ArmFailed(
+                    f"what {self.delivery.made_on} built and sent is damaged here: {error}; remove {sent} and run again"
+                ) from None
             facts = record["facts"]
             notes = [*facts.get("notes", ()), f"built on {self.delivery.made_on}, and sent"]
             return {**facts, "notes": notes}, record["build_s"]

@@ -6,11 +6,11 @@ import io
 import sys
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from shootout.commands.output import show_progress
-from shootout.errors import ExitCode, UsageError
+from shootout.errors import ExitCode, UsageError, printable
 from shootout.fleet.node_side import SHIPPED, zip_folder
 from shootout.fleet.nodes import NodeLost
 from shootout.fleet.parcel import pack_nothing
@@ -34,7 +34,7 @@ def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int
     for name, answer in answers.items():
         if len(answers) > 1 and not as_json:
             sys.stdout.write(f"{name}\n")
-        sys.stdout.write(answer["printed"])
+        sys.stdout.write(printable(answer["printed"]))
     return max((answer["code"] for answer in answers.values()), default=ExitCode.OK)
 
 
@@ -69,12 +69,10 @@ def ship_there(
     if answer["code"] != ExitCode.OK:
         return int(answer["code"])
     with new_folder(out), zipfile.ZipFile(io.BytesIO(answer["folder"])) as archive:
-        for name in archive.namelist():
-            path = PurePosixPath(name)
-            if path.parts[0] == SHIPPED:
-                place = out.joinpath(*path.parts[1:])
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(archive.read(name))
+        for member in archive.infolist():
+            if member.filename.startswith(f"{SHIPPED}/"):
+                member.filename = member.filename.removeprefix(f"{SHIPPED}/")
+                archive.extract(member, out)  # which keeps every file in the folder, whatever the host named it
     progress.say(f"copied to {out}")
     return ExitCode.OK
 

@@ -161,7 +161,8 @@ def _refuse_other_versions(one: FleetNode, other: FleetNode) -> None:
     if listed := tell_other_versions(one.facts, other.facts):
         raise UsageError(
             f"the nodes {one.place.name} and {other.place.name} are of one kind and differ in versions: {listed}. "
-            f"Install the same on both, or make them two kinds: ray start --labels {LABEL}=NAME"
+            "Install the same on both, or measure on each by itself and use `shootout merge`. Nodes of a Ray cluster "
+            f"can be made two kinds: ray start --labels {LABEL}=NAME"
         )
 
 

@@ -180,7 +180,10 @@ def main() -> None:
     try:
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
-        fix = "; free some there, or set SHOOTOUT_CACHE" if error.errno == errno.ENOSPC else ""
+        fix = ""
+        if error.errno is not None:
+            free = "free some there, or " if error.errno == errno.ENOSPC else ""
+            fix = f"; {free}set SHOOTOUT_CACHE there to a folder that it can write to"
         _tell(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
 
 
@@ -205,6 +208,8 @@ def _put(places: list[str], members: int | None = None) -> None:
     if wrong := [place for place in places if not PLACE.fullmatch(place)]:
         raise OSError(f"nothing may be sent to {wrong[0]}")
     lacks = [place for place in places if not (home / place).exists()]
+    for place in {*places} - {*lacks}:
+        os.utime(home / place)  # the cache removes what was used longest ago
     if members is None:
         _tell(lacks=lacks)
         return
@@ -247,7 +252,11 @@ def _begin(id: str, module: str, job: dict[str, Any], package: str, files: str, 
             shutil.rmtree(made)
             _tell(begun=False)
             return
-        _fill_job(place, job, folder)
+        try:
+            _fill_job(place, job, folder)
+        except OSError:  # or the next command would take it for one that was begun
+            shutil.rmtree(place)
+            raise
         if os.fork() == 0:
             _supervise(place, module, home / package, home / files)
     while not (place / PID).exists() and not _is_over(place):
@@ -289,6 +298,8 @@ def _follow(id: str, seen: int) -> None:  # noqa: A002
         with suppress(OSError), (place / OUTPUT).open("rb") as output:
             output.seek(seen)
             text = output.read()
+            if not is_over:
+                text = text[: text.rfind(b"\n") + 1]  # a line that is half written is told when it is whole
             silent = 0 if text else silent + 1
             if text or silent % SILENT == 0:  # so that both ends hear of a lost connection
                 seen += len(text)

@@ -61,6 +61,8 @@ AGAIN_S = 2.0
 """So long after a connection was lost, the next one is tried."""
 LARGE = 10_000_000
 """So many bytes are worth a line before they are sent."""
+THREADS = 200
+"""So many jobs are followed at once, with room for the word that ends each; a thread starts when it is needed."""
 LAST_LINES = 2
 """So much of what OpenSSH or a Python says at its end is shown."""
 _BOOT = (
@@ -162,7 +164,6 @@ class SshHosts:
 
     Attributes:
         out: where this command writes, by which the same command finds the jobs that an earlier one began.
-        sent_bytes: that hosts lacked and were sent.
         gets_exports: see `Nodes`.
     """
 
@@ -172,10 +173,9 @@ class SshHosts:
     parcel: Parcel
     out: str
     say: Callable[[str], None]
-    sent_bytes: int = field(default=0, init=False)
     _nodes: dict[str, ClusterNode] = field(default_factory=dict, init=False)
     _given: Counter[str] = field(default_factory=Counter, init=False)
-    _pool: futures.ThreadPoolExecutor = field(default_factory=futures.ThreadPoolExecutor, init=False)
+    _pool: futures.ThreadPoolExecutor = field(default_factory=partial(futures.ThreadPoolExecutor, THREADS), init=False)
     _closed: Event = field(default_factory=Event, init=False)
 
     def look(self) -> None:
@@ -195,11 +195,11 @@ class SshHosts:
             except NodeLost as lost:
                 raise UsageError(f"--on {address.url}: {lost}") from None
             name = f"{address} ({found['name']})"
-            self._nodes[address.host] = ClusterNode(id=address.host, name=name, cpus=float(found["cpus"]))
+            self._nodes[address.url] = ClusterNode(id=address.url, name=name, cpus=float(found["cpus"]))
 
     def nodes(self) -> list[ClusterNode]:
         """List the hosts, in the order in which they were named."""
-        return [self._nodes[address.host] for address in self.addresses]
+        return [self._nodes[address.url] for address in self.addresses]
 
     def _send_lacking(self, address: Address, contents: Mapping[str, Contents]) -> None:
         asked = {"verb": "put", "places": [*contents]}
@@ -208,7 +208,6 @@ class SshHosts:
             if total >= LARGE:
                 self.say(f"{address}: sending {size(total)}")
             self._insist(address, partial(_put, address, place, contents[place]))
-            self.sent_bytes += total
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
         """Start a job that measures nothing on a host.
@@ -264,7 +263,7 @@ class SshHosts:
                 _ask(job.address, {"verb": "drop", "id": job.id})
 
     def _address(self, node: ClusterNode) -> Address:
-        return next(address for address in self.addresses if address.host == node.id)
+        return next(address for address in self.addresses if address.url == node.id)
 
     def _start_job(
         self, address: Address, job: Mapping[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
@@ -288,7 +287,7 @@ class SshHosts:
         )
         if not begun["begun"]:
             self.say(f"{address}: going on with what an earlier command began there")
-        progress = _Followed(partial(self._say_lines, address))
+        progress = _Followed(partial(self._say_lines, address), self._closed)
         answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
         return answer
 
@@ -332,9 +331,10 @@ def _in_brackets(lost: ConnectionLost) -> str:
 
 @dataclass
 class _Followed:
-    """How much of a job's output was heard, over all connections, and what hears it."""
+    """How much of a job's output was heard, over all connections, and what hears it, until it is `closed`."""
 
     say: Callable[[str], None]
+    closed: Event
     seen: int = 0
 
 
@@ -343,10 +343,12 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
 
     Raises:
         ConnectionLost: the connection ended before.
-        NodeLost: the host doesn't know the job any more.
+        NodeLost: the host doesn't know the job any more, or this command is at its end.
     """
     with _request(address, {"verb": "follow", "id": name, "seen": progress.seen}) as answers:
         for answer in answers:
+            if progress.closed.is_set():  # a thread that waits for more would keep this process from ending
+                raise NodeLost("this command has ended")
             if "text" in answer:
                 progress.say(answer["text"])
                 progress.seen = answer["seen"]
@@ -357,7 +359,7 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
                 return {**answer["answer"], "folder": folder}
             else:
                 raise NodeLost(answer.get("error") or "its cache was emptied, and the job with it")
-    raise ConnectionLost("")
+        raise ConnectionLost("")
 
 
 def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
@@ -396,7 +398,11 @@ def _ask(
 
 
 class _Answers:
-    """The lines of JSON that a host answers, and the bytes behind them."""
+    """The lines of JSON that a host answers, and the bytes behind them.
+
+    Raises:
+        NodeLost: a line is something else, which the host's shell prints, say.
+    """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -405,7 +411,13 @@ class _Answers:
         for line in self._stream:
             if not line.endswith(b"\n"):
                 return
-            yield json.loads(line)
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise NodeLost(
+                    f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
+                    "print nothing for commands by ssh"
+                ) from None
 
     def read(self, number: int) -> bytes:
         """Return so many bytes, or fewer if the connection ends."""

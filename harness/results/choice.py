@@ -8,9 +8,11 @@ is named instead.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -140,7 +142,9 @@ def resume(command: str, run: str, time: str, *, on: str = "") -> str | None:
     Args:
         command, run, on: see `Cell`.
     """
-    out = run.rpartition("/")[0] if on else run  # a host's part lies in the whole run's folder
+    out = run
+    if on:  # a host's part lies in the folder of the whole run
+        out = reproduce.quote([str(Path(*shlex.split(out)).parent)])
     return f"{command} --out {out} --max-time {time}" if command else None
 
 

@@ -170,6 +170,7 @@ def prepared(
         interpreters={},
         available={provider(arm.target): Availability(version="1") for arm in ARMS},
         here=SimpleNamespace(memory_bytes=0),
+        delivery=None,
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
     ready = preparation.Preparation(

@@ -1,4 +1,4 @@
-"""`run … --ray` on a cluster without Ray: what it refuses, what each node gets, what is kept when nodes are lost."""
+"""`run … --on` on a cluster without Ray: what it refuses, what each node gets, what is kept when nodes are lost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from support.fleets.nodes import GROUPS, node
 from shootout.commands import fleet
 from shootout.contract import Device, Precision, Target
 from shootout.errors import ExitCode, NotRunKind, UsageError
+from shootout.export.delivery import Delivery
+from shootout.fleet.node_kinds import NodeKind
 from shootout.fleet.parcel import Parcel
 from shootout.fleet.parts import find_parts, find_settled
 from shootout.fleet.ray_cluster import check_address
+from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.merged import is_merged
 from shootout.journal.records import Failure, Skip
@@ -39,10 +42,10 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
         made = FakeCluster(nodes or NODES, tmp_path / f"nodes{len([*tmp_path.iterdir()])}", **how)
 
         @contextmanager
-        def connect(*_: object) -> Iterator[FakeCluster]:
+        def reach(*_: object) -> Iterator[FakeCluster]:
             yield made
 
-        monkeypatch.setattr(fleet, "connect", connect)
+        monkeypatch.setattr(fleet, "reach", reach)
         return made
 
     return make
@@ -94,6 +97,28 @@ def test_every_kind_measures_every_group_and_its_nodes_share_them(use: Use, tmp_
     assert asked(cluster) == [("a1", ["g1", "g3", "g5"]), ("a2", ["g2", "g4"]), ("b1", [*GROUPS])]
     assert is_merged(tmp_path / "out")
     assert {*cluster.released} == {"a1", "a2", "b1"}
+
+
+def test_nodes_that_get_exports_get_those_of_their_kind(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = tmp_path / ("d" * 64)
+    models = {("g1", "m", "", 1, Device.CPU): "a" * 64}
+    asked_for = list[str]()
+
+    def deliver(_study: object, _parcel: object, kind: NodeKind, *_: object) -> Delivery:
+        asked_for.append(kind.nodes[0].place.name)
+        return Delivery(made_on=f"for {kind.nodes[0].place.name}", models=models, builds={"one": made})
+
+    monkeypatch.setattr(fleet, "_deliver", deliver)
+    cluster = use(gets_exports=True)
+    assert run(tmp_path / "out") == 0
+    assert asked_for == ["a1", "b1"], "once a kind"
+    words = [job.words["delivery"] for _, job in cluster.begun]
+    assert [one["made_on"] for one in words] == ["for a1", "for a1", "for b1"]
+    assert words[0]["builds"] == {"one": {"folder": made.name}}
+    places = {f"exported/{'a' * 64}": cache_folder() / ("a" * 64), f"fleet/{made.name}": made}
+    assert cluster.delivered == [places] * 3
+    assert run(tmp_path / "out") == 0
+    assert len(asked_for) == 2, "nothing is made for what is measured"
 
 
 def test_a_finished_run_begins_nothing(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -174,7 +199,7 @@ def test_what_is_for_one_machine_is_refused(use: Use, tmp_path: Path, name: str)
 
 
 def test_nothing_is_removed_for_a_fresh_run(use: Use, tmp_path: Path):
-    with pytest.raises(UsageError, match="--fresh with --ray: remove"):
+    with pytest.raises(UsageError, match="--fresh with --on: remove"):
         run(tmp_path, fresh=True)
 
 
@@ -220,5 +245,5 @@ def test_where_nothing_answers_it_is_said_at_once():
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "ray://host:10001", "host:http"])
 def test_what_is_no_address_is_refused(address: str):
-    with pytest.raises(UsageError, match="is neither HOST:PORT"):
+    with pytest.raises(UsageError, match="is neither ray:HOST:PORT"):
         check_address(address)

@@ -47,7 +47,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_was_unpacked_counts_as_cache(cache: Path):
     ran("")
     ran("")
-    assert len([each for each in store.kept() if "cluster" in each.kind]) == len([*cache.iterdir()]) == 2
+    assert len([each for each in store.kept() if "other machines" in each.kind]) == len([*cache.iterdir()]) == 2
 
 
 def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):

@@ -40,7 +40,8 @@ def test_the_package_is_whole_and_the_same_bytes_each_time():
     assert one.package == again.package
     held = names(one.package)
     assert {
-        "shootout/commands/fleet.py",
+        "shootout/commands/node.py",
+        "shootout/fleet/node_side.py",
         "shootout/backends/_numpy/__init__.py",
         "shootout/models/zoo/__init__.py",
     } <= held

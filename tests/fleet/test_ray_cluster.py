@@ -80,7 +80,7 @@ def test_a_node_is_killed_and_another_one_measures_its_part(
     told = (cache_folder() / STOPS).with_suffix(".by")
     killer = threading.Thread(target=kill_the_stopped, args=(cluster, told), daemon=True)
     killer.start()
-    how: dict[str, Any] = {"address": cluster.address, "full": False}
+    how: dict[str, Any] = {"address": f"ray:{cluster.address}", "full": False}
     assert run_on_fleet(str(study), {"out": out}, dry_run=False, as_json=True, **how) == 0
 
     shown = capsys.readouterr()

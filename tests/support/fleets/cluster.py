@@ -13,8 +13,8 @@ from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode
 from shootout.fleet.node_kinds import ClusterNode, FleetNode
 from shootout.fleet.node_side import zip_folder
+from shootout.fleet.nodes import NodeLost
 from shootout.fleet.parts import narrow_identity
-from shootout.fleet.ray_cluster import NodeLost
 from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Prepared, not_run
@@ -41,7 +41,9 @@ class FakeCluster:
     fails: nodes whose process breaks behind its first group.
     refuses: the nodes that can't plan the study, and why.
     busy: nodes whose jobs end only when they are stopped, behind their first group.
+    gets_exports: see `Nodes`.
     begun: the jobs that measure, by node.
+    delivered: the folders that came with each of them.
     """
 
     fleet: Sequence[FleetNode]
@@ -50,7 +52,9 @@ class FakeCluster:
     fails: Collection[str] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
+    gets_exports: bool = False
     begun: list[tuple[str, FakeJob]] = field(default_factory=list)
+    delivered: list[Mapping[str, Path]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     interrupts: int = 0
 
@@ -60,7 +64,13 @@ class FakeCluster:
     def ask(self, place: ClusterNode, words: Mapping[str, Any]) -> FakeJob:
         return FakeJob(self._node(place), words, self.folder)
 
-    def measure(self, places: Sequence[ClusterNode], words: Mapping[str, Any], folder: bytes = b"") -> FakeJob:
+    def measure(
+        self,
+        places: Sequence[ClusterNode],
+        words: Mapping[str, Any],
+        folder: bytes = b"",
+        delivered: Mapping[str, Path] | None = None,
+    ) -> FakeJob:
         taken = {name for name, _ in self.begun}
         place = next((one for one in places if one.name not in taken), places[0])
         job = FakeJob(self._node(place), words, self.folder / f"{place.name}-{len(self.begun)}")
@@ -68,6 +78,7 @@ class FakeCluster:
         if folder:
             zipfile.ZipFile(io.BytesIO(folder)).extractall(job.folder)
         self.begun.append((place.name, job))
+        self.delivered.append(delivered or {})
         return job
 
     def wait(self, jobs: Sequence[FakeJob], _seconds: float, *, until_all: bool = False) -> list[FakeJob]:
@@ -105,7 +116,7 @@ class FakeCluster:
             return {"error": why, "code": 2}
         return {
             "header": node.header.model_dump(mode="json"),
-            "cells": dict(node.cells),
+            "playing": dict(node.playing),
             "estimate_s": node.estimate_s,
         }
 

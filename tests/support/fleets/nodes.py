@@ -29,8 +29,8 @@ def node(name: str, *, label: str = "", groups: Sequence[str] = GROUPS, **change
     for key, value in changes.items():
         facts[key] = {**facts[key], **value} if isinstance(value, Mapping) else value
     place = ClusterNode(id=name, name=name, label=label, cpus=4.0)
-    cells = dict.fromkeys(groups, 2)
-    return FleetNode(place=place, header=_header(groups, facts), cells=cells, estimate_s=10.0)
+    playing = dict.fromkeys(groups, ("one", "other"))
+    return FleetNode(place=place, header=_header(groups, facts), playing=playing, estimate_s=10.0)
 
 
 def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:

@@ -1,0 +1,185 @@
+"""What one machine exports and builds for another is what that one measures: files, the probe's too, or a reason."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.exports import bare_exported
+
+from shootout.build import deliver
+from shootout.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
+from shootout.clock import Deadline
+from shootout.contract import Arm, Availability, Device, Target
+from shootout.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm
+from shootout.export.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
+from shootout.host.placement import Placement
+from shootout.study.group import GroupRecord
+from shootout.study.plan import PlannedGroup
+from shootout.study.target import provider
+
+MODEL, PROBE = bare_exported({}, key="a" * 64), bare_exported({}, key="b" * 64, model="permutation_probe")
+PORTABLE, LOCAL = (Arm(target=Target(backend=name), model="m", threads=4) for name in ("litert", "numpy"))
+OWN, OF_PROBE = name_build(MODEL.key, PORTABLE), name_build(PROBE.key, as_probe(PORTABLE))
+BOTH = {OWN, OF_PROBE}
+QUIET: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
+
+
+class Maker:
+    """A worker that writes a file for each build, and reads it when it is asked to probe."""
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.built, self.probed, self.breaks = list[str](), list[bytes](), breaks
+
+    def ask(self, command: str, _timeout_s: float, **given: Any) -> Any:
+        if command == "probe":
+            self.probed.append((given["built"].folder / "engine").read_bytes())
+            return "fp32"
+        if self.breaks:
+            raise ArmFailed("the converter broke")
+        self.built.append(given["exported"].model)
+        (given["folder"] / "engine").write_bytes(given["exported"].model.encode())
+        return {"kernels": "theirs"}, 0.5
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache of the test's own, and exports, libraries and builds without either."""
+    exports = Exports(models={("g", "m", "", 1, Device.CPU): MODEL}, probes={probe_key(PORTABLE): PROBE})  # type: ignore[dict-item]
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(deliver, "export_all", lambda *_, **__: exports)
+    monkeypatch.setattr(PlannedGroup, "request_of", lambda *_: request)
+
+
+def delivered(
+    monkeypatch: pytest.MonkeyPatch,
+    maker: Maker,
+    *,
+    works: Availability | None = None,
+    arms: tuple[Arm, ...] = (PORTABLE,),
+) -> Delivery:
+    """What is delivered for a group of these arms."""
+    monkeypatch.setattr(Builder, "worker", lambda *_: nullcontext(maker))
+    found = works or Availability(version="1")
+    monkeypatch.setattr(deliver, "known_available", lambda _: {provider(arm.target): found for arm in arms})
+    record = GroupRecord(name="g", baseline=arms[0].label, comparisons=1, arms=arms)
+    group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
+    return deliver.deliver([group], QUIET, Deadline(None))
+
+
+def prepared(folder: Path, maker: Maker, delivery: Delivery | None) -> BuiltArm:
+    """The arm, as the other machine makes it ready."""
+    builder = Builder(
+        cache=folder,
+        placement=Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1),
+        probes={probe_key(PORTABLE): PROBE},  # type: ignore[dict-item]
+        machine="another",
+        logs=folder,
+        delivery=delivery,
+    )
+    assert builder.holds(PORTABLE, MODEL, "2", runs=True) == (delivery is not None)
+    return builder.prepare(PORTABLE, MODEL, "2", worker=maker)  # type: ignore[arg-type]
+
+
+def test_what_any_cpu_runs_is_built_here_with_its_probe_and_the_rest_is_not(monkeypatch: pytest.MonkeyPatch):
+    maker = Maker()
+    made = delivered(monkeypatch, maker, arms=(PORTABLE, LOCAL))
+    assert {*made.builds} == BOTH
+    assert sorted(maker.built) == ["m", "permutation_probe"]
+    assert maker.probed == [], "this machine isn't the one that the probe is about"
+    assert made.keys == (MODEL.key, PROBE.key)
+    assert len(made.folders) == 2
+
+
+def test_a_library_that_does_not_work_here_is_left_to_the_other_machine(monkeypatch: pytest.MonkeyPatch):
+    maker, absent = Maker(), NotRun(NotRunKind.NOT_INSTALLED, "LiteRT is not installed")
+    assert delivered(monkeypatch, maker, works=Availability(why=absent)).builds == {}
+    assert maker.built == []
+
+
+def test_the_other_machine_builds_nothing_and_says_where_it_was_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    made, maker = delivered(monkeypatch, Maker()), Maker()
+    found = prepared(tmp_path / "there", maker, made)
+    assert maker.built == []
+    assert maker.probed == [b"permutation_probe"], "on the probe's build that was sent"
+    assert (found.built.folder / "engine").read_bytes() == b"m"
+    assert (found.probe, found.build_s, found.cached) == ("fp32", 0.5, False)
+    assert found.built.facts == {"kernels": "theirs", "notes": [f"built on {made.made_on}, and sent"]}
+    assert prepared(tmp_path / "there", maker, made).cached
+
+
+def test_another_delivery_is_another_build_and_none_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    made, maker = delivered(monkeypatch, Maker()), Maker()
+    first = prepared(tmp_path / "there", maker, made)
+    other = Delivery(
+        made_on="a newer converter", models={}, builds={**made.builds, OWN: made.folders[0].with_name("c" * 64)}
+    )
+    made.folders[0].rename(made.folders[0].with_name("c" * 64))
+    assert prepared(tmp_path / "there", maker, other).built.folder != first.built.folder
+    assert maker.built == []
+    prepared(tmp_path / "elsewhere", maker, None)
+    assert sorted(maker.built) == ["m", "permutation_probe"]
+
+
+def test_why_a_build_could_not_be_delivered_is_the_reason_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    made = delivered(monkeypatch, Maker(breaks=True))
+    why = NotRun(NotRunKind.FAILED, "the converter broke", during="build")
+    assert made.builds == dict.fromkeys(BOTH, why)
+    assert made.folders == ()
+    maker = Maker()
+    with pytest.raises(ArmOut) as out:
+        prepared(tmp_path / "there", maker, made)
+    assert out.value.why == why
+    assert maker.built == []
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "no record"])
+@pytest.mark.parametrize("name", [OWN, OF_PROBE], ids=["the model's", "the probe's"])
+def test_a_delivered_build_that_is_damaged_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str, name: str
+):
+    made = delivered(monkeypatch, Maker())
+    folder = made.builds[name]
+    assert isinstance(folder, Path)
+    if damage == "changed":
+        (folder / "engine").write_bytes(b"other")
+    else:
+        (folder / ("engine" if damage == "gone" else "built.json")).unlink()
+    maker = Maker()
+    with pytest.raises(ArmFailed, match=r"built and sent is damaged here: .*; remove .* and run again") as error:
+        prepared(tmp_path / "there", maker, made)
+    assert str(folder) in str(error.value)
+    assert ("engine was changed after it was written" in str(error.value)) == (damage == "changed")
+    assert maker.built == []
+
+
+def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
+    lacks = SkippedArm("it has no such variant", "another scheme", NotRunKind.UNFIT)
+    why = NotRun(NotRunKind.FAILED, "the converter broke", during="build")
+    fleet = tmp_path / "cache" / "fleet"
+    made = Delivery(
+        made_on="Some CPU (x86_64)",
+        models={("g", "m", "", 1, Device.CPU): MODEL.key, ("g", "m", "v", 1, Device.CPU): lacks},
+        probes={("permutation_probe", "", Device.CPU): PROBE.key},
+        builds={OWN: tmp_path / ("d" * 64), OF_PROBE: why},
+    )
+    (tmp_path / DELIVERY).write_text(json.dumps(to_json(made)))
+    read = read_delivery(tmp_path)
+    assert read is not None
+    assert (read.made_on, read.probes, read.keys) == (made.made_on, made.probes, made.keys)
+    assert read.builds == {OWN: fleet / ("d" * 64), OF_PROBE: why}, "where it was sent to"
+    refused = read.models["g", "m", "v", 1, Device.CPU]
+    assert isinstance(refused, SkippedArm)
+    assert refused.why == lacks.why
+    assert read_delivery(tmp_path / "of a run here") is None
+
+
+def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
+    (tmp_path / "cache").mkdir(mode=0o700)
+    with pytest.raises(ModelError, match="sent here is gone: run again"):
+        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU): MODEL.key}))

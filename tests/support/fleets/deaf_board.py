@@ -1,0 +1,10 @@
+"""What a board runs in tests: `shootout.commands.node`, deaf to this machine's noise (see `deaf`)."""
+
+from __future__ import annotations
+
+from shootout.commands.node import main
+from support.deaf import deafen
+
+if __name__ == "__main__":
+    deafen({})
+    main()
