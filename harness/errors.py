@@ -215,6 +215,10 @@ class SkippedArm(ArmOut):
 UNINSTALLED = "which isn't installed"
 
 
+SENT = "SENT"
+"""A file beside this package's metadata, on a machine that it was sent to and isn't installed on."""
+BUILT_ELSEWHERE = ("litert", "executorch")
+"""Extras whose backends build for any CPU: a machine that only runs the builds doesn't need what makes them."""
 NVIDIA_INDEX = "--extra-index-url https://pypi.nvidia.com"
 
 
@@ -222,13 +226,27 @@ def install(extra: str, options: str = "") -> str:
     """Return the command that installs one of this package's extras; "" is the bare package.
 
     No package index has it. So it is installed from its clone, in whose folder the command is to be run, or else from
-    the file of its wheel.
+    the file of its wheel. On a machine that it was sent to, the extra's own packages are named instead.
     """
+    if sent := next((one for one in distributions(name="shootout") if one.read_text(SENT)), None):
+        return pip_install(*_list_packages(sent.requires or (), extra.split(",")), options=options)
     version = _find_wheel_version()
     extras = f"[{extra}]" if extra else ""
     if version:
         return pip_install(f"shootout-{version}-py3-none-any.whl{extras}", options=options)
     return pip_install(f".{extras}", options=f"{options} -e".strip(), pip=".venv/bin/pip")
+
+
+def _list_packages(requirements: Iterable[str], extras: Iterable[str]) -> list[str]:
+    """Return what these extras consist of, but for what only builds need that another machine makes."""
+    named = {extra: re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras}
+    found = [
+        line.partition(";")[0].strip()
+        for extra, asked in named.items()
+        for line in requirements
+        if asked.search(line) and not (extra in BUILT_ELSEWHERE and re.match(r"torch|jax|onnx2fx", line))
+    ]
+    return list(dict.fromkeys(found))
 
 
 @lru_cache

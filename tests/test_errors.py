@@ -51,7 +51,12 @@ def test_an_extra_is_installed_from_the_clone_or_the_wheel(
     def distributions(name: str) -> list[Any]:
         assert name == "shootout"
         origins = [None, origin] if in_clone else [origin]
-        return [SimpleNamespace(version="1.2", read_text=lambda _, origin=origin: origin) for origin in origins]
+        return [
+            SimpleNamespace(
+                version="1.2", read_text=lambda file, text=text: text if file == "direct_url.json" else None
+            )
+            for text in origins
+        ]
 
     monkeypatch.setattr(errors, "distributions", distributions)
     monkeypatch.setattr(errors, "_find_wheel_version", errors._find_wheel_version.__wrapped__)
@@ -62,3 +67,20 @@ def test_a_package_that_is_not_installed_is_installed_from_its_clone(monkeypatch
     monkeypatch.setattr(errors, "distributions", lambda name: [])
     monkeypatch.setattr(errors, "_find_wheel_version", errors._find_wheel_version.__wrapped__)
     assert install("report") == ".venv/bin/pip install -e '.[report]'"
+
+
+def test_where_the_package_was_sent_to_an_extra_is_its_own_packages(monkeypatch: pytest.MonkeyPatch):
+    """There is neither a clone nor a wheel on such a machine, and what only builds need is needed elsewhere."""
+    requirements = [
+        "numpy>=2",
+        "ai-edge-litert<3,>=2.3; extra == 'litert'",
+        "torch<2.14,>=2.11; extra == 'litert'",
+        "onnx2fx==0.0.1; extra == 'litert'",
+        "safetensors>=0.4.5; extra == 'litert'",
+        "torch<2.14,>=2.11; extra == 'torch'",
+        "safetensors>=0.4.5; extra == 'torch'",
+    ]
+    sent = SimpleNamespace(version="1.2", requires=requirements, read_text=lambda file: "x" if file == "SENT" else None)
+    monkeypatch.setattr(errors, "distributions", lambda name: [sent])
+    assert install("litert") == "pip install 'ai-edge-litert<3,>=2.3' 'safetensors>=0.4.5'"
+    assert install("litert,torch").endswith("'ai-edge-litert<3,>=2.3' 'safetensors>=0.4.5' 'torch<2.14,>=2.11'")

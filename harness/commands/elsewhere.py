@@ -29,6 +29,8 @@ def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int
         UsageError: a host can't be used; says what to do.
     """
     job = {"do": "doctor", "env": list(options.get("env", ())), "as_json": as_json}
+    if as_json and address.count(SCHEME) > 1:
+        raise UsageError("--json with --on takes one host: ask each by itself")
     with show_progress() as progress:
         answers = _ask_all(address, job, progress)
     for name, answer in answers.items():

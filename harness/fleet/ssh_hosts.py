@@ -55,6 +55,8 @@ OPTIONS = (
 """Nothing is asked on the terminal, and a dead connection is noticed after 15 s; a user's own config adds to it."""
 PLAIN, PYTHON = "python3", (3, 11)
 """The Python of a host where none is named, and the oldest that there may be."""
+WEIGHTS_READER = "safetensors"
+"""It belongs to extras, of which each that runs a model's weights has it."""
 LOST_S = 120.0
 """A host that can't be reached for so long is lost; what it measures meanwhile is fetched by the same command later."""
 AGAIN_S = 2.0
@@ -470,9 +472,10 @@ def _request(
 
 
 def _needed_packages() -> dict[str, str]:
-    """Return what shootout itself needs, as pip takes it, by name."""
+    """Return what shootout itself and all exported models need, as pip takes it, by name."""
     asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
-    return {one.name: f"{one.name}{one.specifier}" for one in asked if one.marker is None}
+    wanted = [one for one in asked if one.marker is None or one.name == WEIGHTS_READER]
+    return {one.name: f"{one.name}{one.specifier}" for one in wanted}
 
 
 def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
