@@ -134,7 +134,7 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 def is_there(folder: Path) -> UsageError:
     """Make the error that a folder which is to be made is there already."""
-    return UsageError(f"{str(folder)!r} already exists: choose another -o, or remove it")
+    return UsageError(f"{str(folder)!r} already exists: choose another folder, or remove it")
 
 
 def load_text(templates: Path, shipment: Shipment) -> str:
