@@ -71,7 +71,8 @@ shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
 shootout decide runs/small runs/large --policy deploy.toml --json"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
-shootout merge results/node-* --to all.csv"""
+shootout merge results/node-* --to all.csv
+shootout merge here/run server/run --ship model-1 --with server/shipped"""
 COMPARE_EXAMPLES = """\
 shootout compare results/before results/after
 shootout compare results/before results/after --history nightly/1 --history nightly/2"""
@@ -238,6 +239,22 @@ def merge(
             help="New folder for small copies of them, for `show`, `decide` and `report`.",
         ),
     ] = None,
+    ship: Annotated[
+        Path | None,
+        typer.Option(
+            help="New folder for what each machine ships; its load.py takes what fits the machine that it runs on.",
+            metavar="DIR",
+        ),
+    ] = None,
+    shipped: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            help="Shipped folder of one of the runs, for --ship, in place of shipping that run's answer here.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    group: Annotated[str | None, typer.Option(help="Group to ship, if there are several.", metavar="NAME")] = None,
     full: Full = False,
     as_json: Json = False,
     to: To = None,
@@ -245,7 +262,9 @@ def merge(
     """Merge runs of several machines: what to ship everywhere, which rankings hold or flip; measures nothing."""
     from shootout.commands.decide import merge
 
-    raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
+    raise typer.Exit(
+        merge(folders, out, full=full, as_json=as_json, to=to or (), ship=ship, shipped=shipped or (), group=group)
+    )
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=DECIDE)

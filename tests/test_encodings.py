@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("harness", "backends", "models", "docs") for path in (ROOT / folder).rglob("*.py"))
 TEMPLATES = [
-    ROOT / "harness" / "ship" / "check.txt",
+    *sorted((ROOT / "harness" / "ship").glob("check*.txt")),
     *(path for folder in ("harness", "backends") for path in sorted((ROOT / folder).rglob("load*.txt"))),
 ]
 OTHERS = {"os", "gzip", "zipfile", "webbrowser"}

@@ -16,7 +16,7 @@ from rich.console import Group
 from shootout.commands.output import print_answer, width
 from shootout.compare.compare import compare_folders
 from shootout.compare.document import MergedDocument
-from shootout.compare.merge import merge_runs
+from shootout.compare.merge import merge as merge_analysed
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide as find_decision
 from shootout.decide.policy import Policy, read_policy
@@ -27,6 +27,7 @@ from shootout.report.answer import WIDEST
 from shootout.report.compared import render_compared, render_merged
 from shootout.report.decision import render as render_decision
 from shootout.report.table import render_tables
+from shootout.results.analysis import analyse_cells
 from shootout.results.document import Document
 
 
@@ -80,22 +81,41 @@ def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: b
     return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
 
 
-def merge(folders: Sequence[Path], out: Path | None, *, full: bool, as_json: bool, to: Sequence[Path] = ()) -> int:
+def merge(
+    folders: Sequence[Path],
+    out: Path | None,
+    *,
+    full: bool,
+    as_json: bool,
+    to: Sequence[Path] = (),
+    ship: Path | None = None,
+    shipped: Sequence[Path] = (),
+    group: str | None = None,
+) -> int:
     """Print what runs of several machines say together; return the exit code.
 
     Args:
         out: a new folder for small copies of the runs, which every command reads as one.
         to: files to write the document or its rows into.
+        ship: a new folder for what each machine ships; `shipped` and `group` as `ship_variants` has them.
 
     Raises:
-        UsageError: there is but one run, one comes twice, or they ask different things; says which.
+        UsageError: there is but one run, one comes twice, or they ask different things; says which. Or a machine's
+            answer can't be shipped from here.
     """
+    if ship is None and (shipped or group):
+        raise UsageError(f"{'--with' if shipped else '--group'} is for what --ship DIR ships: add that")
     check_files(to)
     runs = expand_several(folders)
-    document = merge_runs(runs)
+    analysed = [analyse_cells(run) for run in runs]
+    document = merge_analysed(analysed)
     if out:
         write_merged(runs, out)
         sys.stderr.write(f"{out}: {len(runs)} runs; show, decide and report take it\n")
+    if ship:
+        from shootout.commands.variants import ship_variants  # with all that builds, which `show` does without
+
+        ship_variants(analysed, ship, shipped, group)
     write_files(document, to)
     return print_merged(document, full=full, as_json=as_json)
 

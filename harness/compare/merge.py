@@ -36,12 +36,13 @@ from shootout.compare.matching import (
     tell_strange,
 )
 from shootout.constants import INDIFFERENT
-from shootout.errors import UsageError
+from shootout.errors import Undecided, UsageError, unknown
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import Cell, find_fault, is_judged
 from shootout.results.document import Answer, Ratio, Row, ratio_of
 from shootout.stats.verdicts import Verdict
+from shootout.study.group import find_named
 from shootout.study.selection import DEFAULT
 
 ALONE = "only one machine"
@@ -107,6 +108,32 @@ class CellInPlace:
     def key(self) -> Hashable:
         """Return the same for all that ask the same, but for threads."""
         return key_of(self.asked), self.scenario
+
+
+def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellInPlace]:
+    """Return one group in all places that measured it.
+
+    Args:
+        group: its name in one of them, or the beginning of that name; needed if there are several groups.
+
+    Raises:
+        UsageError: there is no such group, or there are several; names them.
+        Undecided: nothing was measured.
+    """
+    names = name_places(runs)
+    found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
+    if not found:
+        raise Undecided("these runs have no answer: nothing was measured")
+    if group is not None:
+        known = {site.cell.group for sites in found for site in sites}
+        asked = find_named(known, group)
+        found = [sites for sites in found if any(site.cell.group in asked for site in sites)]
+        if not found:
+            raise unknown("group", group, known)
+    if len(found) > 1:
+        every = ", ".join(repr(sites[0].cell.group) for sites in found)
+        raise UsageError(f"the runs have an answer for each of their groups; name one with --group: {every}")
+    return found[0]
 
 
 def find_sites(place: str, run: Analysed) -> list[CellInPlace]:

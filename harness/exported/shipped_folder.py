@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +18,8 @@ from shootout.errors import UsageError
 from shootout.exported.model import ExportedModel, sha256
 
 SCHEMA = "shootout.shipped/1"
+VARIANTS_SCHEMA = "shootout.variants/1"
+"""Of the manifest of a folder that holds a shipped folder for each of several machines."""
 ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
@@ -138,8 +140,7 @@ def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     """Write the manifest over all other files of its folder, runtime.json among them, which it writes first."""
     folder = shipped.folder
     _write_json(folder / RUNTIME, dataclasses.asdict(shipped.runtime))
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
-    whole = dataclasses.replace(shipped, files={path.relative_to(folder).as_posix(): sha256(path) for path in found})
+    whole = dataclasses.replace(shipped, files=_hash_files(folder))
     facts = dataclasses.asdict(whole)
     del facts["folder"], facts["runtime"]
     needs = {"isa": facts.pop("isa"), "gpu": facts.pop("gpu")}
@@ -147,15 +148,37 @@ def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     return whole
 
 
+def seal_variants(folder: Path, made_with: str, variants: Sequence[Mapping[str, Any]]) -> None:
+    """Write the manifest over all other files of a folder of variants.
+
+    Args:
+        variants: what `load.py` chooses by; `folder` in each names a shipped folder that lies in this one.
+    """
+    facts = {"schema": VARIANTS_SCHEMA, "made_with": made_with, "files": _hash_files(folder), "variants": variants}
+    _write_json(folder / MANIFEST, facts)
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    """Return the hash of each file by its path in the folder, but for the folder's own manifest."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in found}
+
+
 def open_shipped(folder: Path) -> ShippedFolder:
     """Open a shipped folder after checking every file's hash. Files that it doesn't name may lie beside, but no code.
 
     Raises:
         UsageError: it is none, of another version, or a file is missing or changed, or is code that the manifest
-            doesn't name; names the file.
+            doesn't name; names the file. Or it holds several, one for each machine; names them.
     """
     path = folder / MANIFEST
     stored = _read_json(path)
+    if stored.get("schema") == VARIANTS_SCHEMA:
+        several = ", ".join(sorted(str(one.parent) for one in folder.glob(f"*/{MANIFEST}")))
+        raise UsageError(
+            f"{str(folder)!r} holds a shipped folder for each of several machines: name one of {several}; "
+            f"`python {folder / LOAD}` prints which is this machine's"
+        )
     if stored.get("schema") != SCHEMA:
         made = stored.get("made_with", "another program")
         raise UsageError(
@@ -176,14 +199,32 @@ def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
     Raises:
         UsageError: it isn't there.
     """
-    path, arm = shipped.folder / DOCUMENT, shipped.arm
+    arm = shipped.arm
     wanted = {"arm": arm.label, "batch": arm.batch, "threads": arm.threads}
     wanted |= {"group": shipped.group} if shipped.group else {}
     try:
-        rows: list[dict[str, Any]] = json.loads(path.read_bytes())["rows"]
+        rows: list[dict[str, Any]] = _read_json(shipped.folder / DOCUMENT)["rows"]
         return next(row for row in rows if row["executed"] and all(row[name] == one for name, one in wanted.items()))
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise UsageError(f"{str(path)!r} doesn't say what {arm.label} was measured on: ship it again") from None
+    except (UsageError, KeyError, TypeError, StopIteration):
+        raise _says_too_little(shipped) from None
+
+
+def read_environment(shipped: ShippedFolder) -> Mapping[str, Any]:
+    """Return the environment in the document of the run.
+
+    Raises:
+        UsageError: it isn't there.
+    """
+    try:
+        facts: Mapping[str, Any] = _read_json(shipped.folder / DOCUMENT)["environment"]
+    except (UsageError, KeyError):
+        raise _says_too_little(shipped) from None
+    return facts
+
+
+def _says_too_little(shipped: ShippedFolder) -> UsageError:
+    path = shipped.folder / DOCUMENT
+    return UsageError(f"{str(path)!r} doesn't say what {shipped.arm.label} was measured on: ship it again")
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

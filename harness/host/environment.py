@@ -262,6 +262,14 @@ def cpu_facts() -> dict[str, Any]:
     }
 
 
+def architecture_of(environment: Mapping[str, Any]) -> str:
+    """Return the architecture of the CPU in what `facts` returned: "x86_64", "aarch64"; "" if it isn't known."""
+    from archspec import cpu as archspec
+
+    found = archspec.TARGETS.get(str((environment.get("cpu") or {}).get("microarchitecture")))
+    return str(found.family) if found else ""
+
+
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's instruction sets by their names in Linux."""
     from archspec import cpu as archspec

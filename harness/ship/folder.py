@@ -134,24 +134,29 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 def is_there(folder: Path) -> UsageError:
     """Make the error that a folder which is to be made is there already."""
-    return UsageError(f"{str(folder)!r} already exists: choose another -o, or remove it")
+    return UsageError(f"{str(folder)!r} already exists: choose another folder, or remove it")
 
 
 def load_text(templates: Path, shipment: Shipment) -> str:
     """Return the text of `load.py`: the common part, and the adapter's own behind it."""
     body = (templates / shipment.template).read_text(encoding="utf-8")
-    return (_HERE / "load.txt").read_text(encoding="utf-8").replace("BODY\n", body)
+    return template_text("load.txt").replace("BODY\n", body)
+
+
+def check_text(template: str, schema: str) -> str:
+    """Return the text of a `check.py`: the part that checks the files of a manifest, and the template's own behind."""
+    shared = template_text("check_files.txt").replace("SCHEMA", schema).replace("(CODE_ENDINGS)", repr(CODE))
+    return template_text(template).replace("FILES\n", shared)
+
+
+def template_text(name: str) -> str:
+    """Return the text of a program, or of a part of one, that lies beside this module."""
+    return (_HERE / name).read_text(encoding="utf-8")
 
 
 def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions: dict[str, str]) -> None:
     (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
-    check = (
-        (_HERE / "check.txt")
-        .read_text(encoding="utf-8")
-        .replace("SCHEMA", SCHEMA)
-        .replace("(CODE_ENDINGS)", repr(CODE))
-    )
-    (folder / CHECK).write_text(check, encoding="utf-8")
+    (folder / CHECK).write_text(check_text("check.txt", SCHEMA), encoding="utf-8")
     (folder / REQUIREMENTS).write_text(requirements_text(versions), encoding="utf-8")
 
 

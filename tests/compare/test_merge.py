@@ -18,7 +18,7 @@ from support.races.cells import row
 
 import shootout
 from shootout.compare.document import Fate, MergedDocument
-from shootout.compare.merge import find_fate, merge, merge_runs
+from shootout.compare.merge import find_fate, find_group, merge, merge_runs
 from shootout.errors import UsageError
 from shootout.journal import merged, samples
 from shootout.journal.merged import NAME, expand_merged, write_merged
@@ -42,6 +42,13 @@ def test_everywhere_goes_what_costs_least_where_it_costs_most():
     assert {one.arm: one.worst for one in found.targets} == pytest.approx(
         {"a:cpu:fp32": 3, "b:cpu:fp32": 2, "c:cpu:fp32": 1.5}
     )
+
+
+def test_what_each_machine_ships_is_of_one_group():
+    assert [site.place for site in find_group([SMALL, LARGE])] == ["AMD EPYC, 2 CPUs", "AMD EPYC, 8 CPUs"]
+    other = analysed("other", row("a", 100), machine="5555cccc6666", given=("--labels", "labels.npz"))
+    with pytest.raises(UsageError, match="an answer for each of their groups; name one with --group"):
+        find_group([SMALL, other])
 
 
 def shown(document: MergedDocument) -> str:

@@ -5,44 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
-from support.exports import obtain
-from support.races import made
+from support.races.shipping import let_numpy_ship, write_numpy_run
 
 from shootout.commands.ship import check_folder, ship
-from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.errors import ArmFailed, UsageError
 from shootout.exported.shipped_folder import open_shipped
 from shootout.host import environment
-from shootout.page import page
-from shootout.ship import artifact
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
-FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
-    works = Availability(version="1")
-    monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
-    monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
-    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
-    exported = obtain("residual_mlp", PARAMETERS, 2)
-    arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=exported.parameters, batch=2)
-    arms = arm, replace(arm, control=True)
-    played = [
-        line
-        for number in range(5)
-        for line in (*(made.played(one, number, 1e6, fidelity=FOUND) for one in arms), made.rounds(number))
-    ]
-    prepared = made.prepared(arm).model_copy(update={"exported": exported.key})
-    header = made.header(arms, environment=environment.facts())
-    return made.write(tmp_path / "run", header, prepared, *played, made.ended())
+    let_numpy_ship(monkeypatch)
+    return write_numpy_run(tmp_path / "run", environment.facts(), PARAMETERS)
 
 
 PLACES = """

@@ -1,22 +1,60 @@
-"""An arm shipped without a run: built, called and shipped in a process of its own, with a document made by hand."""
+"""Arms to ship: one without a run, in a process of its own with a document made by hand; one in a run made by hand."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
 from shootout import backends
-from shootout.contract import Arm, Target
+from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.exported.shipped_folder import ShippedFolder
 from shootout.host import environment
+from shootout.page import page
+from shootout.ship import artifact
 from shootout.ship.arm_to_ship import ArmToShip
 from shootout.ship.folder import write_folder
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from support.races import cells
+from support.exports import obtain
+from support.races import cells, made
+
+FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
+
+
+def write_numpy_run(
+    folder: Path, facts: Mapping[str, Any], parameters: Mapping[str, int], on: str = "", restarts: int = 5
+) -> Path:
+    """Write a run in which NumPy's arm was alone.
+
+    Args:
+        facts: the environment that it was measured in.
+        parameters: of the model, a residual MLP.
+        on: the address by which the machine was reached.
+    """
+    exported = obtain("residual_mlp", parameters, 2)
+    arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=exported.parameters, batch=2)
+    arms = arm, replace(arm, control=True)
+    played = [
+        line
+        for number in range(restarts)
+        for line in (*(made.played(one, number, 1e6, fidelity=FOUND) for one in arms), made.rounds(number))
+    ]
+    prepared = made.prepared(arm).model_copy(update={"exported": exported.key})
+    return made.write(folder, made.header(arms, environment=facts, on=on), prepared, *played, made.ended())
+
+
+def let_numpy_ship(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run that was written by hand be shipped at once: no probes, no drawing."""
+    works = Availability(version="1")
+    monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
+    monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
+    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
 
 
 @dataclass(frozen=True)
