@@ -349,10 +349,10 @@ def pack(
     ] = False,
 ) -> None:
     """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
-    from shootout.journal.archive import write_archive
+    from shootout.journal.archive import name_folders, write_archive
     from shootout.units import size
 
-    write_archive(folders, out, raw=raw)
+    write_archive(name_folders(folders), out, raw=raw)
     sys.stderr.write(f"{out}: {size(out.stat().st_size)}; open it with: tar -xf {out}\n")
 
 

@@ -14,7 +14,7 @@ from support.races.made import A, B, ended, played, rounds, write
 from shootout.errors import UsageError
 from shootout.host.environment import variables
 from shootout.journal import journal, samples
-from shootout.journal.archive import write_archive
+from shootout.journal.archive import name_folders, write_archive
 from shootout.journal.merged import write_merged
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -53,8 +53,8 @@ def test_runs_of_one_name_have_a_folder_each_which_show_and_merge_and_decide_rea
 
 
 def test_samples_come_with_raw_alone(tmp_path: Path):
-    write_archive([REFERENCE / "shootout"], tmp_path / "a.tar.gz", raw=False)
-    write_archive([REFERENCE / "shootout"], tmp_path / "b.tar.gz", raw=True)
+    write_archive(name_folders([REFERENCE / "shootout"]), tmp_path / "a.tar.gz", raw=False)
+    write_archive(name_folders([REFERENCE / "shootout"]), tmp_path / "b.tar.gz", raw=True)
     assert files(opened(tmp_path / "a.tar.gz", tmp_path / "a")) == [f"shootout/{journal.PACKED}"]
     whole = opened(tmp_path / "b.tar.gz", tmp_path / "b") / "shootout"
     for name in (journal.PACKED, samples.PACKED):
@@ -63,7 +63,7 @@ def test_samples_come_with_raw_alone(tmp_path: Path):
 
 def test_a_merged_folder_stays_one(tmp_path: Path):
     write_merged([REFERENCE / "shootout", REFERENCE / "shootout-intel"], tmp_path / "both")
-    write_archive([tmp_path / "both"], tmp_path / "both.tar.gz", raw=True)
+    write_archive(name_folders([tmp_path / "both"]), tmp_path / "both.tar.gz", raw=True)
     there = opened(tmp_path / "both.tar.gz", tmp_path / "there")
     shown = here("show", there / "both", cwd=tmp_path)
     assert shown.code == 0, shown.err
@@ -71,9 +71,14 @@ def test_a_merged_folder_stays_one(tmp_path: Path):
 
 def test_files_may_lie_beside_the_runs_and_no_owner_is_named(tmp_path: Path):
     (tmp_path / "report.xml").write_text("<xml/>")
-    write_archive([run(tmp_path / "one")], tmp_path / "a.tar.gz", raw=True, beside=[tmp_path / "report.xml"])
+    write_archive(
+        name_folders([run(tmp_path / "one")]),
+        tmp_path / "a.tar.gz",
+        raw=True,
+        beside={"all/report.xml": tmp_path / "report.xml"},
+    )
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
-        assert {"report.xml", f"one/{journal.PACKED}"} <= {*archive.getnames()}
+        assert {"all/report.xml", f"one/{journal.PACKED}"} <= {*archive.getnames()}
         assert {(entry.uid, entry.gid, entry.uname, entry.gname) for entry in archive} == {(0, 0, "", "")}
 
 
@@ -100,7 +105,7 @@ def test_what_is_no_run_is_refused_and_nothing_is_written(tmp_path: Path, words:
 
 
 def test_an_archive_that_is_cut_short_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write_archive([run(tmp_path / "one")], tmp_path / "a.tar.gz", raw=True)
+    write_archive(name_folders([run(tmp_path / "one")]), tmp_path / "a.tar.gz", raw=True)
     before = (tmp_path / "a.tar.gz").read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -108,7 +113,7 @@ def test_an_archive_that_is_cut_short_replaces_none(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(tarfile.TarFile, "add", full)
     with pytest.raises(UsageError, match="No space left"):
-        write_archive([tmp_path / "one"], tmp_path / "a.tar.gz", raw=True)
+        write_archive(name_folders([tmp_path / "one"]), tmp_path / "a.tar.gz", raw=True)
     assert (tmp_path / "a.tar.gz").read_bytes() == before
     assert not (tmp_path / "a.tar.gz.part").exists()
 
