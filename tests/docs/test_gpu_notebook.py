@@ -1,13 +1,16 @@
-"""docs/examples/gpu/notebook.ipynb, for a GPU of others: its cells run here up to the first call of CUDA."""
+"""docs/examples/gpu: what the notebook's cells and the container do, run here up to the first call of CUDA."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from tests.docs import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = '"-m", "pip"'
+CONTAINERFILE = notebook.GPU_SOURCE.with_name("Containerfile").read_text()
 
 
 def cells(**variables: object) -> list[notebook.Cell]:
@@ -74,10 +78,25 @@ def test_a_command_that_fails_stops_the_notebook(tmp_path: Path):
         notebook.make(steps, tmp_path)
 
 
+def test_the_container_runs_the_campaign_with_packages_that_are_there(tmp_path: Path):
+    begin, more = (json.loads(CONTAINERFILE.split(word)[1].splitlines()[0]) for word in ("\nENTRYPOINT ", "\nCMD "))
+    command = [sys.executable, *begin[1:], *more, "--dry-run"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("doctor, ")
+    assert "the campaign's folder would be /results/gpu" in told.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"\*\.whl\)\[(.*?)\]", CONTAINERFILE)
+    assert {*extras.split(",")} <= {*project["optional-dependencies"]}
+    (script,) = re.findall(r"onnxruntime-gpu==\$\((.*?)\)", CONTAINERFILE)
+    shell = shlex.split(script.replace("/constraints.txt", str(ROOT / "constraints.txt")))
+    assert re.fullmatch(r"[\d.]+\n", subprocess.run(shell, capture_output=True, text=True, check=True).stdout)
+
+
 @pytest.mark.slow  # it builds a wheel and fills an environment
 def test_it_runs_where_only_the_wheel_is(tmp_path: Path):
     tree, home = tmp_path / "tree", tmp_path / "home"
-    for name in ("harness", "backends", "models", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+    copied = re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINERFILE.split("AS wheel")[1].split("FROM")[0], re.MULTILINE)
+    for name in " ".join(copied).split():
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         tree.mkdir(exist_ok=True)
         copy(ROOT / name, tree / name)

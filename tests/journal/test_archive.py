@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -122,8 +121,3 @@ def test_no_secret_is_in_a_journal():
     """A journal's variables are those that change a library: never one whose name looks like a secret's."""
     secrets = {"HF_TOKEN": "a", "ORT_API_KEY": "b", "CUDA_ACCESS_KEY": "c", "XLA_PASSWORD": "d", "JAX_PRIVATE_X": "e"}
     assert variables({**secrets, "AWS_REGION": "f", "OMP_NUM_THREADS": "1"}) == {"OMP_NUM_THREADS": "1"}
-    for folder in (path.parent for path in REFERENCE.glob(f"*/{journal.PACKED}")):
-        header = journal.read(folder).header
-        kept = header.environment["variables"]
-        assert variables(kept) == kept
-        assert "/home/" not in json.dumps(header.model_dump(mode="json"))
