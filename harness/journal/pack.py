@@ -52,7 +52,8 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     into.mkdir(parents=True, exist_ok=True)
     is_plain = (folder / journal.NAME).exists()
     if raw and is_plain and not (folder / samples.PACKED).exists():
-        _write_samples(readings_of(folder, history), into / samples.PACKED)
+        if readings := readings_of(folder, history):  # none where all targets were skipped
+            _write_samples(readings, into / samples.PACKED)
     elif raw:  # packed before: its readings have lost their rounds, and what was measured since lies beside them
         inside = folder.resolve()
         for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.parquet")):

@@ -128,6 +128,13 @@ def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
     assert analyse(tmp_path / "small").rows[1].end_to_end.samples == 0
 
 
+def test_a_run_that_measured_nothing_can_be_packed(tmp_path: Path):
+    whole = write(tmp_path / "whole", ended())
+    pack(whole, tmp_path / "small")
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [journal.PACKED]
+    assert analyse(tmp_path / "small").warnings == ()
+
+
 def test_a_packed_run_is_copied_as_it_is(tmp_path: Path):
     pack(run(tmp_path / "whole"), tmp_path / "small")
     pack(tmp_path / "small", tmp_path / "copy")

@@ -81,7 +81,8 @@ for journal in sorted(Path("gpu").glob("*/journal.jsonl")):
 # ## Take it home
 #
 # The archive holds the runs with their samples, and what the steps printed. Unpack it with `tar -xf gpu.tar.gz`, and
-# show a run with `shootout show gpu/shootout`. It names the machine's parts and versions, but no user and no host.
+# show a run with `shootout show gpu/shootout`. The runs name the machine's parts and versions, but no user and no host.
+# What the steps printed may have paths and the host's name.
 
 # %%
 try:
