@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -252,7 +253,7 @@ def main() -> int:
         waiting = waiting_steps(out)
         for step in waiting:
             share_s = 60 * options.minutes * step.weight / sum(one.weight for one in waiting)
-            sys.stdout.write(f"{step.name}, {share_s:.0f} s: {' '.join(step.command(out, share_s))}\n")
+            sys.stdout.write(f"{step.name}, {share_s:.0f} s: {shlex.join(step.command(out, share_s))}\n")
         return 0
     out.mkdir(parents=True, exist_ok=True)
     code = 0
