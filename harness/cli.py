@@ -358,15 +358,21 @@ def report(
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def pack(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, of `run` or of `tune`.")],
-    into: Annotated[Path, typer.Argument(metavar="INTO", help="New folder.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Run folders, merged ones, or folders with runs below them."),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, which ends in .tar.gz.", metavar="FILE")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Pack the samples, too, which percentiles need: five times the size.")
+    ] = False,
 ) -> None:
-    """Copy a run into two small files, to keep or to send, which show the same; the run itself stays."""
-    from shootout.journal.pack import pack as copy
+    """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
+    from shootout.journal.archive import name_folders, write_archive
     from shootout.units import size
 
-    before, after = copy(folder, into)
-    sys.stderr.write(f"{into}: {size(after)} instead of {size(before)}\n")
+    write_archive(name_folders(folders), out, raw=raw)
+    sys.stderr.write(f"{out}: {size(out.stat().st_size)}; open it with: tar -xf {out}\n")
 
 
 @command(InputOptions, RACE, batch="Batch size.")

@@ -302,5 +302,5 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "policy": lambda word, _: _complete_files(word, schema.SUFFIX),
     "objective": lambda *_: map(str, Objective),
     "to": lambda word, _: _complete_files(word, *FORMATS),
-    **dict.fromkeys(("folder", "folders", "into", "out", "reference"), lambda word, _: _complete_files(word, "/")),
+    **dict.fromkeys(("folder", "folders", "out", "reference"), lambda word, _: _complete_files(word, "/")),
 }

@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shootout.errors import UsageError
-from shootout.journal import journal, samples
 from shootout.journal.pack import pack
 
 NAME, RUNS = "merged.json", "runs"
@@ -106,18 +105,5 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
 def _copy_runs(runs: Sequence[Path], into: Path) -> None:
     places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
     for run, place in zip(runs, places, strict=True):
-        if (run / journal.NAME).exists() and not (run / samples.PACKED).exists():
-            pack(run, place)
-        else:
-            _copy_run(run, place)
+        pack(run, place)
     write_index(into, places)
-
-
-def _copy_run(run: Path, place: Path) -> None:
-    """Copy a run unchanged: it was packed, or went on from one that was."""
-    place.mkdir(parents=True)
-    for name in (journal.NAME, journal.PACKED, samples.PACKED):
-        if (run / name).exists():
-            shutil.copyfile(run / name, place / name)
-    if (run / samples.FOLDER).is_dir():
-        shutil.copytree(run / samples.FOLDER, place / samples.FOLDER)

@@ -1,12 +1,14 @@
-"""A small copy of a run, to keep or to ship: two files, from which all that is shown of it comes out the same.
+"""A small copy of a run, to keep or to send: two files, from which all that is shown of it comes out the same.
 
 The journal is compressed whole. The samples keep every reading, sorted within its restart. Without their order and
-round they take a fifth of the room; each round's median stays in the journal.
+round they take a fifth of the room; each round's median stays in the journal. Percentiles alone need the samples, so a
+copy may be of the journal only, a fifth of the two.
 """
 
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -23,40 +25,45 @@ _SMALLEST = 19
 """zstd's level; it is as fast to read as any."""
 
 
-def pack(run: Path, into: Path) -> tuple[int, int]:
-    """Copy a run, or all stages of a tuning run, into a new folder in its small form.
+def pack(run: Path, into: Path, *, raw: bool = True) -> None:
+    """Copy a run, or all runs below a folder, into a new folder in its small form; what has that form is copied.
 
-    Returns:
-        Bytes of journals and samples before, and after.
+    Args:
+        raw: with the samples, which percentiles need.
 
     Raises:
-        UsageError: there is no run, or one that is or was packed, or has more readings than one file may; `into` isn't
+        UsageError: there is no run, or one that can't be read, or has more readings than one file may; `into` isn't
             empty, or can't be written.
     """
-    folders = [path.parent for path in sorted(run.rglob(journal.NAME))]
-    if not folders and any(run.rglob(journal.PACKED)):
-        raise UsageError(f"{str(run)!r} is packed already; copy the folder as it is")
+    folders = sorted({path.parent for name in (journal.NAME, journal.PACKED) for path in run.rglob(name)})
     if not folders:
         raise UsageError(f"no run to pack in {str(run)!r}; name a folder made by `shootout run` or `shootout tune`")
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise UsageError(f"{str(into)!r} already exists; choose a new folder")
-    if again := next((folder for folder in folders if (folder / samples.PACKED).exists()), None):
-        raise UsageError(
-            f"{str(again)!r} continued a packed run, whose samples can't be packed again: copy the folder as it is"
-        )
-    for folder in folders:
-        readings_of(folder, journal.read(folder))  # before anything is written: one of them may have too many
-    for folder in folders:
-        _pack_run(folder, into / folder.relative_to(run))
-    return _count_bytes(run), _count_bytes(into)
+    histories = {folder: journal.read(folder) for folder in folders}
+    if raw:
+        for folder, history in histories.items():
+            readings_of(folder, history)  # before anything is written: one of them may have too many
+    for folder, history in histories.items():
+        _pack_run(folder, history, into / folder.relative_to(run), raw=raw)
 
 
-def _pack_run(folder: Path, into: Path) -> None:
-    readings = readings_of(folder, journal.read(folder))
+def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     into.mkdir(parents=True, exist_ok=True)
-    _write_samples(readings, into / samples.PACKED)
-    data = gzip.compress((folder / journal.NAME).read_bytes(), mtime=0)  # last: only then it is a run
-    (into / journal.PACKED).write_bytes(data)
+    is_plain = (folder / journal.NAME).exists()
+    if raw and is_plain and not (folder / samples.PACKED).exists():
+        if readings := readings_of(folder, history):  # none where all targets were skipped
+            _write_samples(readings, into / samples.PACKED)
+    elif raw:  # packed before: its readings have lost their rounds, and what was measured since lies beside them
+        inside = folder.resolve()
+        for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.parquet")):
+            if path.is_file() and path.resolve().is_relative_to(inside):  # as readers: a link must not take along more
+                copy = into / path.relative_to(folder)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, copy)
+    data = (folder / (journal.NAME if is_plain else journal.PACKED)).read_bytes()
+    # Last, since only then it is a run.
+    (into / journal.PACKED).write_bytes(gzip.compress(data, mtime=0) if is_plain else data)
 
 
 def readings_of(folder: Path, history: History) -> dict[Key, Array]:
@@ -104,9 +111,3 @@ def _write_samples(readings: dict[Key, Array], path: Path) -> None:
         write_statistics=False,
         write_page_checksum=True,
     )
-
-
-def _count_bytes(folder: Path) -> int:
-    """Return the bytes of all journals and samples in a folder and below."""
-    names = (journal.NAME, journal.PACKED, samples.PACKED, f"{samples.FOLDER}/*.parquet")
-    return sum(path.stat().st_size for name in names for path in folder.rglob(name))

@@ -16,6 +16,7 @@ import numpy as np
 
 from shootout.contract import Array
 from shootout.errors import ShootoutError
+from shootout.journal.journal import PACKED as PACKED_JOURNAL
 from shootout.journal.journal import sync_folder
 from shootout.messages import Turn
 
@@ -129,6 +130,8 @@ class Samples:
         """Return a warning if files are gone or can't be read: their readings are in no percentile."""
         if not self._lost:
             return ()
+        if (self._folder / PACKED_JOURNAL).exists() and not (self._folder / PACKED).exists():
+            return ("packed without its samples, so p99 and counts of samples are missing: `pack --raw` keeps them",)
         first, count = min(self._lost), len(self._lost)
         files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
         return (

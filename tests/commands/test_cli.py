@@ -270,7 +270,7 @@ LONG = "x" * 300
         f"init --out {LONG}.toml",
         f"show {LONG}",
         f"merge {LONG} {LONG}",
-        f"pack {LONG} new",
+        f"pack {LONG} -o new.tar.gz",
         f"gate {'x/' * 2_500}",
     ],
 )

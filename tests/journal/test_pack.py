@@ -49,9 +49,10 @@ def run(folder: Path, *, complete: bool = True, latencies=whole_ns) -> Path:
 @pytest.mark.parametrize("latencies", [whole_ns, computed_ns])
 def test_a_packed_run_shows_the_same_in_two_small_files(tmp_path: Path, latencies):
     whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
-    before, after = pack(whole, small)
+    pack(whole, small)
     assert sorted(path.name for path in small.iterdir()) == [journal.PACKED, samples.PACKED]
-    assert after == sum(path.stat().st_size for path in small.iterdir()) < before
+    before = sum(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in small.iterdir()) < before
     one, other = analyse(whole), analyse(small)
     assert one.rows[1].end_to_end.samples == 1_600
     assert one.rows[1].end_to_end.p99_ns is not None
@@ -94,8 +95,9 @@ def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     later.rename(tmp_path / "gone")
     assert analyse(small).warnings[0].startswith("samples/g0-004.parquet is gone or damaged")
     (tmp_path / "gone").rename(later)
-    with pytest.raises(UsageError, match="can't be packed again"):
-        pack(small, tmp_path / "smaller")
+    pack(small, tmp_path / "smaller")
+    assert analyse(tmp_path / "smaller").model_copy(update={"run": ""}) == analyse(small).model_copy(update={"run": ""})
+    assert not (tmp_path / "smaller" / journal.NAME).exists()
 
 
 def test_all_stages_of_a_tuning_run_are_packed(tmp_path: Path):
@@ -126,10 +128,38 @@ def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
     assert analyse(tmp_path / "small").rows[1].end_to_end.samples == 0
 
 
-def test_a_packed_run_is_not_packed_again(tmp_path: Path):
+def test_a_run_that_measured_nothing_can_be_packed(tmp_path: Path):
+    whole = write(tmp_path / "whole", ended())
+    pack(whole, tmp_path / "small")
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [journal.PACKED]
+    assert analyse(tmp_path / "small").warnings == ()
+
+
+def test_a_packed_run_is_copied_as_it_is(tmp_path: Path):
     pack(run(tmp_path / "whole"), tmp_path / "small")
-    with pytest.raises(UsageError, match="is packed already"):
-        pack(tmp_path / "small", tmp_path / "smaller")
+    pack(tmp_path / "small", tmp_path / "copy")
+    one, other = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("small", "copy"))
+    assert one == other
+
+
+def test_a_link_takes_no_file_along_that_lies_elsewhere(tmp_path: Path):
+    (tmp_path / "key").write_text("private")
+    pack(run(tmp_path / "whole"), tmp_path / "small", raw=False)
+    (tmp_path / "small" / samples.PACKED).symlink_to(tmp_path / "key")
+    pack(tmp_path / "small", tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == [journal.PACKED]
+
+
+def test_without_samples_all_but_percentiles_is_the_same_and_the_screen_says_why(tmp_path: Path):
+    whole, small = run(tmp_path / "whole"), tmp_path / "small"
+    pack(whole, small, raw=False)
+    assert [path.name for path in small.iterdir()] == [journal.PACKED]
+    one, other = analyse(whole).rows[1].end_to_end, analyse(small).rows[1].end_to_end
+    assert (other.median_ns, other.ratio, other.restarts) == (one.median_ns, one.ratio, one.restarts)
+    assert (one.p99_ns is None, other.p99_ns is None) == (False, True)
+    assert analyse(small).warnings[0].startswith("packed without its samples")
+    pack(small, tmp_path / "again")
+    assert [path.name for path in (tmp_path / "again").iterdir()] == [journal.PACKED], "--raw can't bring back samples"
 
 
 def test_nothing_is_packed_over_something_else(tmp_path: Path):
