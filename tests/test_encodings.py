@@ -16,7 +16,7 @@ TEMPLATES = [
     *sorted((ROOT / "harness" / "ship").glob("check*.txt")),
     *(path for folder in ("harness", "backends") for path in sorted((ROOT / folder).rglob("load*.txt"))),
 ]
-OTHERS = {"os", "gzip", "zipfile", "webbrowser"}
+OTHERS = {"os", "gzip", "tarfile", "zipfile", "webbrowser"}
 """Modules whose `open` opens no text."""
 
 
@@ -67,6 +67,7 @@ def _opens_else(name: str) -> bool:
         ("Path(a).open('rb')", 0),
         ("open(a, 'w')", 1),
         ("os.open(a, b)", 0),
+        ("tarfile.open(fileobj=a, mode='w|')", 0),
         ("gpu.UsedGpu.open()", 0),
         ("FOLDER.open('a')", 1),
         ("archive.open(name)", 0),

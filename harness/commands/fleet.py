@@ -116,7 +116,7 @@ def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) ->
         return ssh_hosts.connect(address, parcel, str(out.absolute()), progress.say)
     if address.startswith(ray_cluster.SCHEME):
         return ray_cluster.connect(address.removeprefix(ray_cluster.SCHEME), parcel)
-    raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST[,ssh://…] nor ray:HOST:PORT nor ray:auto")
+    raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST nor ray:HOST:PORT nor ray:auto")
 
 
 def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDisplay, limit: Deadline) -> Delivery:

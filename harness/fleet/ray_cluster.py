@@ -47,7 +47,7 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
         UsageError: Ray isn't installed, the address is none, or no cluster answers there; says what to do.
     """
     if find_spec("ray") is None:
-        raise UsageError(f"--on ray:… needs Ray, {UNINSTALLED}: {install('cluster')}")
+        raise UsageError(f"--on {SCHEME}{address} needs Ray, {UNINSTALLED}: {install('cluster')}")
     if address != "auto":
         check_address(address)
     import ray

@@ -151,7 +151,7 @@ def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> 
     """
     addresses = read_addresses(text)
     if shutil.which("ssh") is None:
-        raise UsageError("--on ssh://… needs OpenSSH's client, `ssh`: install your system's package openssh-client")
+        raise UsageError("--on ssh://HOST needs OpenSSH's client, `ssh`: install your system's package openssh-client")
     hosts = SshHosts(addresses, parcel, out, say)
     try:
         hosts.look()

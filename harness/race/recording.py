@@ -36,8 +36,8 @@ NO_TIME = "error not checked: there was no time to predict the error bound of th
 UNKNOWN = "error not checked: no error bound could be predicted for this file's own precisions"
 NOT_JUDGED = "error not checked: the inputs are random"
 PROVES_LITTLE = (
-    "weak check: rounding to {precision} alone may cause an error of {error_bound:.2g} on this model, and an answer "
-    "that ignores its inputs errs by {spread:.2g}; verify with labeled data"
+    "weak check: {precision} rounding alone may err by {error_bound:.2g} on this model, and an answer that ignores its "
+    "inputs errs by only {spread:.2g}; labeled data would tell"
 )
 BACKEND_STEPS = ("build", "entering")
 """An arm that fails at these may have a library that no longer works, though it worked before."""

@@ -17,6 +17,7 @@ from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
+from shootout.results.choice import USUAL
 from shootout.results.document import (
     AccuracyChange,
     Answer,
@@ -164,13 +165,26 @@ def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     yield from _tell_fidelity(row, ship)
 
 
-def tell_against_usual(answer: Answer) -> str:
+def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
     """Compare what is shipped with what an expert would take otherwise: `2.0x faster than onnxruntime (1.3 to 3.2)`.
 
-    Return "" if there is nothing else to compare it with.
+    Args:
+        briefly: don't say that it is what an expert would take.
+
+    Returns:
+        "" if there is nothing else to compare it with.
     """
     usual = answer.otherwise
-    return tell_ratio(usual.ratio.inverse(), short(usual.arm)) if usual and usual.ratio else ""
+    if usual is None or usual.ratio is None:
+        return ""
+    return tell_ratio(usual.ratio.inverse(), short(usual.arm) if briefly else name_usual(usual.arm))
+
+
+def name_usual(arm: str) -> str:
+    """Name a target that something is compared with, and say so if it is what most would take without measuring."""
+    backend = re.split(r"[:/@#]", arm)[0]
+    is_usual = any(backend in names for names in USUAL.values())
+    return f"{short(arm)}, the usual choice" if is_usual else short(arm)
 
 
 def tell_time(row: Row) -> str:
@@ -322,11 +336,13 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     """
     counts = sorted({group.restarts for group in groups})
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    yield f"{many} restart{'' if counts == [1] else 's'} of every process"
+    sd = max((group.sd for group in groups if group.sd is not None), default=None)
+    up_to = "up to " if len(groups) > 1 else ""
+    differ = "" if sd is None else f", which differ by {up_to}{float(f'{100 * sd:.2g}'):g} % (in the intervals)"
+    yield f"{many} restart{'' if counts == [1] else 's'} of every process{differ}"
     disturbed = max(group.void_share for group in groups)
-    told = f"{disturbed:.0%} of the rounds disturbed".replace("%", " %", 1)
-    noise = "other noise is in the intervals" if disturbed <= BUSY_SHARE else "the times are of a busy machine"
-    yield f"at most {told}, {noise}" if len(groups) > 1 and disturbed else f"{told}, {noise}"
+    told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
+    yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
     yield tell_controls(groups, among)
 
 
@@ -358,11 +374,13 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 MEASURE = "measure it:"
+MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 COMMAND_COLUMN = 21
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
-RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random; with your own model give --labels"
+OF_YOURS = "(a model and data of your own: this model's inputs are random)"
+RANDOM_INPUTS = "accuracy unknown"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 
@@ -408,11 +426,19 @@ class WayOut(NamedTuple):
     remark: str
 
 
+def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
+    """Return what to type to know the accuracy; None if labels are there already."""
+    if measure := next((change.measure for change in faster if change.measure), None):
+        return WayOut(MEASURE, measure, SHIPS_IT)
+    is_random = any(tell_refusal(change) == RANDOM_INPUTS for change in faster)
+    return WayOut(MEASURE, MEASURE_YOURS, OF_YOURS) if is_random else None
+
+
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
     """List what to type: to measure the accuracy, and to accept the error."""
-    measure = next((change.measure for change in faster if change.measure), None)
+    measure = find_measure(faster)
     if measure:
-        yield WayOut(MEASURE, measure, SHIPS_IT)
+        yield measure
     if accept := next((change for change in faster if change.accept), None):
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
@@ -624,7 +650,7 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     figures = (
         f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
         duration(ship.median_ns),
-        tell_against_usual(answer),
+        tell_against_usual(answer, briefly=True),
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         tell_metric(ship.metric)
         if ship.admitted == "metric" and ship.metric

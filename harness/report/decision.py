@@ -14,12 +14,12 @@ from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import LIMITS, Limit, accept_option
 from shootout.decide.policy import Objective, read_policy
 from shootout.report.answer import (
-    MEASURE,
-    SHIPS_IT,
     SHOWN,
     WayOut,
     compare_rival,
+    find_measure,
     label_accept,
+    name_usual,
     tell_choice,
     tell_machine,
     tell_metric,
@@ -56,7 +56,7 @@ BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, wo
 NEXT = "Next"
 """The label of commands."""
 READING = "(a to b): 95 % interval of that comparison alone"
-READING_OF_ALL = f"{READING}; Sure holds at 95 % for all of them together"
+READING_OF_ALL = f"{READING}; Sure holds at 95 % for all its comparisons together"
 """The line that explains the brackets."""
 
 
@@ -169,7 +169,7 @@ def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, R
     ratio = decision.of(usual.arm).ratio if usual else None
     if usual is None or ratio is None:
         return ""
-    return tell_ratio(ratio.inverse(), short(usual.arm), WORDS[decision.policy.objective])
+    return tell_ratio(ratio.inverse(), name_usual(usual.arm), WORDS[decision.policy.objective])
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:
@@ -343,9 +343,9 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
     """List what to type so that a better candidate can be shipped: to measure the accuracy, and to accept the error."""
     better = [judged for judged, _ in _list_better(decision)]
     unknown = [_refused(decision, one, question) for one in better if any(map(_lacks_figure, one.limits))]
-    measure = next((refused.measure for refused in unknown if refused.measure), None)
+    measure = find_measure(unknown)
     if measure:
-        yield WayOut(MEASURE, measure, SHIPS_IT)
+        yield measure
     rows = _rows_by_candidate(question)
     for judged in better:
         refused = [finding for finding in judged.limits if finding.standing is judged.standing]

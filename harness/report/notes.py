@@ -325,8 +325,6 @@ _DISTURBED_BY = {
 """Causes of disturbed rounds, in words."""
 NOISY_SHARE = 0.05
 """From this share of flagged rounds on, advice is given."""
-NOISY_SD = 0.10
-"""From this spread between restarts on, advice is given."""
 _WHAT_HELPS = {
     DisturbanceKind.FOREIGN_CPU: ("met other programs on the same CPUs", "close them"),
     DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
@@ -347,10 +345,7 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
         return [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
-    sd = max((summary.sd for summary in summaries if summary.sd is not None), default=0.0)
-    if sd < NOISY_SD:
-        return []
-    return [f"Noise: restarts differ by {100 * sd:.0f} % (SD), which widens the intervals."]
+    return []
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:

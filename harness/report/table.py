@@ -363,7 +363,7 @@ class PrintedTable(NamedTuple):
 
 INTERVAL = "(a to b): 95 % interval of that row"
 """Explains what brackets hold, in the tables and in the answer."""
-FOR_ALL_ROWS = "; Sure holds at 95 % for all rows together."
+FOR_ALL_ROWS = " alone; Sure holds at 95 % for all its comparisons together."
 FOR_EACH_GROUP = "; verdicts hold for all rows of a group together."
 MARKED = f"{NOT_ELIGIBLE}: not shipped by default."
 ERRORS = "error: relative to the model in float64."

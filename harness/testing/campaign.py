@@ -158,7 +158,7 @@ def play(steps: Sequence[Step], out: Path, seconds: float) -> None:
         ended = "its time was over" if code is None else f"exit code {code}"
         outcome = f"{ended} after {watch.seconds:.0f} s: {tell_end(step, out)}"
         if is_done(step, out, code):
-            (out / f"{step.name}.done").write_text(f"{outcome}\n")
+            (out / f"{step.name}.done").write_text(f"{outcome}\n", encoding="utf-8")
         say(f"{step.name}: {outcome}")
 
 
@@ -178,14 +178,16 @@ def tell_end(step: Step, out: Path) -> str:
         measured = sum(row["outcome"] == "measured" for row in rows)
         reason = next((f" ({row['reason']})" for row in rows if row["outcome"] != "measured"), "")
         return f"{measured} of {len(rows)} rows measured{reason}"
-    said = "".join((out / f"{step.name}{end}").read_text(errors="replace") for end in (".out", ".err"))
+    said = "".join(
+        (out / f"{step.name}{end}").read_text(encoding="utf-8", errors="replace") for end in (".out", ".err")
+    )
     return (said.strip() or "it said nothing").splitlines()[-1]
 
 
 def read_document(step: Step, out: Path) -> dict[str, Any]:
     """Return the document that a race printed; empty if there is none."""
     try:
-        found: dict[str, Any] = json.loads((out / f"{step.name}.out").read_text()) if step.races else {}
+        found: dict[str, Any] = json.loads((out / f"{step.name}.out").read_text(encoding="utf-8")) if step.races else {}
     except ValueError:
         found = {}
     return found

@@ -26,8 +26,8 @@ from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
 
 LITTLE = (
-    "weak check: rounding to int4 alone may cause an error of {} on this model, and an answer that ignores its inputs "
-    "errs by {}; verify with labeled data"
+    "weak check: int4 rounding alone may err by {} on this model, and an answer that ignores its inputs errs by only "
+    "{}; labeled data would tell"
 )
 REST = "what isn't quantized computes in"
 

@@ -15,11 +15,12 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 from shootout import backends
 from shootout.contract import NotRunKind
 from shootout.errors import install
-from shootout.report.answer import render_answers, tabulate_answers
+from shootout.report.answer import render_answers, tabulate_answers, tell_race
 from shootout.report.screen import INDENT, NAMED
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Metric, MetricChange, Rate, ratio_of
+from shootout.results.wording import BUSY_SHARE
 from shootout.stats.verdicts import Standing, Verdict
 
 MACHINE = {
@@ -149,8 +150,8 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
-    noise, control = "other noise is in the intervals", "control (a hidden copy of slow) equal (within 2 %)"
-    race = f"5 restarts of every process · 0 % of the rounds disturbed, {noise} · {control}"
+    control = "control (a hidden copy of slow) equal (within 2 %)"
+    race = f"5 restarts of every process · 0 % of the rounds disturbed · {control}"
     assert screen(SLOW, FAST)["Sure"] == (
         f"at 95 %: fast is faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
     )
@@ -185,6 +186,52 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
     assert f"85 % of the rounds disturbed, the times are of a busy machine · {control}" in told
 
 
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([{"sd": 0.123}], "5 restarts of every process, which differ by 12 % (in the intervals)"),
+        ([{"sd": 1.23}], "5 restarts of every process, which differ by 120 % (in the intervals)"),
+        ([{"sd": 0.004}], "5 restarts of every process, which differ by 0.4 % (in the intervals)"),
+        ([{"restarts": 1}], "1 restart of every process"),
+        (
+            [{"sd": 0.03, "restarts": 4}, {"sd": 0.2}, {}],
+            "4 to 5 restarts of every process, which differ by up to 20 % (in the intervals)",
+        ),
+        ([{}, {}], "5 restarts of every process"),
+    ],
+)
+def test_by_how_much_restarts_differ_is_told_if_it_is_known(groups: list[dict[str, Any]], told: str):
+    (made,) = document(cell(SLOW, FAST)).groups
+    assert made.sd is None
+    assert next(tell_race([made.model_copy(update=changes) for changes in groups])) == told
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ([0.0], "0 % of the rounds disturbed"),
+        ([0.0, 0.0], "0 % of the rounds disturbed"),
+        ([0.03, 0.12], "at most 12 % of the rounds disturbed"),
+        ([BUSY_SHARE], "50 % of the rounds disturbed"),
+        ([0.85], "85 % of the rounds disturbed, the times are of a busy machine"),
+        ([0.85, 0.0], "at most 85 % of the rounds disturbed, the times are of a busy machine"),
+    ],
+)
+def test_a_busy_machine_is_told_only_where_most_rounds_were_disturbed(shares: list[float], told: str):
+    (made,) = document(cell(SLOW, FAST)).groups
+    _, disturbed, _ = tell_race([made.model_copy(update={"void_share": share}) for share in shares])
+    assert disturbed == told
+
+
+def test_what_most_would_take_without_measuring_is_named_as_such():
+    found = document(cell(row("onnxruntime", 2e6), FAST))
+    assert "4.00x faster than onnxruntime, the usual choice (3.92 to 4.08)" in paragraphs(found)["Ship"]
+    assert "4.00x faster than slow (3.92 to 4.08)" in screen(SLOW, FAST)["Ship"], "the baseline, which isn't usual"
+    grid = " ".join(shown(document(at(1, row("onnxruntime", 2e6), FAST), at(16, SLOW, FAST))))
+    assert "4.00x faster than onnxruntime (3.92 to 4.08)" in " ".join(grid.split()), "a table is brief"
+    assert "the usual choice" not in grid
+
+
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
     base, fast = cell(SLOW, FAST).rows
     assert fast.end_to_end
@@ -201,9 +248,10 @@ def test_who_is_not_to_be_shipped_and_why():
     )
     assert found["Not"] == "odd: no steady state"
     assert found["Faster, not shipped"] == (
-        "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
-        "inputs are random; with your own model give --labels "
-        "accept its error:    shootout decide RUN --max-error 0.064"
+        "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown "
+        "measure it:          shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
+        "(a model and data of your own: this model's inputs are random) "
+        "or accept its error: shootout decide RUN --max-error 0.064"
     )
 
 
@@ -445,9 +493,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
 def test_a_grid_claims_no_control_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
     found = document(*(at(batch, SLOW, FAST, control_holds=one) for batch, one in enumerate(holds, 1)))
     sure = paragraph_of(shown(found), "Sure")
-    assert (
-        sure == f"5 restarts of every process · 0 % of the rounds disturbed, other noise is in the intervals · {told}"
-    )
+    assert sure == f"5 restarts of every process · 0 % of the rounds disturbed · {told}"
 
 
 def paragraph_of(lines: list[str], label: str) -> str:

@@ -130,16 +130,20 @@ def test_a_difference_that_no_digit_shows_has_no_direction():
 @pytest.mark.parametrize(
     ("slower", "others", "told"),
     [
-        (0, 1, "not significantly faster than the only other FP32 target"),
-        (0, 2, "not significantly faster than any of the 2 other FP32 target"),
-        (1, 1, "95 %: faster than the only other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
-        (1, 2, "95 %: faster than 1 of the 2 other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
-        (2, 2, "95 %: faster than each of the 2 other FP32 target; the closest, b, is 1.7x slower (1.1 to 2.7)"),
+        (0, 1, "a is not significantly faster than the only other FP32 target"),
+        (0, 2, "a is not significantly faster than any of the 2 other FP32 target"),
+        (1, 1, "at 95 %: a is faster than the only other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
+        (1, 2, "at 95 %: a is faster than 1 of the 2 other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
+        (
+            2,
+            2,
+            "at 95 %: a is faster than each of the 2 other FP32 target; the closest, b, is 1.7x slower (1.1 to 2.7)",
+        ),
     ],
 )
 def test_how_many_are_beaten_and_by_how_much_the_closest(slower: int, others: int, told: str):
     closest = ("b", ratio(1.7, 1.1, 2.7, Verdict.SLOWER)) if slower else None
-    assert tell_lead(slower, others, "FP32 target", closest) == told
+    assert tell_lead("a", slower, others, "FP32 target", closest) == told
 
 
 def test_a_limit_of_a_few_percent_is_read_by_thousandths():

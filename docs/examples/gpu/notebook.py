@@ -32,7 +32,9 @@ from pathlib import Path
 
 def call(*words):
     """Run a command of this Python, and print its lines while it works."""
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as it:
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    ) as it:
         for line in it.stdout:
             print(line, end="", flush=True)
     if it.returncode:
