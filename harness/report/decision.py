@@ -40,6 +40,7 @@ LEAST_RESAMPLED = 5
 WORDS = {
     Objective.LATENCY: SPEED,
     Objective.RATE: SPEED,
+    Objective.CPU: PRICE,
     Objective.COST: PRICE,
     Objective.SIZE: SMALLNESS,
     Objective.INSTALL: SMALLNESS,
@@ -166,6 +167,7 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
     told = {
         Objective.LATENCY: lambda: f"{duration(value)} {'p99 under the load' if decision.policy.load else 'a call'}",
         Objective.RATE: lambda: f"{number(1 / value)}/s",
+        Objective.CPU: lambda: f"{duration(value)} of CPU time a call",
         Objective.COST: lambda: f"{value:.3g} {decision.policy.currency} an hour",
         Objective.SIZE: lambda: f"artifact of {size(round(value))}",
         Objective.INSTALL: lambda: f"{size(round(value))} installed",

@@ -174,6 +174,21 @@ class Timing(Part):
     ship_ratio: Ratio | None = None
 
 
+class CpuTime(Part):
+    """Give the CPU time of one call end to end, of all threads of the target's process: what a quota is spent on.
+
+    Attributes:
+        median_ns: over the restarts, of each the median of its rounds.
+        low_ns, high_ns: its 95 % interval from 6 restarts on; of fewer the lowest and the highest restart.
+        restarts: how many tell it.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    restarts: int
+
+
 class Rate(Part):
     """Give so many a second.
 
@@ -345,6 +360,8 @@ class Row(Part):
         fix: what can be done about that.
         compute: the time on the device alone. α doesn't count its verdicts.
         end_to_end: the time from host to host, the one that verdicts and the answer go by.
+        cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
+            target's process starts others, and in older runs.
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
             rate.
         serve: null unless it served.
@@ -402,6 +419,7 @@ class Row(Part):
     cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
+    cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None
     fidelity: FidelityFigures | None = None
