@@ -100,10 +100,15 @@ class ProcessBounds:
 
 def allowed_cpus() -> tuple[int, ...]:
     """Return the CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
-    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    ordered = one_per_core_first(mask, core_of)
+    ordered = cpuset()
     quota = cgroup.cpu_quota(cgroup.folders("cpu"))
     return ordered if quota is None else ordered[: max(1, int(quota))]
+
+
+def cpuset() -> tuple[int, ...]:
+    """Return the CPUs that a library sees: the affinity mask, whatever the quota, in the order to use them."""
+    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return one_per_core_first(mask, core_of)
 
 
 def core_of(cpu: int) -> str:

@@ -16,7 +16,16 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio, tell_reach
+from shootout.report.wording import (
+    CONTROL_OPEN,
+    NEVER_TOGETHER,
+    NOT_COMPARED,
+    SPEED,
+    Words,
+    tell_cpus,
+    tell_ratio,
+    tell_reach,
+)
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -146,7 +155,7 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
         tiles = " with AMX" if any(flag.startswith("amx") for flag in cpu.get("flags", ())) else ""
         virtual = " (VM)" if "virtual machine" in environment.get("virtualisation", ()) else ""
-        yield f"{model}{tiles}, {counted(len(cpu.get('allowed_cpus', ())), 'CPU')}{virtual}"
+        yield f"{model}{tiles}, {tell_cpus(cpu)}{virtual}"
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 

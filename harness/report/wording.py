@@ -5,10 +5,13 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shootout.results.document import Ratio
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.units import counted
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""
@@ -130,3 +133,10 @@ def tell_factor(value: float, spread: float = 1.0) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.{int(share < 0.0995)}f}"
+
+
+def tell_cpus(cpu: Mapping[str, Any]) -> str:
+    """Write how many CPUs a process sees, and the quota if there is one: `2 CPUs, quota 1 CPU`."""
+    seen = counted(len(cpu.get("cpuset") or cpu.get("allowed_cpus", ())), "CPU")
+    quota = cpu.get("quota_cpus")
+    return seen if quota is None else f"{seen}, quota {float(quota):.3g} {'CPU' if quota == 1 else 'CPUs'}"

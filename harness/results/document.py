@@ -470,6 +470,7 @@ class GroupSummary(Part):
     Attributes:
         void_share: flagged rounds ÷ all rounds.
         void_reasons: how many rounds, by what flagged them.
+        throttled: how often a CPU quota held the race back, in all rounds.
         restarts: how many it played.
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
@@ -482,6 +483,7 @@ class GroupSummary(Part):
     control: Control
     void_share: float
     void_reasons: dict[str, int]
+    throttled: int = 0
     sd: float | None = None
     bias_floor: float = BIAS_FLOOR
     restarts: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
-from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_factor, tell_ratio
+from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_cpus, tell_factor, tell_ratio
 from shootout.results.document import Ratio, ratio_of
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -115,3 +116,16 @@ def test_a_limit_of_a_few_percent_is_read_by_thousandths():
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "told"),
+    [
+        ({"allowed_cpus": [0, 1]}, "2 CPUs"),
+        ({"cpuset": [0, 1], "allowed_cpus": [0], "quota_cpus": 1.0}, "2 CPUs, quota 1 CPU"),
+        ({"cpuset": [0], "allowed_cpus": [0], "quota_cpus": 0.5}, "1 CPU, quota 0.5 CPUs"),
+        ({"cpuset": [0, 1, 2], "allowed_cpus": [0, 1, 2], "quota_cpus": None}, "3 CPUs"),
+    ],
+)
+def test_a_quota_stands_beside_the_cpus_that_libraries_see(cpu: dict[str, Any], told: str):
+    assert tell_cpus(cpu) == told
