@@ -25,6 +25,7 @@ from shootout.report.wording import (
     tell_cpus,
     tell_ratio,
     tell_reach,
+    tell_threads,
 )
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
@@ -143,9 +144,9 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
-    threads = sorted({row.threads for row in rows})
-    count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-    return " · ".join([*_OUTSIDE.split(answer.group), *([count] if threads else []), *tell_machine(environment)])
+    threads = {row.threads for row in rows}
+    count = [tell_threads(threads)] if threads else []
+    return " · ".join([*_OUTSIDE.split(answer.group), *count, *tell_machine(environment)])
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
@@ -665,7 +666,7 @@ def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, st
 
 
 def _place_row(row: Row) -> Place:
-    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
     return {"model": row.model, **row.parameters, **cell}
 
 

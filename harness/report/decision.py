@@ -25,7 +25,7 @@ from shootout.report.answer import (
 )
 from shootout.report.columns import share
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, typed
-from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio
+from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio, tell_threads
 from shootout.results.choice import find_usual, is_faster
 from shootout.results.document import Ratio, Row
 from shootout.stats.verdicts import Standing
@@ -110,8 +110,8 @@ def list_title_parts(decision: Decision, question: Question) -> list[str]:
     """List model, batch, threads and machine; or the number of machines."""
     by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
     environments = list(by_machine.values())
-    threads = sorted({candidate.row.threads for candidate in question.candidates})
-    told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
+    threads = {candidate.row.threads for candidate in question.candidates}
+    told = [tell_threads(threads)] if threads else []
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 
@@ -235,7 +235,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         yield decision.settle
     if decision.chosen and len(decision.runs) == 1:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
-        if candidate.row.scenario != Scenario.TRAIN_STEP:
+        if candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads:
             target = reproduce.quote([candidate.row.arm])
             yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
 

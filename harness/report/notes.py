@@ -256,7 +256,7 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
 def tell_ceilings(document: Document) -> list[str]:
     """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
     on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
-    asked = sorted({row.threads for row in on_cpu if row.compute})
+    asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
     if "ceilings" not in document.environment:
         return []
     ceilings = ceilings_of_run(document.environment)

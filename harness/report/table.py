@@ -15,6 +15,7 @@ from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_a
 from shootout.report.columns import BASELINE, BY_HEADER, SHIP, Cell, fits, make_table, stack_tables
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
+from shootout.report.wording import tell_threads
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
@@ -110,7 +111,10 @@ def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[R
     best = {name: min(ns for (_, where), ns in times.items() if where == name) for _, name in times}
     arms = list(dict.fromkeys(row.arm for row in rows))
     columns = [
-        (str(size), [_mark_best(times.get((arm, name)), best.get(name), (arm, name) in unjudged) for arm in arms])
+        (
+            _name_size(line, size),
+            [_mark_best(times.get((arm, name)), best.get(name), (arm, name) in unjudged) for arm in arms],
+        )
         for size, name in line.groups.items()
     ]
     room = max(width - max(map(len, arms)) - 2, 1)  # where that is little, the names go on in a second line
@@ -122,6 +126,11 @@ def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[R
         parts.append(make_table([name for name, _ in shown], find_sweeps, left=[line.axis]))
         columns = columns[fitting:]
     return parts
+
+
+def _name_size(line: Sweep, size: int) -> str:
+    """Write a size; 0 threads are those that each library takes by itself."""
+    return "default" if line.axis == "threads" and size == 0 else str(size)
 
 
 def _count_fitting(columns: Sequence[tuple[str, Sequence[Text]]], room: int) -> int:
@@ -146,7 +155,7 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
     sizes: dict[Reason, list[str]] = {}
     for row in (row for row in rows if row.reason):
-        sizes.setdefault(reason_of(row, row.arm), []).append(str(size_of[row.group]))
+        sizes.setdefault(reason_of(row, row.arm), []).append(_name_size(line, size_of[row.group]))
     told = []
     for reason, some in sizes.items():
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
@@ -160,7 +169,11 @@ def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(group.void_share for group in groups)
     size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False and group.control.ratio]
+    broken = [
+        _name_size(line, size_of[group.name])
+        for group in groups
+        if group.control.holds is False and group.control.ratio
+    ]
     passed = [group.control.holds for group in groups].count(True)
     controls = "equal" if passed == len(groups) else f"equal at {passed} of {len(groups)} sizes, can't tell elsewhere"
     if broken:
@@ -422,8 +435,7 @@ def _tell_front(document: Document, *, full: bool) -> list[Text]:
 
 def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     """Write the group's name, with its threads."""
-    threads = {row.threads for row in rows}
-    return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
+    return f"{summary.name}, {tell_threads({row.threads for row in rows})}"
 
 
 def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:

@@ -5,7 +5,7 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,3 +140,9 @@ def tell_cpus(cpu: Mapping[str, Any]) -> str:
     seen = counted(len(cpu.get("cpuset") or cpu.get("allowed_cpus", ())), "CPU")
     quota = cpu.get("quota_cpus")
     return seen if quota is None else f"{seen}, quota {float(quota):.3g} {'CPU' if quota == 1 else 'CPUs'}"
+
+
+def tell_threads(counts: Collection[int]) -> str:
+    """Write thread counts: `1 thread`, `1/2 threads`; `default threads` if each library took its own number."""
+    told = "/".join(str(count or "default") for count in sorted(counts))
+    return f"{told} thread{'' if {*counts} == {1} else 's'}"

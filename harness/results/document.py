@@ -351,7 +351,7 @@ class Row(Part):
         quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
         file: if several ONNX files race each other, the name of this row's; "" for the first.
         scenario: what was measured.
-        threads: compute threads of one instance.
+        threads: compute threads of one instance; 0: as many as the library takes by itself, which `executed` tells.
         instances: sessions at work at once.
         setting: what tells the arm from others of its target in its group.
         options: the backend's own options that were set.

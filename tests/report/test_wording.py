@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_cpus, tell_factor, tell_ratio
+from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_cpus, tell_factor, tell_ratio, tell_threads
 from shootout.results.document import Ratio, ratio_of
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -116,6 +116,14 @@ def test_a_limit_of_a_few_percent_is_read_by_thousandths():
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [({1}, "1 thread"), ({2, 1}, "1/2 threads"), ({0}, "default threads"), ({0, 1}, "default/1 threads")],
+)
+def test_a_librarys_own_number_of_threads_is_called_the_default(counts: set[int], told: str):
+    assert tell_threads(counts) == told
 
 
 @pytest.mark.parametrize(
