@@ -282,7 +282,8 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
 
 def compare_objective(decision: Decision, ratio: Ratio) -> str:
     """Compare a candidate with the chosen one; say so if the two were not measured together."""
-    apart = decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts
+    timed = (Objective.LATENCY, Objective.RATE, Objective.CPU)
+    apart = decision.policy.objective in timed and not ratio.restarts
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 
 

@@ -18,7 +18,7 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.decide.racing import fit_study
 from shootout.journal import samples
-from shootout.report.decision import tell_objective
+from shootout.report.decision import compare_objective, tell_objective
 from shootout.results.analysis import analyse
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Standing
@@ -75,6 +75,9 @@ def test_the_objective_goes_by_cpu_time_and_not_by_time(tmp_path: Path):
     assert wide.ratio.value == pytest.approx(3.9 / (ARMS[(found.chosen or "").partition(":")[0]][1]))
     assert wide.ratio.verdict == "slower", "the restarts' drift cancels in the ratio"
     assert tell_objective(found, wide) == "4.29 ms of CPU time a call"
+    assert compare_objective(found, wide.ratio).endswith(")")
+    apart = replace(wide.ratio, restarts=0)
+    assert compare_objective(found, apart).endswith(", not measured together")
 
 
 def test_a_limit_is_met_or_broken_by_the_interval(tmp_path: Path):
