@@ -145,7 +145,7 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
     threads = {row.threads for row in rows}
-    count = [tell_threads(threads)] if threads else []
+    count = [tell_threads(threads)] if threads - {0} else []  # the group's own name says `threads default`
     return " · ".join([*_OUTSIDE.split(answer.group), *count, *tell_machine(environment)])
 
 

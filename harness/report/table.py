@@ -435,7 +435,8 @@ def _tell_front(document: Document, *, full: bool) -> list[Text]:
 
 def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     """Write the group's name, with its threads."""
-    return f"{summary.name}, {tell_threads({row.threads for row in rows})}"
+    threads = {row.threads for row in rows}
+    return f"{summary.name}, {tell_threads(threads)}" if threads != {0} else summary.name
 
 
 def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
