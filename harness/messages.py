@@ -64,6 +64,10 @@ class Scope(StrEnum):
     COMPUTE = "compute"
 
 
+CPU = "cpu"
+"""In place of a scope: the CPU time of a call end to end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCost:
     """Hold what an arm took of the GPU before its first timed call, by the device's own account; None if not known.
@@ -272,6 +276,8 @@ class Turn:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
+        cpu_ns: CPU time of a call end to end, of all the process's threads: the mean over the block of calls one after
+            another. None in other scenarios, with an emptied cache, and where the system doesn't tell.
         gpu: how the GPU was right after the blocks; None for an arm on the CPU.
         fault: what was wrong with answers that were asked for after that; "" for nothing.
         began_ns, ended_ns: what the worker's clock said at its beginning and at its end.
@@ -280,6 +286,7 @@ class Turn:
     latency_ns: Mapping[Scope, Array]
     offer: RateStep | None = None
     start_late_ns: float = 0.0
+    cpu_ns: float | None = None
     gpu: GpuState | None = None
     fault: str = ""
     began_ns: int = 0

@@ -191,7 +191,8 @@ class Played(Record):
         rss_before_bytes, rss_after_bytes: what was resident before and after loading.
         os_threads: how many threads it had.
         served: null unless it served; with its rates.
-        block_median_ns: by scope, the median of each round's block, in order.
+        block_median_ns: by scope, the median of each round's block, in order; as `cpu`, the CPU time of a call in its
+            block end to end, if that is known of every round.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this restart's raw readings, relative to the run folder.
         peak_rss_bytes: null where the run's time was over before it could be asked.

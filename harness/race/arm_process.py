@@ -230,7 +230,9 @@ class ArmProcess:
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
-        return self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        # The worker counts its own process: a part of the cost would be taken for all of it.
+        return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
 
     def serve(self, offer: RateStep) -> Turn:
         """Send requests as offered; an arm that can't follow takes as long as its calls do."""

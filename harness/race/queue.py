@@ -19,7 +19,7 @@ from shootout import units
 from shootout.constants import AIMED_RESTARTS, CONTENDING, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.records import LoadTestResult
-from shootout.messages import Scope
+from shootout.messages import CPU, Scope
 from shootout.race import pace, serving
 from shootout.race.live_arm import LiveArm
 from shootout.race.restart import Restart, RestartContext
@@ -178,13 +178,14 @@ class Race:
 
 
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """Return by scope the median (ns) of each block; of an arm that serves, what its turns come to."""
+    """Return by scope the median (ns) of each block, and `CPU`; of an arm that serves, what its turns come to."""
     if live.arm.scenario is Scenario.SERVE:
         return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
+    cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
     return {
         scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
         for scope in Scope
-    }
+    } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:

@@ -33,7 +33,17 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.results.wording import BUSY_SHARE, NEVER_TOGETHER, SPEED, Words, tell_controls, tell_lead, tell_ratio
+from shootout.results.wording import (
+    BUSY_SHARE,
+    NEVER_TOGETHER,
+    SPEED,
+    Words,
+    tell_controls,
+    tell_cpus,
+    tell_lead,
+    tell_ratio,
+    tell_threads,
+)
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
@@ -129,9 +139,9 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
-    threads = sorted({row.threads for row in rows})
-    count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-    return " · ".join([*_OUTSIDE.split(answer.group), *([count] if threads else []), *tell_machine(environment)])
+    threads = {row.threads for row in rows}
+    count = [tell_threads(threads)] if threads - {0} else []  # the group's own name says `threads default`
+    return " · ".join([*_OUTSIDE.split(answer.group), *count, *tell_machine(environment)])
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
@@ -141,7 +151,7 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
         tiles = " with AMX" if any(flag.startswith("amx") for flag in cpu.get("flags", ())) else ""
         virtual = " (VM)" if "virtual machine" in environment.get("virtualisation", ()) else ""
-        yield f"{model}{tiles}, {counted(len(cpu.get('allowed_cpus', ())), 'CPU')}{virtual}"
+        yield f"{model}{tiles}, {tell_cpus(cpu)}{virtual}"
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
@@ -650,7 +660,7 @@ def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, st
 
 
 def _place_row(row: Row) -> Place:
-    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
     return {"model": row.model, **row.parameters, **cell}
 
 

@@ -189,6 +189,7 @@ COLUMNS = (
     Column(name="serve", header="limit", show=_tell_limit),
     Column(name="serve.unloaded_ns", header="idle"),
     Column(name="compute.median_ns", header="compute"),
+    Column(name="cpu.median_ns", header="CPU a call"),
     Column(name="ceiling", header="of peak", show=_tell_ceiling),
     Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),

@@ -250,7 +250,7 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
 def tell_ceilings(document: Document) -> list[str]:
     """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
     on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
-    asked = sorted({row.threads for row in on_cpu if row.compute})
+    asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
     if "ceilings" not in document.environment:
         return []
     ceilings = ceilings_of_run(document.environment)
@@ -346,11 +346,23 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
+        told = [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
+        return [*told, *_tell_throttling(summaries)]
+    if throttling := _tell_throttling(summaries):
+        return throttling
     sd = max((summary.sd for summary in summaries if summary.sd is not None), default=0.0)
     if sd < NOISY_SD:
         return []
     return [f"Noise: restarts differ by {100 * sd:.0f} % (SD), which widens the intervals."]
+
+
+def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
+    """Tell how often the quota held the race back: the wait is a part of the calls' times."""
+    count = sum(summary.throttled for summary in summaries)
+    rounds = sum(summary.void_reasons.get(DisturbanceKind.THROTTLED, 0) for summary in summaries)
+    if not count:
+        return []
+    return [f"The CPU quota throttled the race {counted(count, 'time')}, in {counted(rounds, 'round')}; calls waited."]
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
@@ -358,7 +370,8 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
         return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
     if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
-        return f"{what}: times and ratios are those of a busy machine; {helps}"
+        where = "under this quota" if kind is DisturbanceKind.THROTTLED else "of a busy machine"
+        return f"{what}: times and ratios are those {where}; {helps}"
     return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
 
 

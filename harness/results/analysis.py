@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.errors import UsageError, unknown
+from shootout.host.noise import DisturbanceKind
 from shootout.host.store import without_home
 from shootout.journal import journal
 from shootout.journal.journal import History
@@ -139,7 +140,8 @@ def read_metric_limits(header: Header) -> MetricLimits:
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
-    reasons = Counter(reason.category for line in group.rounds for _, why in line.voided for reason in why)
+    voided = [reason for line in group.rounds for _, why in line.voided for reason in why]
+    reasons = Counter(reason.category for reason in voided)
     control = compare(group, Scope.END_TO_END, group.rules.control)
     return GroupSummary(
         name=group.record.name,
@@ -147,6 +149,7 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
         control=Control(ratio=ratio_of(control) if control else None, holds=copy_holds(group, control)),
         void_share=group.void_share,
         void_reasons=dict(reasons),
+        throttled=round(sum(one.figure or 1 for one in voided if one.kind is DisturbanceKind.THROTTLED)),
         sd=pooled_sd(group),
         bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
         restarts=len(group.rounds),

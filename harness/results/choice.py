@@ -359,6 +359,10 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
         return cell.resume(MORE_TIME) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
+    if shipped.threads == 0:  # nor can a number of threads that isn't set
+        count = str((shipped.executed or {}).get("threads") or 1)
+        options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
+        return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
     return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
 
 

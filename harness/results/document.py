@@ -169,6 +169,21 @@ class Timing(Part):
     ship_ratio: Ratio | None = None
 
 
+class CpuTime(Part):
+    """Give the CPU time of one call end to end, of all threads of the target's process: what a quota is spent on.
+
+    Attributes:
+        median_ns: over the restarts, of each the median of its rounds.
+        low_ns, high_ns: its 95 % interval from 6 restarts on; of fewer the lowest and the highest restart.
+        restarts: how many tell it.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    restarts: int
+
+
 class Rate(Part):
     """Give so many a second.
 
@@ -331,7 +346,7 @@ class Row(Part):
         quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
         file: if several ONNX files race each other, the name of this row's; "" for the first.
         scenario: what was measured.
-        threads: compute threads of one instance.
+        threads: compute threads of one instance; 0: as many as the library takes by itself, which `executed` tells.
         instances: sessions at work at once.
         setting: what tells the arm from others of its target in its group.
         options: the backend's own options that were set.
@@ -340,6 +355,8 @@ class Row(Part):
         fix: what can be done about that.
         compute: the time on the device alone. α doesn't count its verdicts.
         end_to_end: the time from host to host, the one that verdicts and the answer go by.
+        cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
+            target's process starts others, and in older runs.
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
             rate.
         serve: null unless it served.
@@ -397,6 +414,7 @@ class Row(Part):
     cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
+    cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None
     fidelity: FidelityFigures | None = None
@@ -447,6 +465,7 @@ class GroupSummary(Part):
     Attributes:
         void_share: flagged rounds ÷ all rounds.
         void_reasons: how many rounds, by what flagged them.
+        throttled: how often a CPU quota held the race back, in all rounds.
         restarts: how many it played.
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
@@ -459,6 +478,7 @@ class GroupSummary(Part):
     control: Control
     void_share: float
     void_reasons: dict[str, int]
+    throttled: int = 0
     sd: float | None = None
     bias_floor: float = BIAS_FLOOR
     restarts: int

@@ -14,9 +14,20 @@ from shootout.constants import USEFUL_BOUND
 from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind, Scenario
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
-from shootout.messages import GpuCost, OnGpu, Scope
+from shootout.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.results import p99_limit
-from shootout.results.document import FidelityFigures, Gpu, GpuEnergy, Outcome, Rate, Row, Serving, Timing, ratio_of
+from shootout.results.document import (
+    CpuTime,
+    FidelityFigures,
+    Gpu,
+    GpuEnergy,
+    Outcome,
+    Rate,
+    Row,
+    Serving,
+    Timing,
+    ratio_of,
+)
 from shootout.results.group import Group, compare, compare_own
 from shootout.results.vetoes import withheld
 from shootout.stats import quantiles
@@ -52,7 +63,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
     if timed and not never_held:
-        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed)}
+        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
     has_time = facts.get("end_to_end") is not None
     why = group.setbacks.get(label)
     if why is None and not has_time:
@@ -154,6 +165,15 @@ def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Tim
             ratio_of(against_own, withheld(group, label, group.record.references[label])) if against_own else None
         ),
     )
+
+
+def _cpu_time(group: Group, label: str) -> CpuTime | None:
+    """Return the CPU time of a call over an arm's restarts; None if no restart tells it."""
+    blocks = group.blocks_of(CPU, label)
+    if not blocks:
+        return None
+    middle = quantiles.median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
+    return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
 
 
 def _single_calls(

@@ -227,7 +227,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="N,N",
-            help="Threads of each target: 1,2 or all. Default: CPUs - 1.",
+            help="Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
             read=axes.read_threads,
         ),
     ]

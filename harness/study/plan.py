@@ -195,7 +195,7 @@ class Plan:
     def ceilings_at(self) -> list[int]:
         """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
         playing = (arm for group in self.groups for arm in group.playing)
-        return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
+        return sorted({arm.threads for arm in playing} - {0}) if self.study.ceilings else []
 
 
 def make_plan(

@@ -46,7 +46,11 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     arm = arms[0]
     values: list[tuple[str, object]] = [("model", arm.model)]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
-    values += [("batch", arm.batch), ("backends", ",".join(map(_write_target, arms))), ("threads", arm.threads)]
+    values += [
+        ("batch", arm.batch),
+        ("backends", ",".join(map(_write_target, arms))),
+        ("threads", arm.threads or "default"),
+    ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
     values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
     values += [("l2", "cold")] if arm.cold_l2 else []

@@ -88,7 +88,8 @@ class Study(BaseModel):
         device: instead of each target's own.
         precision: instead of each target's own.
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
-        threads: compute threads per arm, "all" for every CPU, None for the default; each is a race by itself.
+        threads: compute threads per arm, "all" for every CPU, "default" for each library's own number, None for the
+            usual one; each is a race by itself.
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
         crossover: where to look for crossovers between arms; None: nowhere.
@@ -140,7 +141,7 @@ class Study(BaseModel):
     precision: Annotated[tuple[Precision, ...], _Words, _Some] = ()
     baseline: str | None = None
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
-    threads: Annotated[tuple[int | Literal["all"] | None, ...], _Axis, _Some] = (None,)
+    threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
     crossover: CrossoverAxis | None = None
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
@@ -301,6 +302,9 @@ def _find_faults(study: Study) -> Iterator[str]:
     at_once = [scenario for scenario in study.scenario if scenario in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
+    if "default" in study.threads and (at_once or study.crossover):
+        why = f"scenario {at_once[0]} divides a number" if at_once else "a crossover lies between numbers"
+        yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
     yield from _find_metric_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]

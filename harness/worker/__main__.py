@@ -158,7 +158,14 @@ class Worker:
                 latency_ns = self._blocks.play(scopes)
             gpu = self._read_gpu_state()
             fault = self._recheck_if_due(watch.seconds)
-        return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
+        return Turn(
+            latency_ns=latency_ns,
+            cpu_ns=self._blocks.cpu_ns if isinstance(self._blocks, Blocks) else None,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
 
     def serve(self, offer: RateStep) -> Turn:
         """Serve requests that arrive as offered."""

@@ -42,6 +42,9 @@ class Blocks:
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
+
+    Attributes:
+        cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Blocks:
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
+        self.cpu_ns: float | None = None
 
     @property
     def calls(self) -> dict[Scope, clock.Call]:
@@ -119,7 +123,12 @@ class Blocks:
         clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
-        return self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+        before_ns = clock.cpu_ns(0)
+        read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
+        after_ns = clock.cpu_ns(0)
+        if scope is Scope.END_TO_END:
+            self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
+        return read_ns / k
 
     def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
         call, readings = self._calls[scope], self._readings

@@ -46,6 +46,7 @@ def test_every_study_that_ships_can_be_read():
         "frontier",
         "small-networks",
         "runtimes",
+        "container",
     }
     assert all(schema.names().values()), "each says what it is for"
 
@@ -248,6 +249,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"rate": "10/s", "scenario": "throughput"}, r"^rate \(--rate\) is for requests that arrive"),
         ({"goal": "resolve 0.1%"}, "^invalid goal 'resolve 0.1%': .*; use a value from 0.5% to 50%"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
+        ({"threads": "default", "scenario": "serve"}, "^threads 'default' leaves .*scenario serve divides a number"),
     ],
 )
 def test_wrong_words_are_refused(asked: dict[str, str], says: str):
