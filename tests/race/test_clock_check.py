@@ -86,14 +86,14 @@ def test_an_honest_arm_passes(read_ms: float, took_ms: float, began_ms: float, d
 
 
 @pytest.mark.parametrize(
-    ("read_s", "fault"), [(5.9, ""), (6.5, "its calls come to 6.5 s by its own clock, and to 6 s")]
+    ("read_s", "fault"), [(5.9, ""), (6.5, "its calls come to 6.5 s by its own clock, and to 6 s by the harness's")]
 )
 def test_bins_of_a_long_turn_come_to_no_more_than_the_turn(read_s: float, fault: str):
     mine = Arm(target=fakes.arm("a").target, model="m", scenario=Scenario.SUSTAINED)
     bins = (TimeBin(at_s=0.0, seconds=read_s / 2, calls=9), TimeBin(at_s=3.0, seconds=read_s / 2, calls=9))
     turn = Turn(latency_ns={}, bins=bins, began_ns=BEGAN, ended_ns=BEGAN + 6_000 * MS)
     asked: Any = Asked(BEGAN, BEGAN + 6_000 * MS)
-    assert ClockCheck().find_fault(mine, turn, asked, {}).startswith(fault)
+    assert ClockCheck().find_fault(mine, turn, asked, {}).partition(":")[0] == fault
 
 
 def test_the_best_of_all_turns_counts():
