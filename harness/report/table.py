@@ -175,7 +175,7 @@ _RACE_SHARED = ("target", "at first", "time", "items/s", "requests/s", "p99", "l
 _RANGES = ("over restarts", "items/s over restarts", "requests/s over restarts")
 RACE = (
     *_RACE_SHARED,
-    *(SHIP, NOTE, BASELINE, *_RANGES, "idle", "compute", "of peak", "GB/s"),
+    *(SHIP, NOTE, BASELINE, *_RANGES, "last to first", "idle", "compute", "of peak", "GB/s"),
     *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
     *("memory at most", "build", "load", "ready"),
 )
