@@ -69,9 +69,10 @@ class Scenario(StrEnum):
     THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
     TRAIN_STEP = "train-step"  # forward, backward, optimizer
     SERVE = "serve"  # requests that arrive by themselves
+    SUSTAINED = "sustained"  # one call after the other, for minutes
 
 
-INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
+INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED})
 """The scenarios that any session can run."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)

@@ -15,6 +15,7 @@ from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
+from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
@@ -307,6 +308,9 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         room: letters in a line.
     """
     sure = answer.sure
+    groups = [group for group in document.groups if group.name == answer.group]
+    for group in groups:
+        yield list(tell_over_time(group.ranking, rows))
     yield list(_tell_comparisons(answer, rows))
     if answer.reason:
         goes_on = not document.complete and sure.control_holds is not False
@@ -321,7 +325,7 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    yield list(tell_race([group for group in document.groups if group.name == answer.group]))
+    yield list(tell_race(groups))
 
 
 def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:

@@ -163,7 +163,9 @@ class Column:
 
 COLUMNS = (
     Column(name="arm", header="target", show=str, left=True, brief=short),
+    Column(name="over_time.first_ns", header="at first"),
     Column(name="end_to_end.median_ns", header="time"),
+    Column(name="over_time.change", header="last to first", show=against, left=True),
     Column(name="end_to_end", header="over restarts", show=tell_range),
     Column(
         name="end_to_end.ship_ratio",

@@ -468,6 +468,12 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     rates = []
     if any(row.scenario == Scenario.THROUGHPUT for row in rows):
         rates.append("time is wall time per item, all instances together.")
+    if timed := [row.over_time for row in rows if row.over_time]:
+        window = span(min(one.window_s for one in timed))
+        rates.append(
+            f"time is wall time per call in the last {window} of a turn, `at first` in its first {window}; verdicts "
+            "are of the last."
+        )
     served = [row.serve for row in rows if row.serve]
     if served:
         what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"

@@ -25,6 +25,7 @@ from shootout.report.columns import (
     stack_tables,
 )
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
+from shootout.report.over_time import tell_over_time
 from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
@@ -178,11 +179,11 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
 
 NOTE = "note"
 """The last column, without a title: why a row may not be shipped."""
-_RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit")
+_RACE_SHARED = ("target", "at first", "time", "items/s", "requests/s", "p99", "limit")
 _RANGES = ("over restarts", "items/s over restarts", "requests/s over restarts")
 RACE = (
     *_RACE_SHARED,
-    *(SHIP, NOTE, BASELINE, *_RANGES, "idle", "compute", "CPU a call", "of peak", "GB/s"),
+    *(SHIP, NOTE, BASELINE, *_RANGES, "last to first", "idle", "compute", "CPU a call", "of peak", "GB/s"),
     *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
     *("memory at most", "build", "load", "ready"),
 )
@@ -459,6 +460,8 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     parts += _tell_setbacks(
         [row for row in rows if row.reason and (full or not _is_told_above(row, answers))], full=full
     )
+    if not is_told:
+        parts += map(Text, tell_over_time(summary.ranking, measured))
     if measured:
         has_ship = bool(answers and answers[0].ship)
         parts += map(Text, notes.tell_trust(summary, measured, full=full, is_told=is_told, has_ship=has_ship))

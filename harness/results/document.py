@@ -225,6 +225,32 @@ class Serving(Part):
     start_late_ns: float
 
 
+class OverTime(Part):
+    """An arm under sustained load, over its turns; its `end_to_end` time is that of a turn's end.
+
+    Times per call are wall time, so a quota or a hypervisor that takes the CPU away is in them.
+
+    Attributes:
+        turn_s: the seconds of its shortest turn.
+        window_s: the seconds that count as that turn's beginning, and as its end: 60, or a third of a shorter turn.
+        first_ns: time per call at the beginning, the median of the turns.
+        change: the end's time ÷ the beginning's, compared turn by turn: `slower` is slower at the end. α is shared by
+            the group's arms.
+        mhz_first, mhz_end: the CPUs' mean clock, or that of the GPU's multiprocessors; null if the kernel or driver
+            doesn't tell, as in most virtual machines.
+        celsius_first, celsius_end: the CPU's hottest sensor; likewise, and of an arm on a GPU.
+    """
+
+    turn_s: float
+    window_s: float
+    first_ns: float
+    change: Ratio
+    mhz_first: float | None = None
+    mhz_end: float | None = None
+    celsius_first: float | None = None
+    celsius_end: float | None = None
+
+
 class Quantized(Part):
     """How much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
 
@@ -360,6 +386,7 @@ class Row(Part):
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
             rate.
         serve: null unless it served.
+        over_time: null but under sustained load.
         executed: what the runtime itself says that it runs. Of a shipped folder, what was told when it was measured,
             but for the version installed here.
         quantized: null unless its label is an integer one.
@@ -417,6 +444,7 @@ class Row(Part):
     cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None
+    over_time: OverTime | None = None
     fidelity: FidelityFigures | None = None
     executed: dict[str, Any] | None = None
     quantized: Quantized | None = None
@@ -459,10 +487,40 @@ class Control(Part):
     holds: bool | None
 
 
+class Change(Part):
+    """Two arms that change places under sustained load, both orders significant.
+
+    Attributes:
+        faster, slower: the arms, by the beginning of their turns.
+        first: the time of `faster` ÷ that of `slower` at the beginning.
+        end: likewise at the end.
+    """
+
+    faster: str
+    slower: str
+    first: Ratio
+    end: Ratio
+
+
+class Ranking(Part):
+    """How the arms of a group rank under sustained load.
+
+    Attributes:
+        first: by their medians at the beginning of their turns, the fastest first.
+        end: likewise at the end.
+        changes: the pairs that change places significantly; α is shared by all pairs of the group.
+    """
+
+    first: tuple[str, ...]
+    end: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+
+
 class GroupSummary(Part):
     """Tell what holds of a whole group of arms.
 
     Attributes:
+        ranking: null but under sustained load.
         void_share: flagged rounds ÷ all rounds.
         void_reasons: how many rounds, by what flagged them.
         throttled: how often a CPU quota held the race back, in all rounds.
@@ -476,6 +534,7 @@ class GroupSummary(Part):
     name: str
     baseline: str | None
     control: Control
+    ranking: Ranking | None = None
     void_share: float
     void_reasons: dict[str, int]
     throttled: int = 0

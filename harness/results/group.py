@@ -31,7 +31,7 @@ from shootout.stats.verdicts import Comparison
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
-_SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
+SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
 
 PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
@@ -108,7 +108,7 @@ class Group:
         return {
             g: medians
             for g, medians in found.items()
-            if medians.size and np.all(medians > _SHORTEST_NS) and np.all(medians < _LONGEST_NS)
+            if medians.size and np.all(medians > SHORTEST_NS) and np.all(medians < LONGEST_NS)
         }
 
     def evidence(self, scope: str) -> GroupEvidence:

@@ -15,7 +15,7 @@ from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, No
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
 from shootout.messages import CPU, GpuCost, OnGpu, Scope
-from shootout.results import p99_limit
+from shootout.results import over_time, p99_limit
 from shootout.results.document import (
     CpuTime,
     FidelityFigures,
@@ -33,7 +33,7 @@ from shootout.results.vetoes import withheld
 from shootout.stats import quantiles
 from shootout.units import counted
 
-BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP})
+BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED})
 """Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
@@ -62,6 +62,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
+    facts |= {"over_time": over_time.describe_arm(group, label)}
     if timed and not never_held:
         facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
     has_time = facts.get("end_to_end") is not None
@@ -181,14 +182,15 @@ def _single_calls(
 ) -> list[Array]:
     """Return what each restart read of calls one by one, in its rounds and after them.
 
-    The mean of several calls has no tail. Under a given rate each reading is a request's; those of a search are of many
-    rates.
+    The mean of several calls has no tail, and a reading under sustained load is one. Under a given rate each reading is
+    a request's; those of a search are of many rates.
     """
     lines = group.played[label]
     alone = {
         line.restart
         for line in lines
-        if line.per_reading.get(scope, 1) == 1 or (line.served and line.served.given_per_s is not None)
+        if (line.per_reading.get(scope, 1) == 1 and not line.bins)
+        or (line.served and line.served.given_per_s is not None)
     }
     found: dict[int | None, Array] = {restart: calls[restart] for restart in sorted(alone) if restart in calls}
     if scope is Scope.END_TO_END:

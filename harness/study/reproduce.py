@@ -24,6 +24,7 @@ def given(study: Study) -> tuple[str, ...]:
     options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []
+    options += [(_FLAGS["sustained_s"], f"{study.sustained_s:g}s")] if study.sustained_s else []
     return tuple(word for option in options for word in option)
 
 

@@ -18,16 +18,18 @@ import numpy as np
 from shootout import clock
 from shootout.backends import reported
 from shootout.constants import (
+    BIN_S,
     BLOCK_CALLS,
     BLOCK_NS,
     GPU_LEAD_IN_NS,
     LEAD_IN_CALLS,
     LEAD_IN_NS,
     LONG_CALL_NS,
+    MOST_BINS,
     SHORT_CALL_NS,
 )
 from shootout.contract import Array, Arrays
-from shootout.messages import Looked, Scope, Tuned
+from shootout.messages import Looked, Scope, TimeBin, Tuned
 from shootout.session import Session
 from shootout.trace_events import Event
 
@@ -89,6 +91,30 @@ class Blocks:
         if self._on_gpu:
             clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope) for scope in scopes}
+
+    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
+        """Call end to end, one call after the other, for so many seconds; return them in bins.
+
+        A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
+        between them.
+
+        Args:
+            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
+        """
+        assert self._tuned is not None, "tune comes first"
+        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
+        turn = clock.Deadline(seconds)
+        while not bins or turn.allows(bin_s / 2):
+            clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
+            at_s, calls, ns = turn.elapsed_s, 0, 0
+            end = clock.Deadline(min(bin_s, turn.left_s))
+            while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
+                left_ns = max(0, round(1e9 * end.left_s))
+                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
+                calls, ns = calls + k * block.size, ns + int(block.sum())
+            mhz, celsius = look()
+            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
+        return tuple(bins)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """Return what a job gives for every session of the arm, which has one."""

@@ -49,6 +49,7 @@ ROW = {
         "items_per_s",
         "serve",
         "cpu",
+        "over_time",
     ),
     *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
     *("memory_bytes", "ready_s", "starts", "install_bytes"),
