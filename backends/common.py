@@ -28,6 +28,7 @@ from shootout.contract import (
     TensorSpec,
 )
 from shootout.errors import SkippedArm, install
+from shootout.host.placement import TASKS
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -194,6 +195,11 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
         reason = f"a tiny session failed: {type(error).__name__}: {error}"
         fix = own or f"{fix} --force-reinstall"
         return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
+
+
+def count_tasks() -> int | None:
+    """Count this process's threads; None if the system doesn't list them."""
+    return sum(1 for _ in TASKS.iterdir()) if TASKS.is_dir() else None
 
 
 def require_own_threads(arm: Arm, library: str) -> None:

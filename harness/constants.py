@@ -81,6 +81,20 @@ GIVEN_ROUNDS = 3
 SERVE_LIMIT_FACTOR = 5.0
 """The limit on p99 where none is given, in calls of the baseline without load."""
 
+SUSTAINED_S = 1_800.0
+"""Turns under sustained load share so much time if none is given."""
+SUSTAINED_TURNS = 3
+"""Turns of each arm: two are the fewest that show a spread, a third keeps one disturbed turn from being half of all."""
+SUSTAINED_REST = 1 / 6
+"""Share of an arm's time in which the machine rests before its turn: it cools down from the turn before."""
+SUSTAINED_LEAST_S = 6.0
+"""A shorter turn has no beginning and end to tell apart."""
+BIN_S = 1.0
+MOST_BINS = 200
+"""A turn keeps its time per call in bins of `BIN_S`; in longer ones if these were more."""
+FIRST_S = 60.0
+"""The beginning of a turn, and its end; a third of a turn that is shorter than three of them."""
+
 WARM_UP_CALLS = 60
 WARM_UP_LONG_CALLS = 10
 WARM_UP_LONG_CALL_NS = 50_000_000

@@ -69,9 +69,10 @@ class Scenario(StrEnum):
     THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
     TRAIN_STEP = "train-step"  # forward, backward, optimizer
     SERVE = "serve"  # requests that arrive by themselves
+    SUSTAINED = "sustained"  # one call after the other, for minutes
 
 
-INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
+INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED})
 """The scenarios that any session can run."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -153,7 +154,7 @@ class Arm:
         control: the hidden copy of the baseline, shown as `#control`.
         parameters: the model's parameters, complete (defaults filled in).
         options: the backend's own knobs, `NUM_STREAMS` → `2`.
-        threads: compute threads of one instance.
+        threads: compute threads of one instance; 0: as many as its library takes by itself.
         instances: sessions that work at once, each on inputs of its own (throughput and serve only).
         setting: what tells this arm from others of its target in its group, for people: `batch=8, instances=2`.
         cold_l2: the GPU's L2 cache is emptied before each timed call.
@@ -177,7 +178,7 @@ class Arm:
 
     @property
     def cpus(self) -> int:
-        """Return how many CPUs it gets: each instance has threads of its own."""
+        """Return how many CPUs it gets, each instance threads of its own; 0: all that the process sees."""
         return self.threads * self.instances
 
     @property

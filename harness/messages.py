@@ -64,6 +64,10 @@ class Scope(StrEnum):
     COMPUTE = "compute"
 
 
+CPU = "cpu"
+"""In place of a scope: the CPU time of a call end to end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCost:
     """Hold what an arm took of the GPU before its first timed call, by the device's own account; None if not known.
@@ -265,6 +269,26 @@ class RateStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBin:
+    """Hold what calls end to end, one after the other, came to in one part of a long turn.
+
+    Attributes:
+        at_s: seconds from the turn's first call to the bin's.
+        seconds: of its calls together.
+        calls: how many.
+        mhz: the clock right after the last one: the mean of the arm's CPUs, or the GPU's multiprocessors; None if the
+            kernel or driver doesn't tell.
+        celsius: the hottest of the CPU's temperature sensors, likewise; None of an arm on a GPU.
+    """
+
+    at_s: float
+    seconds: float
+    calls: int
+    mhz: float | None = None
+    celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
     """Hold one arm's share of a round: one block per scope, in nanoseconds per call.
 
@@ -272,7 +296,10 @@ class Turn:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
+        cpu_ns: CPU time of a call end to end, of all the process's threads: the mean over the block of calls one after
+            another. None in other scenarios, with an emptied cache, and where the system doesn't tell.
         gpu: how the GPU was right after the blocks; None for an arm on the CPU.
+        bins: of a turn under sustained load, whose readings are their times per call; else empty.
         fault: what was wrong with answers that were asked for after that; "" for nothing.
         began_ns, ended_ns: what the worker's clock said at its beginning and at its end.
     """
@@ -280,6 +307,8 @@ class Turn:
     latency_ns: Mapping[Scope, Array]
     offer: RateStep | None = None
     start_late_ns: float = 0.0
+    cpu_ns: float | None = None
+    bins: tuple[TimeBin, ...] = ()
     gpu: GpuState | None = None
     fault: str = ""
     began_ns: int = 0

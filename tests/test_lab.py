@@ -14,11 +14,12 @@ import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from lab import __main__ as bench
-from lab import simulate
+from lab import quota, simulate
 from lab.common import attempt
 from lab.metrics_simulated import HARMLESS
 from lab.parity import tools
 from lab.whole_runs import settled_s, shipped
+from shootout.host import cgroup
 from shootout.results.analysis import analyse
 
 
@@ -80,3 +81,28 @@ def test_the_page_of_metrics_has_the_figures_of_its_simulation():
     (errors,) = [row for row in right if (row["change"], row["rows"]) == ("errors change by 5 %", 3_000)]
     at_1, at_3 = (f"{errors[f'admitted at {limit} %']:.0%}".replace("%", " %") for limit in (1, 3))
     assert f"prove a limit of 1 % in {at_1} of runs, and one of 3 % in {at_3}." in page
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_quota_is_set_in_a_group_of_its_own(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make, files = Path.mkdir, ("cpu.max",) if version == 2 else ("cpu.cfs_period_us", "cpu.cfs_quota_us")
+
+    def as_the_kernel_does(folder: Path) -> None:
+        make(folder)
+        for name in files:
+            (folder / name).touch()
+
+    if version == 1:
+        make(tmp_path / "cpu")
+    monkeypatch.setattr(Path, "mkdir", as_the_kernel_does)
+    group = quota.make_group(1.5, tmp_path)
+    assert group.parent == (tmp_path / "cpu" if version == 1 else tmp_path)
+    assert [(group / name).read_text() for name in files] == (
+        ["150000 100000"] if version == 2 else ["100000", "150000"]
+    )
+    assert cgroup.cpu_quota([group]) == 1.5
+
+
+def test_a_quota_that_cannot_be_set_says_what_can(tmp_path: Path):
+    with pytest.raises(SystemExit, match=r"can't set a quota in .*; run it as root, or use `docker run --cpus 2`"):
+        quota.make_group(2.0, tmp_path / "missing")

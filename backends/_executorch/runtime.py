@@ -37,13 +37,16 @@ WARM_UP = 3
 def import_runtime(threads: int) -> Any:
     """Import the extension, with so many threads in this process, for all files; the caller's is one of them.
 
+    0 leaves the number to the runtime.
+
     It is imported by itself: the package's own `executorch.runtime` brings the whole compiler with it, five seconds.
     """
     import executorch  # noqa: F401 - named by itself where it is missing
     import torch  # noqa: F401 - whose libraries the extension needs loaded
     from executorch.extension.pybindings import _C
 
-    _C._unsafe_reset_threadpool(threads)
+    if threads:
+        _C._unsafe_reset_threadpool(threads)
     return _C
 
 

@@ -406,7 +406,7 @@ def open_device(arm: Arm) -> Any:
 
 
 def name_of(arm: Arm) -> str:
-    """Return the name of IREE's driver of the CPU for so many threads."""
+    """Return the name of IREE's driver of the CPU for so many threads; its own default is a pool."""
     return "local-sync" if arm.threads == 1 else "local-task"
 
 
@@ -460,7 +460,11 @@ def _keep_device(device: Any) -> Any:
 
 
 def count_threads(threads: int) -> int | None:
-    """Count the threads that compute: the pool's, if an arm has one; None if the system doesn't list threads."""
+    """Count the threads that compute: the pool's, if an arm has one; None if the system doesn't list threads.
+
+    Args:
+        threads: that the arm asked for, which are waited for; 0: none.
+    """
     if threads == 1:
         return 1 if not TASKS.is_dir() or not _count_workers() else None
     if not TASKS.is_dir():

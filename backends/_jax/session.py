@@ -131,7 +131,8 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
 
     XLA's CPU client reads its thread count from PJRT_NPROC when it starts, so the first call in a process settles it.
     """
-    os.environ["PJRT_NPROC"] = str(threads)
+    if threads:
+        os.environ["PJRT_NPROC"] = str(threads)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
     from jax.extend.backend import clear_backends

@@ -85,7 +85,7 @@ def _observe_ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme
 
     calibrating = calibrator.Calibrator(
         source.read_bytes(),
-        num_threads=arm.threads,
+        num_threads=arm.threads or 1,
         mode=calibrator.CalibrationMode.CALIBRATION_PROFILER_BASED,
         qsv_update_func=qsv_utils.min_max_update if scheme.ranges == "minmax" else qsv_utils.moving_average_update,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs
+from shootout.backends.common import check_inputs, count_tasks
 from shootout.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.host.environment import version_of
 from shootout.trace_events import Event
@@ -20,7 +20,6 @@ from shootout.trace_events import Event
 PACKAGE = "ai-edge-litert"
 MODEL = "model.tflite"
 KERNELS, BUILTIN = "kernels", "builtin"
-TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,10 @@ class LiteRtSession:
 
     def __init__(self, built: Built) -> None:
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
-        before = _count_tasks()
+        before = count_tasks()
         self._model: Any = compile_model(built.folder / MODEL, built.arm)
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
-        self._threads = None if before is None or begins_later else 1 + (_count_tasks() or before) - before
+        self._threads = None if before is None or begins_later else 1 + (count_tasks() or before) - before
         self._slots: dict[int, LiteRtSlot] = {}
 
     @cached_property
@@ -147,7 +146,3 @@ def compile_model(path: Path, arm: Arm) -> Any:
 
 def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-
-
-def _count_tasks() -> int | None:
-    return sum(1 for _ in TASKS.iterdir()) if TASKS.is_dir() else None

@@ -91,7 +91,7 @@ def settings_of(arm: Arm) -> dict[str, int | bool]:
     """Return every option of the arm's net, by ncnn's names."""
     precision = arm.target.precision
     return {
-        "num_threads": arm.threads,
+        **({"num_threads": arm.threads} if arm.threads else {}),
         "use_vulkan_compute": arm.target.device is Device.VULKAN,
         **dict.fromkeys(HALVES, precision is Precision.FP16),
         **dict.fromkeys(BFLOATS, precision is Precision.BF16),

@@ -17,7 +17,7 @@ import numpy as np
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session, trace
 from shootout.backends.adapter import Built
-from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
+from shootout.backends.common import check_inputs, count_tasks, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
 from shootout.contract import Array, Arrays, Executed, TensorSpec
 from shootout.host.cuda_driver import DEVICE
@@ -63,7 +63,9 @@ class OnnxRuntimeSession:
         self._built = built
         self._inputs, self._outputs = built.exported.inputs, built.exported.outputs
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
+        before = count_tasks()
         self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
+        self._own_threads = None if before is None else 1 + (count_tasks() or before) - before
         self._slots: dict[int, OrtSlot] = {}
         self._run: Callable[[Any, Any], None] = self._session.run_with_iobinding
 
@@ -78,7 +80,8 @@ class OnnxRuntimeSession:
             library="onnxruntime",
             version=onnxruntime.__version__,
             device=providers.on_device(self._session.get_providers()[0], self._built.arm.target.device),
-            threads=self._session.get_session_options().intra_op_num_threads,
+            threads=self._session.get_session_options().intra_op_num_threads
+            or self._own_threads,  # it tells 0 of its own
             fallbacks=fallbacks(self._session, wanted),
             artifact_bytes=sum(path.stat().st_size for path in files),
             **{name: value for name, value in self._built.facts.items() if name != "notes"},

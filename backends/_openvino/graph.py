@@ -189,7 +189,7 @@ def properties_of(arm: Arm) -> dict[str, str]:
     """
     device, properties = arm.target.device, {"PERFORMANCE_HINT": "LATENCY"}
     if device is Device.CPU:
-        properties |= {"NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}
+        properties |= {"NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(arm.threads)}  # 0 is its own number
     if arm.target.precision is Precision.NATIVE:
         properties["EXECUTION_MODE_HINT"] = "ACCURACY"  # what the file says of each value, and no default of the CPU's
     elif device in HINTED and scheme_of(arm).own != DEFAULT:

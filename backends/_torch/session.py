@@ -379,7 +379,8 @@ def configure(arm: Arm) -> None:
     import torch
 
     leave_inference_mode()
-    torch.set_num_threads(arm.threads)
+    if arm.threads:
+        torch.set_num_threads(arm.threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)
     policy = policy_of(arm)

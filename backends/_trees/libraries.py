@@ -56,7 +56,8 @@ def _open_sklearn(path: Path, threads: int) -> NativeModel:
     if features is None or not (probabilities or _is_regressor(estimator)):
         kind = f"a {type(estimator).__name__}, {'unfitted' if features is None else 'without probabilities'}"
         raise ModelError(f"{path.name} holds {kind}: expected a fitted estimator, {FORM}")
-    counts = {name: threads for name in estimator.get_params() if name == "n_jobs" or name.endswith("__n_jobs")}
+    own = threads or None  # 0 is no number of jobs; the two others take it for their own
+    counts = {name: own for name in estimator.get_params() if name == "n_jobs" or name.endswith("__n_jobs")}
     estimator.set_params(**counts)
     return NativeModel(
         model=estimator,

@@ -24,6 +24,7 @@ BUDGETS = {
     "tuning.md": 400,
     "report.md": 600,
     "gpu.md": 800,
+    "containers.md": 600,
     "python.md": 800,
     "faq.md": 1000,
     "measurement.md": 1500,

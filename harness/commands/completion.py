@@ -294,7 +294,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "device": lambda *_: map(str, Device),
     "allow": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
     "l2": lambda *_: ("warm", "cold"),
-    "threads": lambda *_: ("all",),
+    "threads": lambda *_: ("all", "default"),
     **dict.fromkeys(
         ("inputs", "calibration", "labels", "truth", "rows_by"),
         lambda word, _: _complete_files(word, ".npz", ".npy", *table_files.SUFFIXES),

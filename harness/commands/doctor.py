@@ -28,6 +28,7 @@ from shootout.host.placement import Placement, pass_on, place
 from shootout.host.store import cache_folder
 from shootout.messages import GpuState
 from shootout.report.notes import render_ceilings
+from shootout.results.wording import tell_cpus
 from shootout.study.axes import read_whole
 from shootout.study.options import MachineOptions
 from shootout.worker.availability import find_available
@@ -502,8 +503,11 @@ def _summarize_findings(report: DoctorReport) -> list[str]:
     told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
     throttled = "not told" if heard.throttled is None else f"{heard.throttled} times"
     noise = [*told, f"throttled {throttled}"]
-    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}, threads a target: {report.threads}"
+    seen = "" if cpu.get("quota_cpus") is None else f" ({tell_cpus(cpu)})"
+    cpus = f"CPUs allowed: {len(cpu['allowed_cpus'])}{seen}, threads a target: {report.threads}"
     memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
+    if limit := report.environment.get("memory", {}).get("limit_bytes"):
+        memory += f" (limit {limit / 2**30:.1f} GiB)"
     return [
         f"machine: {cpu['model']}, {cpus}, {memory}",
         *_list_cards(report.environment),

@@ -69,7 +69,7 @@ def _trace_arm(
 ) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
     other, more = others.get(built.arm.target.python), backends.capabilities(built.arm.target.backend).variables
-    environment = child_environment(place.threads, 0, more)
+    environment = child_environment(built.arm.threads, 0, more)
     try:
         with worker(environment, place.arms, log, other) as process:
             process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)

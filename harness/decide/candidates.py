@@ -91,7 +91,7 @@ class Candidate:
         """Tell whether it was measured on all of its machine, so that what it did is what the machine can do."""
         if self.row.device != Device.CPU:
             return len(self.machine.gpus) == 1
-        return self.row.threads * self.row.instances >= self.machine.cpus
+        return self.row.threads == 0 or self.row.threads * self.row.instances >= self.machine.cpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,8 @@ def _name_candidates(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate
     for (machine, *_, threads, instances), mine in plays.items():
         parts = [arm := _foremost_play(mine).row.arm]
         if len(spread[arm]) > 1:
-            parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
+            told = counted(threads, "thread") if threads else "default threads"
+            parts.append(told + (f" x {instances}" if instances > 1 else ""))
         if len(names) > 1:
             parts.append(names[machine])
         yield Candidate(label=" on ".join(parts), machine=machine, plays=tuple(mine))

@@ -67,7 +67,8 @@ class Judged(Part):
     Attributes:
         candidate: its label; `arm` and `machine` are parts of it.
         standing: `met` where every limit is; `broken` where one is, or something else forbids to ship it: `fault`.
-        objective: what is made least: nanoseconds, seconds an item, the price of an hour, or bytes; null: not measured.
+        objective: what is made least: nanoseconds (of CPU time, too), seconds an item, the price of an hour, or bytes;
+            null: not measured.
         unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
         ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
         cost: of the policy's load; null where no price is asked or the cost isn't known.
@@ -313,8 +314,8 @@ def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
     """Return what would tell the chosen one from the nearest that may be as good."""
     mine = measures[chosen].play
-    if mine is None:
-        return None
+    if mine is None or measures[chosen].scope != Scope.END_TO_END:
+        return None  # a race goes on until times are told apart
     for other in others:
         play = measures[other].play
         if play and play.cell is mine.cell and not play.row.setting:
@@ -372,7 +373,7 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
     if found.play is None:
         return np.full(DRAWS, found.value)
     play = found.play
-    blocks = play.group.blocks(Scope.END_TO_END)
+    blocks = play.group.blocks(found.scope)
     center = blocks.get(play.cell.baseline or "", {})
     restarts = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})

@@ -15,6 +15,7 @@ from shootout.constants import TAIL_S
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.objective import (
+    NO_CPU,
     Cost,
     ObjectiveValue,
     compare,
@@ -54,6 +55,7 @@ FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
 MORE = "--goal 'resolve 2%'"
 """What makes a run go on for more restarts."""
+_NEVER_ALONE = "never timed one call after another"
 WITH_POLICY = f"--policy deploy.toml {MORE}"
 """What makes a run read more of long calls."""
 
@@ -328,7 +330,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     play = asked.candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if timing is None:
-        return Bounds(reason="never timed one call after another", needs="--scenario latency")
+        return Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
@@ -601,6 +603,18 @@ def _bound_ready(asked: _Asked) -> Bounds:
     return Bounds(value=slowest, low=low, high=slowest)
 
 
+def _bound_cpu(asked: _Asked) -> Bounds:
+    """Return the CPU time of a call, one after another; of several runs the worst."""
+    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and row.scenario == Scenario.LATENCY]
+    worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
+    if worst is None:
+        is_timed = asked.candidate.best(Scenario.LATENCY)
+        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
+    if worst.restarts < LEAST_TAILS:
+        return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE)
+    return Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns)
+
+
 def _bound_rate(asked: _Asked) -> Bounds:
     found = find_rate(asked.policy, asked.candidate)
     if isinstance(found, str):
@@ -642,6 +656,7 @@ FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.SIZE: _bound_size,
     Limit.INSTALL: _bound_install,
     Limit.READY: _bound_ready,
+    Limit.CPU: _bound_cpu,
     Limit.RATE: _bound_rate,
     Limit.COST: _bound_cost,
 }

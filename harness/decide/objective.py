@@ -17,6 +17,7 @@ from shootout.decide.candidates import Candidate, Play
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy, Priced
 from shootout.errors import UsageError
+from shootout.messages import CPU, Scope
 from shootout.results.choice import find_fault
 from shootout.results.document import Part, Rate, Row
 from shootout.results.p99_limit import SURELY, count_least_machines
@@ -29,10 +30,12 @@ from shootout.units import counted
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 
-TIMED = frozenset({Limit.P99, Limit.RATE, Limit.COST})
+TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 
 TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
 """What became of an arm whose fault another run may mend: it was unsteady, left early, or was ended from outside."""
+
+NO_CPU = "its CPU time isn't known: it starts processes of its own, or the run is an older one, or not on Linux"
 
 HOUR_S = 3_600
 
@@ -47,9 +50,10 @@ class ObjectiveValue:
     """One candidate's objective, the less the better.
 
     Attributes:
-        value: nanoseconds, seconds an item, the price of an hour, or bytes.
+        value: nanoseconds (of CPU time, too), seconds an item, the price of an hour, or bytes.
         low, high: its own interval.
         play: where it was timed; None: it is no time.
+        scope: of the blocks that it is compared by there, or `CPU`.
         others: where else, in another run.
         cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
@@ -63,6 +67,7 @@ class ObjectiveValue:
     low: float = 0.0
     high: float = math.inf
     play: Play | None = None
+    scope: str = Scope.END_TO_END
     others: tuple[Play, ...] = ()
     cost: Cost | None = None
     exact: bool = False
@@ -118,6 +123,8 @@ def _kind_of_times(play: Play) -> tuple[str, bool]:
 def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     if policy.objective is Objective.LATENCY:
         return _measure_latency(policy, candidate)
+    if policy.objective is Objective.CPU:
+        return _measure_cpu(candidate)
     if policy.objective is Objective.RATE:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
@@ -157,12 +164,24 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
+def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
+    """Return the CPU time of a call, one call after another."""
+    play = candidate.best(Scenario.LATENCY)
+    if play is None:
+        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
+    if (cpu := play.row.cpu) is None:
+        return ObjectiveValue(reason=NO_CPU)
+    if cpu.restarts < LEAST_RESTARTS:
+        return ObjectiveValue(value=cpu.median_ns, play=play, scope=CPU)
+    return ObjectiveValue(value=cpu.median_ns, low=cpu.low_ns, high=cpu.high_ns, play=play, scope=CPU)
+
+
 def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
     """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
-    by_steps = any(measures[one.label].cost for one in candidates)
-    if not by_steps and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
+    by_value = any(measures[one.label].cost or measures[one.label].scope == CPU for one in candidates)
+    if not by_value and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
         baseline = plays[0].cell.baseline
         ratios: dict[str, float] = {}
         for one, play in zip(candidates, plays, strict=True):
@@ -195,9 +214,16 @@ def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Compariso
     met = [
         (found, mine.cell.unvouched is None)
         for mine, theirs in pairs
-        if (found := mine.cell.judged(mine.row.arm, theirs.row.arm))
+        if (found := _compare_rows(mine, theirs, one.scope))
     ]
     return max(met, key=lambda pair: pair[0].restarts, default=None)
+
+
+def _compare_rows(mine: Play, theirs: Play, scope: str) -> Comparison | None:
+    if scope == Scope.END_TO_END:
+        return mine.cell.judged(mine.row.arm, theirs.row.arm)
+    found = mine.group.evidence(scope).compare(mine.row.arm, theirs.row.arm)
+    return replace(found, verdict=Verdict.CANT_TELL) if found and mine.cell.unvouched else found
 
 
 def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:

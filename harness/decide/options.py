@@ -124,6 +124,7 @@ class Limit(StrEnum):
     SIZE = "size"
     INSTALL = "install"
     READY = "ready"
+    CPU = "cpu"
     RATE = "rate"
     COST = "cost"
 
@@ -171,6 +172,7 @@ LIMITS: Mapping[Limit, Quantity] = {
     Limit.SIZE: Quantity(unit=BYTES, example="50MB", words="Size of the model's files"),
     Limit.INSTALL: Quantity(unit=BYTES, example="250MB", words="Disk space of the runtime and all that it needs"),
     Limit.READY: Quantity(unit=NANOSECONDS, example="2s", words="Slowest start: time to load and answer a call"),
+    Limit.CPU: Quantity(unit=NANOSECONDS, example="2ms", words="CPU time of a call, of all its threads together"),
     Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
     Limit.COST: Quantity(
         unit=PER_HOUR, example="0.50/h", words="Price of all machines that `load` takes, in the machines' currency"
@@ -224,7 +226,11 @@ class PolicyOptions(TypedDict, total=False):
 
     objective: Annotated[
         str,
-        Flag(group=HelpGroup.WHAT, word="NAME", help="What to optimize: latency (default), rate, cost, size, install."),
+        Flag(
+            group=HelpGroup.WHAT,
+            word="NAME",
+            help="What to optimize: latency (default), rate, cpu, cost, size, install.",
+        ),
     ]
     indifferent: Annotated[
         str,
@@ -256,6 +262,7 @@ class PolicyOptions(TypedDict, total=False):
     size: Annotated[str, _limit_flag(Limit.SIZE)]
     install: Annotated[str, _limit_flag(Limit.INSTALL)]
     ready: Annotated[str, _limit_flag(Limit.READY)]
+    cpu: Annotated[str, _limit_flag(Limit.CPU)]
     rate: Annotated[str, _limit_flag(Limit.RATE)]
     cost: Annotated[str, _limit_flag(Limit.COST)]
     machine: Annotated[

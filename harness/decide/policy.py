@@ -51,6 +51,7 @@ class Objective(StrEnum):
 
     LATENCY = "latency"
     RATE = "rate"
+    CPU = "cpu"
     COST = "cost"
     SIZE = "size"
     INSTALL = "install"

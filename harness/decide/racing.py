@@ -26,7 +26,7 @@ from shootout.study import selection
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
-SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
+SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
 
@@ -67,7 +67,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "threads" not in asked and policy.asks_cost:
         changes["threads"] = ("all",)
     least = study.least_restarts
-    if SPREAD & policy.limits.keys() or by_rate:
+    if SPREAD & policy.limits.keys() or by_rate or _asks_cpu(policy):
         least = changes["least_restarts"] = max(least, LEAST_TAILS)
     if policy.objective in EXACT and not by_rate and "goal" in changes:
         changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # which is faster doesn't matter
@@ -76,6 +76,10 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
 
 def _is_by_rate(policy: Policy) -> bool:
     return policy.objective in (Objective.RATE, Objective.COST) or bool(BY_RATE & policy.limits.keys())
+
+
+def _asks_cpu(policy: Policy) -> bool:
+    return policy.objective is Objective.CPU or Limit.CPU in policy.limits
 
 
 def _given_rate(policy: Policy, load: float) -> float:
@@ -102,7 +106,7 @@ def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
 def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
     limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
     times = limited or policy.objective is Objective.LATENCY
-    if (times and policy.load is None) or not (times or by_rate):
+    if (times and policy.load is None) or not (times or by_rate) or _asks_cpu(policy):
         yield Scenario.LATENCY
     if by_rate and not limited:
         yield Scenario.THROUGHPUT

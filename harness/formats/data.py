@@ -113,6 +113,8 @@ def _list_measures(row: Row) -> Iterator[tuple[str, Metric]]:
         yield "latency-p99", _make_metric(row.serve.p99_ns, *ends)
     elif of_calls and of_calls.p99_ns is not None:
         yield "latency-p99", _make_metric(of_calls.p99_ns, of_calls.p99_low_ns)
+    if row.cpu:
+        yield "cpu-time", _make_metric(row.cpu.median_ns, row.cpu.low_ns, row.cpu.high_ns)
     plain: dict[str, float | None] = {
         "file-size": row.artifact_bytes,
         "install-size": row.install_bytes,

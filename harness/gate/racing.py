@@ -168,7 +168,7 @@ def _refuse_sizes(study: Study, reference: Reference) -> None:
 
 def _asks_spread(limits: Limits) -> bool:
     """Tell whether a limit of the policy is on the worst of several restarts."""
-    return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY} & limits.policy.limits.keys())
+    return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY, Limit.CPU} & limits.policy.limits.keys())
 
 
 def _is_model(candidate: str) -> bool:

@@ -160,6 +160,11 @@ class Child:
         known = [ns for ns in times.values() if ns is not None]
         return sum(known) if len(known) == len(times) else None
 
+    @property
+    def has_helpers(self) -> bool:
+        """Return whether `cpu_ns` counts processes that this one started."""
+        return bool(self._family)
+
     def move(self, cpus: frozenset[int]) -> None:
         """Let all threads of the process, and of whatever it started, run on these CPUs only."""
         for pid in (self.pid, *_list_session(self.pid)):

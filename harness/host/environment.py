@@ -26,7 +26,7 @@ from shootout.clock import utc_now
 from shootout.host import cgroup, cuda_driver, gpu
 from shootout.host.cgroup import read
 from shootout.host.gpu import UsedGpu
-from shootout.host.placement import CHANGING, SECRET, allowed_cpus
+from shootout.host.placement import CHANGING, SECRET, allowed_cpus, cpuset
 
 SYSTEM = Path("/sys")
 PROC = Path("/proc")
@@ -253,6 +253,7 @@ def cpu_facts() -> dict[str, Any]:
         "flags": [flag for flag in FLAGS if flag in flags],
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cpus": os.cpu_count(),
+        "cpuset": list(cpuset()),
         "allowed_cpus": list(allowed),
         "quota_cpus": cgroup.cpu_quota(cgroup.folders("cpu")),
         "smt": _read_switch(SYSTEM / "devices/system/cpu/smt/active"),

@@ -52,8 +52,8 @@ THREAD_VARIABLES = (
 PADDING = "SHOOTOUT_PADDING"
 """A variable whose length shifts an arm's memory layout, drawn again in each restart."""
 
-Threads = int | Literal["all"] | None
-"""The threads that the user asked for: a number, every CPU, or (None) the default."""
+Threads = int | Literal["all", "default"] | None
+"""The threads that the user asked for: a number, every CPU, each library's own default, or (None) the usual number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +73,8 @@ class Placement:
     note: str = ""
 
     def narrowed(self, threads: int) -> Placement:
-        """Return the placement of an arm of fewer threads: as few of the arms' CPUs, the parent's last."""
-        if threads >= self.threads:
+        """Return the placement of an arm of fewer threads: as few of the arms' CPUs, the parent's last; 0: all."""
+        if threads == 0 or threads >= self.threads:
             return self
         cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
         return replace(self, arms=frozenset(cpus[:threads]), threads=threads)
@@ -100,10 +100,15 @@ class ProcessBounds:
 
 def allowed_cpus() -> tuple[int, ...]:
     """Return the CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
-    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    ordered = one_per_core_first(mask, core_of)
+    ordered = cpuset()
     quota = cgroup.cpu_quota(cgroup.folders("cpu"))
     return ordered if quota is None else ordered[: max(1, int(quota))]
+
+
+def cpuset() -> tuple[int, ...]:
+    """Return the CPUs that a library sees: the affinity mask, whatever the quota, in the order to use them."""
+    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return one_per_core_first(mask, core_of)
 
 
 def core_of(cpu: int) -> str:
@@ -127,14 +132,17 @@ def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
     """Divide the CPUs: the first one to the parent, and one per thread of the rest to the arms.
 
     Args:
-        threads: per arm; None means all CPUs but one (at least 1), "all" every CPU, the parent's too.
+        threads: per arm; None means all CPUs but one (at least 1), "all" every CPU, the parent's too; "default" every
+            CPU that a library sees, whatever the quota, since it starts a thread for each of them.
         allowed: the CPUs to share, in the order of use; `allowed_cpus()` when None.
 
     Raises:
         UsageError: `threads` is below 1 or above the number of CPUs.
     """
-    cpus = tuple(allowed if allowed is not None else allowed_cpus())
-    count = max(1, len(cpus) - 1) if threads is None else len(cpus) if threads == "all" else threads
+    if allowed is None:
+        allowed = cpuset() if threads == "default" else allowed_cpus()
+    cpus = tuple(allowed)
+    count = max(1, len(cpus) - 1) if threads is None else threads if isinstance(threads, int) else len(cpus)
     if not 1 <= count <= len(cpus):
         raise UsageError(f"invalid threads {threads}: this process may use {len(cpus)} CPUs; use 1 to {len(cpus)}")
     rest = cpus[1:]
@@ -159,9 +167,9 @@ def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Pl
     Raises:
         UsageError: a count is below 1, or all of them are above the number of CPUs.
     """
-    cpus = tuple(allowed if allowed is not None else allowed_cpus())
-    fitting = [count for count in asked if not isinstance(count, int) or count <= len(cpus)]
-    return max((place(count, cpus) for count in fitting or asked), key=lambda placement: placement.threads)
+    most = len(allowed if allowed is not None else allowed_cpus())
+    fitting = [count for count in asked if not isinstance(count, int) or count <= most]
+    return max((place(count, allowed) for count in fitting or asked), key=lambda placement: placement.threads)
 
 
 def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
@@ -220,11 +228,8 @@ def child_environment(threads: int, padding: int, more: Collection[str] = ()) ->
     What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
     would for the user.
 
-    What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
-    would for the user.
-
     Args:
-        threads: compute threads, for every threading library that reads a variable.
+        threads: compute threads, for every threading library that reads a variable; 0 sets none of these.
         more: names of other variables that the arm's backend needs.
         padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
             (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009), and the worker
@@ -232,7 +237,7 @@ def child_environment(threads: int, padding: int, more: Collection[str] = ()) ->
             process that is started. A forked process has stack and seed from the process that it is forked from, which
             is a new one in each restart.
     """
-    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {}
     return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", PADDING: "x" * padding}
 
 

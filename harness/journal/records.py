@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.exported.workload import Work
 from shootout.host.noise import Disturbance, recalled
-from shootout.messages import GpuCost, OnGpu, Scores
+from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
 
 SCHEMA = 3
@@ -191,7 +191,10 @@ class Played(Record):
         rss_before_bytes, rss_after_bytes: what was resident before and after loading.
         os_threads: how many threads it had.
         served: null unless it served; with its rates.
-        block_median_ns: by scope, the median of each round's block, in order.
+        bins: time over time under sustained load, in which a restart has one turn; none in other scenarios.
+        block_median_ns: by scope, the median of each round's block, in order; under sustained load, the time per call
+            at the end of the turn. As `cpu`, the CPU time of a call in its block end to end, if that is known of every
+            round.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this restart's raw readings, relative to the run folder.
         peak_rss_bytes: null where the run's time was over before it could be asked.
@@ -221,6 +224,7 @@ class Played(Record):
     cpus: tuple[int, ...] = ()
     os_threads: int = 0
     served: LoadTestResult | None = None
+    bins: tuple[TimeBin, ...] = ()
     gpu: PlayedOnGpu | None = None
     spent_s: dict[str, float] = Field(default_factory=dict)
     forked: bool = False

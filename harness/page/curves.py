@@ -73,7 +73,8 @@ def _find_drawn_sweeps(document: Document) -> list[Sweep]:
 
 def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
     """Find the rows with a time; arms that are fastest at the largest size come first."""
-    names = set(line.groups.values())
+    own = line.groups.get(0) if line.axis == "threads" else None  # each library's own number has no place among numbers
+    names = {*line.groups.values()} - {own}
     return [row for row in document.rows if row.group in names and row.outcome == "measured" and row.end_to_end]
 
 

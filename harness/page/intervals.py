@@ -307,6 +307,7 @@ MOST_LIMITS = 5
 WHAT = {
     Objective.LATENCY: "time",
     Objective.RATE: "time per item",
+    Objective.CPU: "CPU time",
     Objective.COST: "cost",
     Objective.SIZE: "size",
     Objective.INSTALL: "installed bytes",

@@ -71,6 +71,8 @@ class ClockCheck:
             return f"its clock is {duration(behind_ns)} behind the harness's: {_CAUSE}"
         if (ahead_ns := turn.ended_ns - asked.ended_ns) > SLACK_NS:
             return f"its clock is {duration(ahead_ns)} ahead of the harness's: {_CAUSE}"
+        if turn.bins:
+            return longer_than(1e9 * sum(one.seconds for one in turn.bins), asked)
         if arm.scenario is not Scenario.LATENCY or arm.cold_l2:
             return ""
         read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
@@ -230,13 +232,24 @@ class ArmProcess:
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
-        return self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        # The worker counts its own process: a part of the cost would be taken for all of it.
+        return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
 
     def serve(self, offer: RateStep) -> Turn:
         """Send requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
         return self._make_turn("serve", limits_s, (Scope.END_TO_END,), offer=offer)
+
+    def sustain(self, seconds: float) -> Turn:
+        """Call without a pause for so many seconds.
+
+        Raises:
+            ArmFailed: its answers are wrong, now that it is timed, or its clock is.
+        """
+        limit_s = seconds + self._limit_s(self._call_s)[0]
+        return self._make_turn("sustain", (limit_s, seconds), (Scope.END_TO_END,), seconds=seconds)
 
     @staticmethod
     def _limit_s(takes_s: float) -> tuple[float, float]:

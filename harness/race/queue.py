@@ -19,13 +19,13 @@ from shootout import units
 from shootout.constants import AIMED_RESTARTS, CONTENDING, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.records import LoadTestResult
-from shootout.messages import Scope
+from shootout.messages import CPU, Scope
 from shootout.race import pace, serving
 from shootout.race.live_arm import LiveArm
 from shootout.race.restart import Restart, RestartContext
 from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, fewest_restarts, next_players
-from shootout.results import crossovers
+from shootout.results import crossovers, over_time
 from shootout.results.group import Group, counted, unfit, unsteady
 from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
@@ -51,6 +51,7 @@ class Race:
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: see `GroupState`.
         terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
+        sustained_s: see `Restart`.
     """
 
     arms: Mapping[str, Arm]
@@ -66,6 +67,7 @@ class Race:
     killed: set[str] = field(default_factory=set)
     contenders_first: bool = True
     terms: serving.LoadTest | None = None
+    sustained_s: float = 0.0
     _evidence: GroupEvidence | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
@@ -154,6 +156,7 @@ class Race:
             rng=rng,
             terms=self.terms,
             baseline=self.rules.baseline,
+            sustained_s=self.sustained_s,
             tails=self.rules.least_restarts >= LEAST_TAILS,
             compute_rounds=compute_rounds(self.rules.pairs),
             hung=self.hung,
@@ -178,13 +181,19 @@ class Race:
 
 
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """Return by scope the median (ns) of each block; of an arm that serves, what its turns come to."""
+    """Return by scope the median (ns) of each block, and `CPU`; of an arm that serves, what its turns come to.
+
+    Under sustained load it is the time per call at the end of each turn.
+    """
     if live.arm.scenario is Scenario.SERVE:
         return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
+    if live.arm.scenario is Scenario.SUSTAINED:
+        return {Scope.END_TO_END: tuple(over_time.end_ns(turn.bins) for turn in live.turns), Scope.COMPUTE: ()}
+    cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
     return {
         scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
         for scope in Scope
-    }
+    } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:

@@ -236,6 +236,7 @@ def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str
         cpus=live.placed.cpus,
         os_threads=live.placed.os_threads,
         served=served_in(restart.desk, live, restart.flagged),
+        bins=tuple(part for turn in live.turns for part in turn.bins),
         gpu=played_on_gpu(live),
         spent_s=dict(live.spent_s),
         forked=live.loaded.forked,

@@ -14,12 +14,13 @@ from functools import partial
 from typing import TypeVar
 
 from shootout import budget
-from shootout.clock import Deadline, Stopwatch
+from shootout.clock import Deadline, Stopwatch, sleep
 from shootout.constants import (
     COMPUTE_ROUNDS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
+    SUSTAINED_REST,
 )
 from shootout.contract import Arm, Device, NotRun
 from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
@@ -75,6 +76,7 @@ class Restart:
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
+        sustained_s: seconds that the arms under sustained load share, their rests included; 0 in other scenarios.
         tails: whether each arm is read as often as a p99 takes, however long its calls.
         compute_rounds: `compute` is read in so many rounds, the first.
         hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
@@ -95,6 +97,7 @@ class Restart:
     rng: random.Random
     terms: LoadTest | None = None
     baseline: str | None = None
+    sustained_s: float = 0.0
     tails: bool = False
     compute_rounds: int = COMPUTE_ROUNDS
     hung: Collection[str] = ()
@@ -242,7 +245,9 @@ class Restart:
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
         wanted, least = (self.desk.rounds,) * 2 if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
-        round_s = 0.0
+        round_s = self.sustained_s
+        if self.sustained_s:
+            wanted = least = 1  # a round is of long turns, and restarts are the replicates
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
             if self.rounds >= least and not self.context.pace.allows(round_s):
                 break
@@ -272,6 +277,7 @@ class Restart:
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
         read = list(Scope) if self.rounds < self.compute_rounds else [Scope.END_TO_END]
+        slot_s = self.sustained_s / len(self.playing)
         scopes = tuple(_shuffle(read, self.rng))
         offers = self._next_steps()
         if self.desk and offers and not self._drop_late_arms(self.desk, offers):
@@ -280,6 +286,9 @@ class Restart:
             if wanted < ROUNDS:  # each takes long
                 self.context.events.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
             take = partial(self._take_turn, live, scopes, offers.get(live.arm.label))
+            if self.sustained_s:
+                sleep(SUSTAINED_REST * slot_s)  # all arms are held: the CPU cools down from the turn before
+                take = partial(self._take_long_turn, live, (1 - SUSTAINED_REST) * slot_s)
             self._run_guarded(live, "a round", take)
             if self.is_late:
                 return False
@@ -312,6 +321,12 @@ class Restart:
         with self._count_seconds("rounds"):
             turn = live.process.serve(offer) if offer else live.process.turn(scopes)
         live.turns.append(turn)
+        live.process.hold()
+
+    def _take_long_turn(self, live: LiveArm, seconds: float) -> None:
+        live.process.release()
+        with self._count_seconds("rounds"):
+            live.turns.append(live.process.sustain(seconds))
         live.process.hold()
 
     @property

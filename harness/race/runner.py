@@ -199,6 +199,7 @@ class RaceRunner:
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
+        race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
         one = ScheduledGroup(index=len(self.entrants), place=place, group=group, race=race, known=known)
         if known.rounds:

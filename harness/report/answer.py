@@ -15,6 +15,7 @@ from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
+from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import USUAL
@@ -34,7 +35,17 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.results.wording import BUSY_SHARE, NEVER_TOGETHER, SPEED, Words, tell_controls, tell_lead, tell_ratio
+from shootout.results.wording import (
+    BUSY_SHARE,
+    NEVER_TOGETHER,
+    SPEED,
+    Words,
+    tell_controls,
+    tell_cpus,
+    tell_lead,
+    tell_ratio,
+    tell_threads,
+)
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
@@ -130,9 +141,9 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
-    threads = sorted({row.threads for row in rows})
-    count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-    return " · ".join([*_OUTSIDE.split(answer.group), *([count] if threads else []), *tell_machine(environment)])
+    threads = {row.threads for row in rows}
+    count = [tell_threads(threads)] if threads - {0} else []  # the group's own name says `threads default`
+    return " · ".join([*_OUTSIDE.split(answer.group), *count, *tell_machine(environment)])
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
@@ -142,7 +153,7 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
         tiles = " with AMX" if any(flag.startswith("amx") for flag in cpu.get("flags", ())) else ""
         virtual = " (VM)" if "virtual machine" in environment.get("virtualisation", ()) else ""
-        yield f"{model}{tiles}, {counted(len(cpu.get('allowed_cpus', ())), 'CPU')}{virtual}"
+        yield f"{model}{tiles}, {tell_cpus(cpu)}{virtual}"
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
@@ -311,6 +322,9 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         room: letters in a line.
     """
     sure = answer.sure
+    groups = [group for group in document.groups if group.name == answer.group]
+    for group in groups:
+        yield list(tell_over_time(group.ranking, rows))
     yield list(_tell_comparisons(answer, rows))
     if answer.reason:
         goes_on = not document.complete and sure.control_holds is not False
@@ -325,7 +339,7 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    yield list(tell_race([group for group in document.groups if group.name == answer.group]))
+    yield list(tell_race(groups))
 
 
 def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
@@ -676,7 +690,7 @@ def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, st
 
 
 def _place_row(row: Row) -> Place:
-    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
     return {"model": row.model, **row.parameters, **cell}
 
 

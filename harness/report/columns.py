@@ -163,7 +163,9 @@ class Column:
 
 COLUMNS = (
     Column(name="arm", header="target", show=str, left=True, brief=short),
+    Column(name="over_time.first_ns", header="at first"),
     Column(name="end_to_end.median_ns", header="time"),
+    Column(name="over_time.change", header="last to first", show=against, left=True),
     Column(name="end_to_end", header="over restarts", show=tell_range),
     Column(
         name="end_to_end.ship_ratio",
@@ -189,6 +191,7 @@ COLUMNS = (
     Column(name="serve", header="limit", show=_tell_limit),
     Column(name="serve.unloaded_ns", header="idle"),
     Column(name="compute.median_ns", header="compute"),
+    Column(name="cpu.median_ns", header="CPU a call"),
     Column(name="ceiling", header="of peak", show=_tell_ceiling),
     Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),

@@ -33,7 +33,16 @@ from shootout.report.columns import error_of, share
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept
 from shootout.results.document import Ratio, Row, WouldChange
-from shootout.results.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
+from shootout.results.wording import (
+    NEVER_TOGETHER,
+    PRICE,
+    SMALLNESS,
+    SPEED,
+    tell_factor,
+    tell_lead,
+    tell_ratio,
+    tell_threads,
+)
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import short
@@ -46,6 +55,7 @@ LEAST_RESAMPLED = 5
 WORDS = {
     Objective.LATENCY: SPEED,
     Objective.RATE: SPEED,
+    Objective.CPU: PRICE,
     Objective.COST: PRICE,
     Objective.SIZE: SMALLNESS,
     Objective.INSTALL: SMALLNESS,
@@ -121,8 +131,8 @@ def list_title_parts(decision: Decision, question: Question) -> list[str]:
     """List model, batch, threads and machine; or the number of machines."""
     by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
     environments = list(by_machine.values())
-    threads = sorted({candidate.row.threads for candidate in question.candidates})
-    told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
+    threads = {candidate.row.threads for candidate in question.candidates}
+    told = [tell_threads(threads)] if threads else []
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 
@@ -178,6 +188,7 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
     told = {
         Objective.LATENCY: lambda: f"{duration(value)} {'p99 under the load' if decision.policy.load else 'a call'}",
         Objective.RATE: lambda: f"{number(1 / value)}/s",
+        Objective.CPU: lambda: f"{duration(value)} of CPU time a call",
         Objective.COST: lambda: f"{value:.3g} {decision.policy.currency} an hour",
         Objective.SIZE: lambda: f"artifact of {size(round(value))}",
         Objective.INSTALL: lambda: f"{size(round(value))} installed",
@@ -283,7 +294,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         yield decision.settle
     if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
-        if candidate.row.scenario != Scenario.TRAIN_STEP:
+        if candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads:
             target = reproduce.quote([candidate.row.arm])
             yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
 
@@ -398,7 +409,8 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
 
 def compare_objective(decision: Decision, ratio: Ratio) -> str:
     """Compare a candidate with the chosen one; say so if the two were not measured together."""
-    apart = decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts
+    timed = (Objective.LATENCY, Objective.RATE, Objective.CPU)
+    apart = decision.policy.objective in timed and not ratio.restarts
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 
 

@@ -24,6 +24,7 @@ from shootout.constants import (
     SERVE_LEAD_IN,
     SERVE_ROUNDS,
     SERVE_STEP_S,
+    SUSTAINED_REST,
     WINDOW_NS,
 )
 from shootout.contract import Arm, Artifact, Scenario
@@ -48,6 +49,7 @@ MEASURED = {
     Scenario.THROUGHPUT: "items a second, of several sessions at once",
     Scenario.TRAIN_STEP: "the time of a training step",
     Scenario.SERVE: "the latencies of requests that arrive by themselves",
+    Scenario.SUSTAINED: "the time of a call at the beginning and at the end of long turns",
 }
 SHOWN_GROUPS = 12
 """More groups than this are shown by their axes; `--json` has them all."""
@@ -82,7 +84,7 @@ def preparing_s(planned: Plan) -> float:
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
-    return min(min_restarts(group.record.comparisons), planned.study.most_restarts)
+    return planned.study.turns or min(min_restarts(group.record.comparisons), planned.study.most_restarts)
 
 
 def _restarts_s(planned: Plan) -> list[float]:
@@ -91,11 +93,14 @@ def _restarts_s(planned: Plan) -> list[float]:
     ready_s = {name: backends.entry(name).ready_s for name in names}
     beside = len(lanes_near(planned.placement))
     steps = _count_steps(planned.study)[0]
+
+    def rounds_s(arm: Arm, group: PlannedGroup) -> float:
+        if planned.restart_s:
+            return planned.restart_s / len(group.playing)
+        return _rounds_s(arm, steps, compute_rounds(group.record.pairs))
+
     return [
-        sum(
-            ready_s[arm.target.backend] / beside + _rounds_s(arm, steps, compute_rounds(group.record.pairs))
-            for arm in group.playing
-        )
+        sum(ready_s[arm.target.backend] / beside + rounds_s(arm, group) for arm in group.playing)
         for group in planned.groups
     ]
 
@@ -122,6 +127,13 @@ def _rounds_s(arm: Arm, steps: int, computes: int) -> float:
 
 
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
+    if planned.restart_s:
+        most = max(len(group.playing) for group in groups)
+        slot_s = planned.restart_s / max(most, 1)
+        rest = span(SUSTAINED_REST * slot_s)
+        dealt = f"{span(planned.study.dealt_s)} for {counted(most, 'target')} (the control is one)"
+        turn = f"{span((1 - SUSTAINED_REST) * slot_s)} at least, after a rest of {rest}"
+        return f"  {counted(planned.study.turns, 'turn')} of each target: {dealt}, each turn {turn}"
     fewest = min(_count_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
     steps = " to ".join(dict.fromkeys(map(str, _count_steps(planned.study))))

@@ -250,7 +250,7 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
 def tell_ceilings(document: Document) -> list[str]:
     """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
     on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
-    asked = sorted({row.threads for row in on_cpu if row.compute})
+    asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
     if "ceilings" not in document.environment:
         return []
     ceilings = ceilings_of_run(document.environment)
@@ -344,8 +344,18 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
-    return []
+        told = [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
+        return [*told, *_tell_throttling(summaries)]
+    return _tell_throttling(summaries)
+
+
+def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
+    """Tell how often the quota held the race back: the wait is a part of the calls' times."""
+    count = sum(summary.throttled for summary in summaries)
+    rounds = sum(summary.void_reasons.get(DisturbanceKind.THROTTLED, 0) for summary in summaries)
+    if not count:
+        return []
+    return [f"The CPU quota throttled the race {counted(count, 'time')}, in {counted(rounds, 'round')}; calls waited."]
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
@@ -353,7 +363,8 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
         return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
     if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
-        return f"{what}: times and ratios are those of a busy machine; {helps}"
+        where = "under this quota" if kind is DisturbanceKind.THROTTLED else "of a busy machine"
+        return f"{what}: times and ratios are those {where}; {helps}"
     return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
 
 
@@ -450,6 +461,12 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     rates = []
     if any(row.scenario == Scenario.THROUGHPUT for row in rows):
         rates.append("time is wall time per item, all instances together.")
+    if timed := [row.over_time for row in rows if row.over_time]:
+        window = span(min(one.window_s for one in timed))
+        rates.append(
+            f"time is wall time per call in the last {window} of a turn, `at first` in its first {window}; verdicts "
+            "are of the last."
+        )
     served = [row.serve for row in rows if row.serve]
     if served:
         what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"

@@ -25,11 +25,12 @@ from shootout.report.columns import (
     stack_tables,
 )
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
+from shootout.report.over_time import tell_over_time
 from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
-from shootout.results.wording import tell_direction
+from shootout.results.wording import tell_direction, tell_threads
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -124,7 +125,10 @@ def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[R
     best = {name: min(ns for (_, where), ns in times.items() if where == name) for _, name in times}
     arms = list(dict.fromkeys(row.arm for row in rows))
     columns = [
-        (str(size), [_mark_best(times.get((arm, name)), best.get(name), (arm, name) in unjudged) for arm in arms])
+        (
+            _name_size(line, size),
+            [_mark_best(times.get((arm, name)), best.get(name), (arm, name) in unjudged) for arm in arms],
+        )
         for size, name in line.groups.items()
     ]
     room = max(width - max(map(len, arms)) - 2, 1)  # where that is little, the names go on in a second line
@@ -136,6 +140,11 @@ def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[R
         parts.append(fit_table([name for name, _ in shown], lines, width, left=[line.axis]))
         columns = columns[fitting:]
     return parts
+
+
+def _name_size(line: Sweep, size: int) -> str:
+    """Write a size; 0 threads are those that each library takes by itself."""
+    return "default" if line.axis == "threads" and size == 0 else str(size)
 
 
 def _count_fitting(columns: Sequence[tuple[str, Sequence[Text]]], room: int) -> int:
@@ -160,7 +169,7 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
     sizes: dict[Reason, list[str]] = {}
     for row in (row for row in rows if row.reason):
-        sizes.setdefault(reason_of(row, row.arm), []).append(str(size_of[row.group]))
+        sizes.setdefault(reason_of(row, row.arm), []).append(_name_size(line, size_of[row.group]))
     told = []
     for reason, some in sizes.items():
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
@@ -170,11 +179,11 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
 
 NOTE = "note"
 """The last column, without a title: why a row may not be shipped."""
-_RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit")
+_RACE_SHARED = ("target", "at first", "time", "items/s", "requests/s", "p99", "limit")
 _RANGES = ("over restarts", "items/s over restarts", "requests/s over restarts")
 RACE = (
     *_RACE_SHARED,
-    *(SHIP, NOTE, BASELINE, *_RANGES, "idle", "compute", "of peak", "GB/s"),
+    *(SHIP, NOTE, BASELINE, *_RANGES, "last to first", "idle", "compute", "CPU a call", "of peak", "GB/s"),
     *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
     *("memory at most", "build", "load", "ready"),
 )
@@ -451,6 +460,8 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     parts += _tell_setbacks(
         [row for row in rows if row.reason and (full or not _is_told_above(row, answers))], full=full
     )
+    if not is_told:
+        parts += map(Text, tell_over_time(summary.ranking, measured))
     if measured:
         has_ship = bool(answers and answers[0].ship)
         parts += map(Text, notes.tell_trust(summary, measured, full=full, is_told=is_told, has_ship=has_ship))
@@ -487,7 +498,7 @@ def _tell_front(document: Document, *, full: bool) -> list[Text]:
 def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     """Write the group's name, with its threads."""
     threads = {row.threads for row in rows}
-    return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
+    return f"{summary.name}, {tell_threads(threads)}" if threads != {0} else summary.name
 
 
 def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from shootout.errors import UsageError, unknown
+from shootout.host.noise import DisturbanceKind
 from shootout.host.store import without_home
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Ended, Header
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
-from shootout.results import crossovers
+from shootout.results import crossovers, over_time
 from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
-from shootout.results.choice import MORE_TIME, Cell, add_ship_ratios, choose, make_cells, resume
+from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
@@ -98,6 +99,7 @@ def analyse_cells(folder: Path) -> Analysed:
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
     by_name = {group.record.name: group for group in groups}
     right = {place: kept for group in groups for place, kept in right_rows(group).items()}
+    more = more_time(history.groups[0].arms[0].scenario)
     document = Document(
         schema_version=SCHEMA,
         run=str(folder),
@@ -105,7 +107,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        resume=None if history.complete else resume(command, how["run"], MORE_TIME, on=header.on),
+        resume=None if history.complete else resume(command, how["run"], more, on=header.on),
         answer=answers,
         open_questions=tuple(find_open(by_name, answers, crossed)),
         nearest_open=find_nearest(groups),
@@ -139,14 +141,17 @@ def read_metric_limits(header: Header) -> MetricLimits:
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
-    reasons = Counter(reason.category for line in group.rounds for _, why in line.voided for reason in why)
+    voided = [reason for line in group.rounds for _, why in line.voided for reason in why]
+    reasons = Counter(reason.category for reason in voided)
     control = compare(group, Scope.END_TO_END, group.rules.control)
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
         control=Control(ratio=ratio_of(control) if control else None, holds=copy_holds(group, control)),
+        ranking=over_time.rank(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
+        throttled=round(sum(one.figure or 1 for one in voided if one.kind is DisturbanceKind.THROTTLED)),
         sd=pooled_sd(group),
         bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
         restarts=len(group.rounds),

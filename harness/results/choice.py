@@ -103,6 +103,11 @@ class Cell:
         """Return True if the same command, given more time, goes on until the fastest arm is known."""
         return _goes_on(self.aim, complete=self.complete)
 
+    @property
+    def more_time(self) -> str:
+        """Return the time that is proposed for more of it; see `more_time`."""
+        return more_time(next((row.scenario for row in self.rows), Scenario.LATENCY))
+
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
         return resume(self.command, self.run, time, on=self.on)
@@ -141,11 +146,16 @@ def resume(command: str, run: str, time: str, *, on: str = "") -> str | None:
 
     Args:
         command, run, on: see `Cell`.
+        time: "" for as long as the run takes by itself.
     """
     out = run
     if on:  # a host's part lies in the folder of the whole run
         out = reproduce.quote([str(Path(*shlex.split(out)).parent)])
-    return f"{command} --out {out} --max-time {time}" if command else None
+    return " ".join([command, "--out", out, *_limit_words(time)]) if command else None
+
+
+def _limit_words(time: str) -> list[str]:
+    return ["--max-time", time] if time else []
 
 
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
@@ -356,19 +366,28 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
         is_open = not cell.complete and cell.control_holds is not False
-        return cell.resume(MORE_TIME) if is_open else _command_again(cell)
+        return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
+    if shipped.threads == 0:  # nor can a number of threads that isn't set
+        count = str((shipped.executed or {}).get("threads") or 1)
+        options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
+        return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
     return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
 
 
 def _command_again(cell: Cell) -> str | None:
     """Return the command that measures the same in a new run; None if that isn't known."""
-    return f"{cell.command} --max-time {MORE_TIME}" if cell.command else None
+    return " ".join([cell.command, *_limit_words(cell.more_time)]) if cell.command else None
 
 
 MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
+
+
+def more_time(scenario: str) -> str:
+    """Return the time that is proposed for more of a scenario; "" if the scenario has its own time."""
+    return "" if scenario == Scenario.SUSTAINED else MORE_TIME
 
 
 def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:

@@ -169,6 +169,21 @@ class Timing(Part):
     ship_ratio: Ratio | None = None
 
 
+class CpuTime(Part):
+    """Give the CPU time of one call end to end, of all threads of the target's process: what a quota is spent on.
+
+    Attributes:
+        median_ns: over the restarts, of each the median of its rounds.
+        low_ns, high_ns: its 95 % interval from 6 restarts on; of fewer the lowest and the highest restart.
+        restarts: how many tell it.
+    """
+
+    median_ns: float
+    low_ns: float
+    high_ns: float
+    restarts: int
+
+
 class Rate(Part):
     """Give so many a second.
 
@@ -208,6 +223,32 @@ class Serving(Part):
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float
+
+
+class OverTime(Part):
+    """An arm under sustained load, over its turns; its `end_to_end` time is that of a turn's end.
+
+    Times per call are wall time, so a quota or a hypervisor that takes the CPU away is in them.
+
+    Attributes:
+        turn_s: the seconds of its shortest turn.
+        window_s: the seconds that count as that turn's beginning, and as its end: 60, or a third of a shorter turn.
+        first_ns: time per call at the beginning, the median of the turns.
+        change: the end's time ÷ the beginning's, compared turn by turn: `slower` is slower at the end. α is shared by
+            the group's arms.
+        mhz_first, mhz_end: the CPUs' mean clock, or that of the GPU's multiprocessors; null if the kernel or driver
+            doesn't tell, as in most virtual machines.
+        celsius_first, celsius_end: the CPU's hottest sensor; likewise, and of an arm on a GPU.
+    """
+
+    turn_s: float
+    window_s: float
+    first_ns: float
+    change: Ratio
+    mhz_first: float | None = None
+    mhz_end: float | None = None
+    celsius_first: float | None = None
+    celsius_end: float | None = None
 
 
 class Quantized(Part):
@@ -331,7 +372,7 @@ class Row(Part):
         quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
         file: if several ONNX files race each other, the name of this row's; "" for the first.
         scenario: what was measured.
-        threads: compute threads of one instance.
+        threads: compute threads of one instance; 0: as many as the library takes by itself, which `executed` tells.
         instances: sessions at work at once.
         setting: what tells the arm from others of its target in its group.
         options: the backend's own options that were set.
@@ -340,9 +381,12 @@ class Row(Part):
         fix: what can be done about that.
         compute: the time on the device alone. α doesn't count its verdicts.
         end_to_end: the time from host to host, the one that verdicts and the answer go by.
+        cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
+            target's process starts others, and in older runs.
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
             rate.
         serve: null unless it served.
+        over_time: null but under sustained load.
         executed: what the runtime itself says that it runs. Of a shipped folder, what was told when it was measured,
             but for the version installed here.
         quantized: null unless its label is an integer one.
@@ -397,8 +441,10 @@ class Row(Part):
     cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
+    cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None
+    over_time: OverTime | None = None
     fidelity: FidelityFigures | None = None
     executed: dict[str, Any] | None = None
     quantized: Quantized | None = None
@@ -441,12 +487,43 @@ class Control(Part):
     holds: bool | None
 
 
+class Change(Part):
+    """Two arms that change places under sustained load, both orders significant.
+
+    Attributes:
+        faster, slower: the arms, by the beginning of their turns.
+        first: the time of `faster` ÷ that of `slower` at the beginning.
+        end: likewise at the end.
+    """
+
+    faster: str
+    slower: str
+    first: Ratio
+    end: Ratio
+
+
+class Ranking(Part):
+    """How the arms of a group rank under sustained load.
+
+    Attributes:
+        first: by their medians at the beginning of their turns, the fastest first.
+        end: likewise at the end.
+        changes: the pairs that change places significantly; α is shared by all pairs of the group.
+    """
+
+    first: tuple[str, ...]
+    end: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+
+
 class GroupSummary(Part):
     """Tell what holds of a whole group of arms.
 
     Attributes:
+        ranking: null but under sustained load.
         void_share: flagged rounds ÷ all rounds.
         void_reasons: how many rounds, by what flagged them.
+        throttled: how often a CPU quota held the race back, in all rounds.
         restarts: how many it played.
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
@@ -457,8 +534,10 @@ class GroupSummary(Part):
     name: str
     baseline: str | None
     control: Control
+    ranking: Ranking | None = None
     void_share: float
     void_reasons: dict[str, int]
+    throttled: int = 0
     sd: float | None = None
     bias_floor: float = BIAS_FLOOR
     restarts: int

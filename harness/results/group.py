@@ -31,7 +31,7 @@ from shootout.stats.verdicts import Comparison
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
-_SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
+SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
 
 PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
@@ -91,23 +91,27 @@ class Group:
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
     checked: dict[str, Checked] = field(default_factory=dict)
-    _evidence: dict[tuple[Scope, int], GroupEvidence] = field(default_factory=dict)
+    _evidence: dict[tuple[str, int], GroupEvidence] = field(default_factory=dict)
 
-    def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
-        """Return the block medians in ns that count, by label and restart; restarts without any are left out."""
+    def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
+        """Return the block medians in ns that count, by label and restart; restarts without any are left out.
+
+        Args:
+            scope: or `CPU`.
+        """
         return {label: self.blocks_of(scope, label) for label in self.played}
 
-    def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
+    def blocks_of(self, scope: str, label: str) -> dict[int, Array]:
         """Return likewise that of one arm, by restart."""
         lines = self.played.get(label, ())
         found = {line.restart: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
         return {
             g: medians
             for g, medians in found.items()
-            if medians.size and np.all(medians > _SHORTEST_NS) and np.all(medians < _LONGEST_NS)
+            if medians.size and np.all(medians > SHORTEST_NS) and np.all(medians < LONGEST_NS)
         }
 
-    def evidence(self, scope: Scope) -> GroupEvidence:
+    def evidence(self, scope: str) -> GroupEvidence:
         """Return what all verdicts of this scope stand on; the race went by that of end to end."""
         key = scope, sum(len(lines) for lines in self.played.values())
         if key not in self._evidence:

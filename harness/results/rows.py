@@ -14,15 +14,26 @@ from shootout.constants import USEFUL_BOUND
 from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind, Scenario
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
-from shootout.messages import GpuCost, OnGpu, Scope
-from shootout.results import p99_limit
-from shootout.results.document import FidelityFigures, Gpu, GpuEnergy, Outcome, Rate, Row, Serving, Timing, ratio_of
+from shootout.messages import CPU, GpuCost, OnGpu, Scope
+from shootout.results import over_time, p99_limit
+from shootout.results.document import (
+    CpuTime,
+    FidelityFigures,
+    Gpu,
+    GpuEnergy,
+    Outcome,
+    Rate,
+    Row,
+    Serving,
+    Timing,
+    ratio_of,
+)
 from shootout.results.group import Group, compare, compare_own
 from shootout.results.vetoes import withheld
 from shootout.stats import quantiles
 from shootout.units import counted
 
-BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP})
+BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED})
 """Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
@@ -51,8 +62,9 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
+    facts |= {"over_time": over_time.describe_arm(group, label)}
     if timed and not never_held:
-        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed)}
+        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
     has_time = facts.get("end_to_end") is not None
     why = group.setbacks.get(label)
     if why is None and not has_time:
@@ -156,19 +168,29 @@ def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Tim
     )
 
 
+def _cpu_time(group: Group, label: str) -> CpuTime | None:
+    """Return the CPU time of a call over an arm's restarts; None if no restart tells it."""
+    blocks = group.blocks_of(CPU, label)
+    if not blocks:
+        return None
+    middle = quantiles.median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
+    return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
+
+
 def _single_calls(
     group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array]
 ) -> list[Array]:
     """Return what each restart read of calls one by one, in its rounds and after them.
 
-    The mean of several calls has no tail. Under a given rate each reading is a request's; those of a search are of many
-    rates.
+    The mean of several calls has no tail, and a reading under sustained load is one. Under a given rate each reading is
+    a request's; those of a search are of many rates.
     """
     lines = group.played[label]
     alone = {
         line.restart
         for line in lines
-        if line.per_reading.get(scope, 1) == 1 or (line.served and line.served.given_per_s is not None)
+        if (line.per_reading.get(scope, 1) == 1 and not line.bins)
+        or (line.served and line.served.given_per_s is not None)
     }
     found: dict[int | None, Array] = {restart: calls[restart] for restart in sorted(alone) if restart in calls}
     if scope is Scope.END_TO_END:

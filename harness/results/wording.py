@@ -6,12 +6,13 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import short
+from shootout.units import counted
 
 if TYPE_CHECKING:
     from shootout.results.document import Control, GroupSummary
@@ -193,3 +194,16 @@ def tell_factor(value: float, spread: float = 1.0) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.{int(share < 0.0995)}f}"
+
+
+def tell_cpus(cpu: Mapping[str, Any]) -> str:
+    """Write how many CPUs a process sees, and the quota if there is one: `2 CPUs, quota 1 CPU`."""
+    seen = counted(len(cpu.get("cpuset") or cpu.get("allowed_cpus", ())), "CPU")
+    quota = cpu.get("quota_cpus")
+    return seen if quota is None else f"{seen}, quota {float(quota):.3g} {'CPU' if quota == 1 else 'CPUs'}"
+
+
+def tell_threads(counts: Collection[int]) -> str:
+    """Write thread counts: `1 thread`, `1/2 threads`; `default threads` if each library took its own number."""
+    told = "/".join(str(count or "default") for count in sorted(counts))
+    return f"{told} thread{'' if {*counts} == {1} else 's'}"

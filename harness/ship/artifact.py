@@ -46,6 +46,12 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
     again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
+    if source.arm.threads == 0:
+        known = (source.row.executed or {}).get("threads") or 1
+        raise UsageError(
+            f"{source.arm.label} took its library's own number of threads, and a shipped folder sets one: race it with "
+            f"--threads {known}, and ship that"
+        )
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
     model = _find_exported(source, again)

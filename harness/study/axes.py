@@ -138,8 +138,8 @@ def read_counts(flag: str, text: str) -> tuple[int, ...]:
 
 
 def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
-    """Read counts as `read_counts` does; `all` may be among them."""
-    return tuple(part if part == "all" else read_whole(flag, part) for part in _split_words(text))
+    """Read counts as `read_counts` does; `all` and `default` may be among them."""
+    return tuple(part if part in ("all", "default") else read_whole(flag, part) for part in _split_words(text))
 
 
 def _split_words(text: str) -> list[int | float | str]:

@@ -69,8 +69,9 @@ class Here:
         return describe_native if self.holds.get(model) else describe
 
     def count(self, asked: Threads) -> int:
-        """Return threads as a number, even if there are fewer CPUs."""
-        return self.threads if asked is None else self.cpus if asked == "all" else asked
+        """Return threads as a number, even if there are fewer CPUs; 0 for each library's own."""
+        numbers = {None: self.threads, "all": self.cpus, "default": 0}
+        return asked if isinstance(asked, int) else numbers[asked]
 
 
 def find_obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:

@@ -118,8 +118,8 @@ def compute_rounds(pairs: Collection[Pair]) -> int:
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """Return the scopes in which arms are compared there: a served request has no compute block of its own."""
-    return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
+    """Return the scopes in which arms are compared there: requests and long turns have no compute blocks."""
+    return (Scope.END_TO_END,) if scenario in (Scenario.SERVE, Scenario.SUSTAINED) else tuple(Scope)
 
 
 def find_named(names: Iterable[str], asked: str) -> set[str]:

@@ -227,7 +227,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="N,N",
-            help="Threads of each target: 1,2 or all. Default: CPUs - 1.",
+            help="Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
             read=axes.read_threads,
         ),
     ]
@@ -263,7 +263,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="NAME",
-            help="Scenario: latency (default), throughput, train-step or serve.",
+            help="Scenario: latency (default), throughput, train-step, serve or sustained.",
             read=axes.read_names,
         ),
     ]
@@ -293,6 +293,16 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
             word="N,N",
             help="throughput, serve: sessions that work in parallel, 1,2.",
             read=axes.read_positive,
+        ),
+    ]
+    sustained_s: Annotated[
+        float,
+        Flag(
+            group=HelpGroup.SCENARIO,
+            word="TIME",
+            name="--for",
+            help="sustained: time that the turns of all targets share, 30m (default). Shows a ranking that changes.",
+            read=units.read_seconds,
         ),
     ]
     max_error: Annotated[

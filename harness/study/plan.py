@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from shootout import backends, models, schemes
 from shootout.backends.common import check_options
 from shootout.budget import RACING_S
 from shootout.clock import Stopwatch
+from shootout.constants import SUSTAINED_LEAST_S, SUSTAINED_REST
 from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, NotRunKind, Option, Scenario, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
@@ -48,6 +50,7 @@ from shootout.study.points import (
 )
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.units import span
 from shootout.worker import interpreters
 from shootout.worker.availability import known_available
 from shootout.worker.interpreters import PythonInterpreter
@@ -184,18 +187,34 @@ class Plan:
     def racing_s(self) -> float | None:
         """Return the seconds of racing without a time limit of the user's; None, as long as it takes.
 
-        Only a race for the best arm has an answer at any time; verdicts, crossovers and choices are waited for.
+        Only a race for the best arm has an answer at any time; verdicts, crossovers and choices are waited for, and
+        turns under sustained load have a time of their own.
         """
         asked = [group.record for group in self.groups if group.playing]
-        if not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
+        if self.study.turns or not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
             return None
         return RACING_S * len(asked)
+
+    @property
+    def restart_s(self) -> float:
+        """Return the seconds that the arms of a restart share under sustained load; 0 in other scenarios."""
+        return self.study.dealt_s / (self.study.turns * self._racing) if self.study.turns else 0.0
+
+    @property
+    def least_turn_s(self) -> float:
+        """Return the seconds of the shortest turn under sustained load, without its rest; 0 in other scenarios."""
+        most = max((len(group.playing) for group in self.groups), default=0)
+        return (1 - SUSTAINED_REST) * self.restart_s / max(most, 1)
+
+    @property
+    def _racing(self) -> int:
+        return max(sum(bool(group.playing) for group in self.groups), 1)
 
     @property
     def ceilings_at(self) -> list[int]:
         """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
         playing = (arm for group in self.groups for arm in group.playing)
-        return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
+        return sorted({arm.threads for arm in playing} - {0}) if self.study.ceilings else []
 
 
 def make_plan(
@@ -245,7 +264,7 @@ def make_plan(
     here = replace(here, available=available)
     groups = plan_groups(study, here)
     files += shipped_hashes(targets)
-    return Plan(
+    made = Plan(
         study=study,
         groups=groups,
         available=available,
@@ -256,6 +275,13 @@ def make_plan(
         interpreters=others,
         planning_s=watch.seconds,
     )
+    if study.turns and made.least_turn_s < SUSTAINED_LEAST_S:
+        needed_s = math.ceil(study.dealt_s * SUSTAINED_LEAST_S / made.least_turn_s)
+        raise UsageError(
+            f"--for {span(study.dealt_s)} leaves each turn {made.least_turn_s:.2g} s, and one needs "
+            f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
+        )
+    return made
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
@@ -438,7 +464,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
         goal=goal,
-        least_restarts=study.least_restarts,
+        least_restarts=study.turns or study.least_restarts,
         references=references,
         pairs=wanted,
     )
@@ -495,7 +521,8 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronized"}
-    silent |= set() if study.least_restarts else {"least_restarts"}  # of a folder that was begun without the key
+    # of a folder that was begun without the key
+    silent |= {name for name in ("least_restarts", "sustained_s") if not getattr(study, name)}
     fields = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not

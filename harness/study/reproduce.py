@@ -24,6 +24,7 @@ def given(study: Study) -> tuple[str, ...]:
     options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []
+    options += [(_FLAGS["sustained_s"], f"{study.sustained_s:g}s")] if study.sustained_s else []
     return tuple(word for option in options for word in option)
 
 
@@ -46,7 +47,11 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     arm = arms[0]
     values: list[tuple[str, object]] = [("model", arm.model)]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
-    values += [("batch", arm.batch), ("backends", ",".join(map(_write_target, arms))), ("threads", arm.threads)]
+    values += [
+        ("batch", arm.batch),
+        ("backends", ",".join(map(_write_target, arms))),
+        ("threads", arm.threads or "default"),
+    ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
     values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
     values += [("l2", "cold")] if arm.cold_l2 else []

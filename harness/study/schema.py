@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME
+from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import Aim, read_goal
@@ -88,7 +88,8 @@ class Study(BaseModel):
         device: instead of each target's own.
         precision: instead of each target's own.
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
-        threads: compute threads per arm, "all" for every CPU, None for the default; each is a race by itself.
+        threads: compute threads per arm, "all" for every CPU, "default" for each library's own number, None for the
+            usual one; each is a race by itself.
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
         crossover: where to look for crossovers between arms; None: nowhere.
@@ -96,6 +97,7 @@ class Study(BaseModel):
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
+        sustained_s: seconds that the turns of all targets under sustained load share; 0: half an hour.
         enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them;
             none: the more, the better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
@@ -114,7 +116,8 @@ class Study(BaseModel):
         goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
             `baseline` where a crossover is looked for.
         least_restarts: that each arm plays, whatever is known before; 0: as few as tell.
-        max_restarts: where nothing can be told; 60 for `best` and `resolve` unless it is given.
+        max_restarts: where nothing can be told; 60 for `best` and `resolve` unless it is given. Under sustained load
+            each arm plays as many, a turn in each; 3 unless it is given.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
@@ -140,12 +143,13 @@ class Study(BaseModel):
     precision: Annotated[tuple[Precision, ...], _Words, _Some] = ()
     baseline: str | None = None
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
-    threads: Annotated[tuple[int | Literal["all"] | None, ...], _Axis, _Some] = (None,)
+    threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
     crossover: CrossoverAxis | None = None
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    sustained_s: float = Field(default=0.0, ge=0.0, le=1e6)
     enough_rate: Annotated[tuple[Annotated[float, Field(gt=0.0, le=1e9)], ...], _Axis] = ()
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
@@ -183,8 +187,22 @@ class Study(BaseModel):
         return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
 
     @property
+    def turns(self) -> int:
+        """Return how many turns each arm takes under sustained load; 0 in other scenarios, whose verdicts end them."""
+        if Scenario.SUSTAINED not in self.all_scenarios:
+            return 0
+        return self.max_restarts if "max_restarts" in self.model_fields_set else SUSTAINED_TURNS
+
+    @property
+    def dealt_s(self) -> float:
+        """Return the seconds that all turns under sustained load share."""
+        return self.sustained_s or SUSTAINED_S
+
+    @property
     def most_restarts(self) -> int:
         """Return the most restarts of a race: the study's own number, else more for races that something else ends."""
+        if self.turns:
+            return self.turns
         own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
         return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
 
@@ -237,6 +255,7 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     if asked and Scenario.SERVE not in asked:
         silenced |= {"rate", "p99_limit_ms", "enough_rate"}
         silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
+    silenced |= {"sustained_s"} if asked and Scenario.SUSTAINED not in asked else set()
     return silenced
 
 
@@ -296,11 +315,20 @@ def _find_faults(study: Study) -> Iterator[str]:
     if study.crossover and Scenario.THROUGHPUT in study.scenario:
         why = "throughput chooses settings, and its groups give no verdicts to cross"
         yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
+    if study.crossover and Scenario.SUSTAINED in study.all_scenarios:
+        why = "its time is dealt before anything is measured"
+        yield f"a crossover can't be looked for with scenario sustained: {why}; leave one of them out"
     if study.crossover and study.goal not in (None, Aim.BASELINE):
         yield f"goal {study.goal} doesn't find a crossover, which has its own verdicts: leave one of the two out"
-    at_once = [scenario for scenario in study.scenario if scenario in (Scenario.THROUGHPUT, Scenario.SERVE)]
+    if len(study.all_scenarios) > 1 and Scenario.SUSTAINED in study.all_scenarios:
+        yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
+    in_bulk = (Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED)
+    at_once = [scenario for scenario in study.scenario if scenario in in_bulk]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
+    if "default" in study.threads and (at_once or study.crossover):
+        why = f"scenario {at_once[0]} divides a number" if at_once else "a crossover lies between numbers"
+        yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
     yield from _find_metric_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
@@ -345,6 +373,9 @@ def _find_unused_options(study: Study) -> Iterator[str]:
     for word in (name for name, value in words.items() if value and Scenario.SERVE not in asked):
         how = "add scenario serve (--scenario serve)"
         yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"
+    if study.sustained_s and Scenario.SUSTAINED not in asked:
+        how = "add scenario sustained (--scenario sustained)"
+        yield f"sustained_s (--for) is the time of turns under sustained load: {how}, or leave it out"
     if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
         how = "add scenario throughput or serve (--scenario throughput)"
         yield f"instances (--instances) are sessions at work at once: {how}, or leave them out"

@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Device, NotRun, Scenario
@@ -25,6 +27,7 @@ from shootout.exported.model import ExportedModel
 from shootout.host.child import leave_with
 from shootout.host.gpu import explain_error
 from shootout.host.placement import PADDING, ProcessBounds, current_bounds
+from shootout.host.sensors import Sensors
 from shootout.messages import (
     Fault,
     GpuState,
@@ -158,7 +161,14 @@ class Worker:
                 latency_ns = self._blocks.play(scopes)
             gpu = self._read_gpu_state()
             fault = self._recheck_if_due(watch.seconds)
-        return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
+        return Turn(
+            latency_ns=latency_ns,
+            cpu_ns=self._blocks.cpu_ns if isinstance(self._blocks, Blocks) else None,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
 
     def serve(self, offer: RateStep) -> Turn:
         """Serve requests that arrive as offered."""
@@ -172,6 +182,28 @@ class Worker:
             latency_ns={Scope.END_TO_END: latency_ns},
             offer=offer,
             start_late_ns=late_ns,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
+
+    def sustain(self, seconds: float) -> Turn:
+        """Call without a pause for so many seconds."""
+        assert isinstance(self._blocks, Blocks), "an arm under sustained load has one session"
+        on_gpu, sensors = self._device.is_gpu, Sensors.of(current_bounds().cpus)
+
+        def look() -> tuple[float | None, float | None]:
+            state = self._read_gpu_state()
+            return (state.sm_clock_mhz if state else None, None) if on_gpu else (sensors.mhz(), sensors.celsius())
+
+        with clock.Stopwatch() as whole:
+            bins = self._blocks.sustain(seconds, look)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(sum(one.seconds for one in bins))
+        return Turn(
+            latency_ns={Scope.END_TO_END: np.array([1e9 * one.seconds / one.calls for one in bins])},
+            bins=bins,
             gpu=gpu,
             fault=fault,
             began_ns=whole.began_ns,

@@ -18,16 +18,18 @@ import numpy as np
 from shootout import clock
 from shootout.backends import reported
 from shootout.constants import (
+    BIN_S,
     BLOCK_CALLS,
     BLOCK_NS,
     GPU_LEAD_IN_NS,
     LEAD_IN_CALLS,
     LEAD_IN_NS,
     LONG_CALL_NS,
+    MOST_BINS,
     SHORT_CALL_NS,
 )
 from shootout.contract import Array, Arrays
-from shootout.messages import Looked, Scope, Tuned
+from shootout.messages import Looked, Scope, TimeBin, Tuned
 from shootout.session import Session
 from shootout.trace_events import Event
 
@@ -42,6 +44,9 @@ class Blocks:
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
+
+    Attributes:
+        cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Blocks:
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
+        self.cpu_ns: float | None = None
 
     @property
     def calls(self) -> dict[Scope, clock.Call]:
@@ -85,6 +91,30 @@ class Blocks:
         if self._on_gpu:
             clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope) for scope in scopes}
+
+    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
+        """Call end to end, one call after the other, for so many seconds; return them in bins.
+
+        A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
+        between them.
+
+        Args:
+            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
+        """
+        assert self._tuned is not None, "tune comes first"
+        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
+        turn = clock.Deadline(seconds)
+        while not bins or turn.allows(bin_s / 2):
+            clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
+            at_s, calls, ns = turn.elapsed_s, 0, 0
+            end = clock.Deadline(min(bin_s, turn.left_s))
+            while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
+                left_ns = max(0, round(1e9 * end.left_s))
+                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
+                calls, ns = calls + k * block.size, ns + int(block.sum())
+            mhz, celsius = look()
+            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
+        return tuple(bins)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """Return what a job gives for every session of the arm, which has one."""
@@ -119,7 +149,12 @@ class Blocks:
         clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
-        return self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+        before_ns = clock.cpu_ns(0)
+        read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
+        after_ns = clock.cpu_ns(0)
+        if scope is Scope.END_TO_END:
+            self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
+        return read_ns / k
 
     def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
         call, readings = self._calls[scope], self._readings

@@ -33,7 +33,7 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
 
     It tells the precision, the device and the threads.
     """
-    if executed.threads is not None and executed.threads != arm.threads:
+    if arm.threads and executed.threads is not None and executed.threads != arm.threads:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
     named = next((device for device in Device if device.is_gpu and device in executed.device.lower()), Device.CPU)
     if named is not arm.target.device:

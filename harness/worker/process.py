@@ -136,6 +136,11 @@ class WorkerProcess:
         """Return the CPU time that it and all that it started used so far; None if that is unknown."""
         return self._child.cpu_ns()
 
+    @property
+    def has_helpers(self) -> bool:
+        """Return whether it had started processes of its own when `cpu_ns` was first called."""
+        return self._child.has_helpers
+
     def move(self, cpus: frozenset[int]) -> None:
         """Let it and everything it started run on these CPUs only."""
         self._child.move(cpus)

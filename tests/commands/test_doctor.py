@@ -176,6 +176,17 @@ def test_the_report_is_in_three_parts_and_takes_no_markup_from_libraries():
     ]
 
 
+def test_a_container_is_told_by_its_quota_and_its_memory_limit():
+    cpu = {"model": "A CPU", "cpuset": [0, 1, 2, 3], "allowed_cpus": [0], "quota_cpus": 1.5}
+    report = report_of(
+        memory_available_bytes=2**30, environment={"cpu": cpu, "memory": {"total_bytes": 2**34, "limit_bytes": 2**31}}
+    )
+    assert (
+        "machine: A CPU, CPUs allowed: 1 (4 CPUs, quota 1.5 CPUs), threads a target: 1, memory free: 1.0 GiB (limit "
+        "2.0 GiB)" in " ".join(shown(report).split())
+    )
+
+
 def test_what_need_only_be_installed_has_one_command():
     absentees = (
         absent("torch-eager", Device.CPU, "torch"),

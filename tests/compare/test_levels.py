@@ -207,6 +207,21 @@ def test_what_changed_comes_first_and_what_one_alone_tells_of_last():
     ]
 
 
+def test_another_quota_cpuset_or_memory_limit_is_named():
+    def under(quota: float, cpus: list[int], limit: int) -> Analysed:
+        cpu = {"model": "AMD EPYC", "cpuset": cpus, "allowed_cpus": [0], "quota_cpus": quota}
+        return run(
+            f"under {quota:g}", timed("a", 1), timed("b", 1), facts={"cpu": cpu, "memory": {"limit_bytes": limit}}
+        )
+
+    found = compare(under(1.0, [0, 1], 2**31), under(1.5, [0], 2**30))
+    assert found.level == 1, "it is one machine"
+    told = {change.what: (change.a, change.b) for change in found.changes}
+    assert told["cpu.quota_cpus"] == ("1.0", "1.5")
+    assert told["cpu.cpuset"] == ("0 1", "0")
+    assert told["memory.limit_bytes"] == ("2147483648", "1073741824")
+
+
 def test_of_two_machines_none_is_called_slower():
     other = run("other", timed("a", 900), timed("b", 400), timed("c", 300), machine="3")
     found = compare(BEFORE, other)

@@ -91,6 +91,27 @@ def test_a_quota_cuts_the_cpus_down(monkeypatch: pytest.MonkeyPatch, quota: floa
     assert allowed_cpus() == tuple(range(count))
 
 
+def test_a_librarys_own_threads_see_every_cpu_whatever_the_quota(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr(placement, "core_of", str)
+    monkeypatch.setattr(cgroup, "cpu_quota", lambda _: 1.0)
+    assert place("all").arms == {0}
+    own = place("default")
+    assert (own.arms, own.parent) == ({0, 1, 2, 3}, {0})
+    both = widest(["default", "all", 1])
+    assert both == own
+    assert both.narrowed(0) == own
+    assert both.narrowed(1).arms == {1}, "off the harness's CPU"
+
+
+def test_a_librarys_own_threads_have_no_count_in_the_environment(monkeypatch: pytest.MonkeyPatch):
+    for name in placement.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    found = child_environment(0, 0)
+    assert {name: found[name] for name in placement.THREAD_VARIABLES if name in found} == {"OMP_NUM_THREADS": "5"}
+
+
 def test_a_system_without_affinity_offers_all_its_cpus(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)

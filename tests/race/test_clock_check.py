@@ -16,7 +16,7 @@ from shootout.clock import Deadline
 from shootout.constants import MIN_ROUNDS
 from shootout.contract import Arm, Device, Scenario
 from shootout.errors import ArmFailed
-from shootout.messages import Scope, Turn, Warming
+from shootout.messages import Scope, TimeBin, Turn, Warming
 from shootout.race.arm_process import ArmProcess, ClockCheck, longer_than
 
 MS = 1_000_000
@@ -83,6 +83,17 @@ def faults_of(
 )
 def test_an_honest_arm_passes(read_ms: float, took_ms: float, began_ms: float, device: Device):
     assert faults(read_ms, took_ms, began_ms=began_ms, device=device) == {""}
+
+
+@pytest.mark.parametrize(
+    ("read_s", "fault"), [(5.9, ""), (6.5, "its calls come to 6.5 s by its own clock, and to 6 s by the harness's")]
+)
+def test_bins_of_a_long_turn_come_to_no_more_than_the_turn(read_s: float, fault: str):
+    mine = Arm(target=fakes.arm("a").target, model="m", scenario=Scenario.SUSTAINED)
+    bins = (TimeBin(at_s=0.0, seconds=read_s / 2, calls=9), TimeBin(at_s=3.0, seconds=read_s / 2, calls=9))
+    turn = Turn(latency_ns={}, bins=bins, began_ns=BEGAN, ended_ns=BEGAN + 6_000 * MS)
+    asked: Any = Asked(BEGAN, BEGAN + 6_000 * MS)
+    assert ClockCheck().find_fault(mine, turn, asked, {}).partition(":")[0] == fault
 
 
 def test_the_best_of_all_turns_counts():

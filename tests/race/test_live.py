@@ -62,6 +62,8 @@ class InProcess:
         self.events.append("answer")
         return answer
 
+    has_helpers = False
+
     def cpu_ns(self) -> int | None:
         return None
 

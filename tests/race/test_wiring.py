@@ -125,7 +125,9 @@ class InProcess(FakePlayer):
         worker = worker_main.Worker()
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._make_blocks(built), False
-        process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
+        process: Any = SimpleNamespace(
+            ask=lambda command, _, **given: worker_main.answer(worker, command, given), has_helpers=False
+        )
         stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
         self.player = ArmProcess(process, built, stage, first=False)
 

@@ -67,6 +67,14 @@ def test_the_first_line_says_what_to_ship_of_what():
     assert second == "        500 us a call · 4.00x faster than slow (3.92 to 4.08) · model 1 MB · ready in 1.5 s"
 
 
+def test_a_container_is_told_by_its_quota_and_its_librarys_own_threads_once():
+    slow, fast = (one.model_copy(update={"threads": 0}) for one in (SLOW, FAST))
+    cpu = {**MACHINE["cpu"], "cpuset": [0, 1], "allowed_cpus": [0], "quota_cpus": 1.0}
+    first = shown(document(cell(slow, fast), environment={**MACHINE, "cpu": cpu}), width=120)[0]
+    assert "2 CPUs, quota 1 CPU (VM)" in first
+    assert "thread" not in first, "the group's own name says it in a run"
+
+
 def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():
     assert "500 us a call · model" in screen(FAST, SLOW)["Ship"], "there is nothing else to compare it with"
     near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)

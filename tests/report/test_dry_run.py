@@ -178,6 +178,15 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
     assert "of 1 to 9 rounds" in "\n".join(text(planned(scenario=("serve",), enough_rate=200.0)))
 
 
+def test_turns_under_sustained_load_share_the_time_that_is_given():
+    found = planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)
+    dealt = "24 min for 4 targets (the control is one), each turn 50 s at least, after a rest of 10 s"
+    assert text(found).count(f"  3 turns of each target: {dealt}") == 2
+    assert 1_440 <= dry_run.least_seconds(found) <= dry_run.most_seconds(found) < 1_560
+    more = planned(scenario=("sustained",), max_restarts=6)
+    assert any(line.startswith("  6 turns of each target: 30 min for 4 targets") for line in text(more))
+
+
 def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
     assert not any("come on top" in line for line in text(planned()))
     searched = text(planned(batch=(1, 8), crossover={"axis": "batch"}))

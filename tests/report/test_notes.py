@@ -24,11 +24,11 @@ def test_arms_that_have_the_same_to_tell_share_a_line():
     ]
 
 
-def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: int) -> GroupSummary:
+def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 0, **void_reasons: int) -> GroupSummary:
     reasons = {name.replace("_", " "): count for name, count in void_reasons.items()}
     holds = Control(ratio=None, holds=True)
     shares = {"void_share": void_share, "void_reasons": reasons, "sd": sd}
-    return GroupSummary(name="g", baseline="a", control=holds, restarts=5, **shares)
+    return GroupSummary(name="g", baseline="a", control=holds, restarts=5, throttled=throttled, **shares)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,14 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
 )
 def test_noise_that_matters_is_told_in_one_line_with_what_helps(groups: list[GroupSummary], line: str | None):
     assert tell_noise(groups) == ([line] if line else [])
+
+
+def test_a_quota_that_held_the_race_back_is_told_with_its_count():
+    rare = group(void_share=0.02, throttled=3, cgroup_throttled=2)
+    assert tell_noise([rare, rare]) == ["The CPU quota throttled the race 6 times, in 4 rounds; calls waited."]
+    first, second = tell_noise([group(void_share=0.9, throttled=41, cgroup_throttled=9)])
+    assert "90 % of the rounds were throttled by the container: times and ratios are those under this quota" in first
+    assert second == "The CPU quota throttled the race 41 times, in 9 rounds; calls waited."
 
 
 def ratio(verdict: Verdict, needed: int | None = None, low: float | None = 0.9) -> Ratio:

@@ -102,3 +102,21 @@ def test_what_left_the_choice_is_told_once_and_no_group_has_a_table_of_its_own()
     shown = page.getvalue()
     assert shown.count("a{x=2}: no room") == 1
     assert "toy, batch 1," not in shown
+
+
+def test_the_librarys_own_number_of_threads_heads_a_column_as_the_default():
+    groups = {threads: f"toy, threads {threads}" for threads in (0, 1, 2, 4)}
+    rows = [
+        Row(
+            **{**BASE, "threads": threads, "scenario": "latency"},
+            group=name,
+            arm="a",
+            batch=1,
+            outcome="measured",
+            end_to_end=TIME,
+        )
+        for threads, name in groups.items()
+    ]
+    line = table.Sweep(axis="threads", fixed="toy", groups=groups, selecting={})
+    (found, *_) = [part for part in table._make_tables_by_size(line, rows, 80) if isinstance(part, Table)]
+    assert [column.header for column in found.columns] == ["threads", "default", "1", "2", "4"]

@@ -16,8 +16,9 @@ from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, playe
 
 import shootout
 from shootout.contract import NotRunKind, Precision
+from shootout.host.noise import Disturbance, DisturbanceKind
 from shootout.journal import journal, samples
-from shootout.journal.records import Failure, Line, Skip
+from shootout.journal.records import Failure, Line, Rounds, Skip
 from shootout.messages import Scope, Turn
 from shootout.race.queue import race_of
 from shootout.report import table
@@ -47,6 +48,8 @@ ROW = {
         "file",
         "items_per_s",
         "serve",
+        "cpu",
+        "over_time",
     ),
     *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
     *("memory_bytes", "ready_s", "starts", "install_bytes"),
@@ -169,6 +172,17 @@ def test_a_control_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: P
     assert "different from its control" in withheld(document(tmp_path, *lines, ended()))
     crash = Failure(group=GROUP, arm=COPY, during="a round", reason="killed by SIGSEGV")
     assert "failed: " in withheld(document(tmp_path, *race(), crash, ended()))
+
+
+def test_how_often_a_quota_held_the_race_back_is_summed_over_rounds(tmp_path: Path):
+    held = [Disturbance(DisturbanceKind.THROTTLED, 7), Disturbance(DisturbanceKind.STEAL, 0.1)]
+    lines = [
+        line.model_copy(update={"voided": ((0, tuple(held)), (2, (held[0],)))}) if isinstance(line, Rounds) else line
+        for line in race()
+    ]
+    found = document(tmp_path, *lines, ended()).groups[0]
+    restarts = found.restarts
+    assert (found.throttled, found.void_reasons["cgroup throttled"]) == (14 * restarts, 2 * restarts)
 
 
 @pytest.mark.parametrize("voided", [1, 3])

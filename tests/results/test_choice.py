@@ -428,3 +428,8 @@ def test_what_accepts_an_error_decides_by_what_was_measured(scenario: Scenario, 
     int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)).model_copy(update={"scenario": scenario})
     (change,) = choose(cell(*rows, int8)).would_change
     assert change.accept == accept
+
+
+def test_a_target_on_its_librarys_own_threads_is_raced_with_that_number_before_it_is_shipped():
+    own = row("fast", 500, threads=0, executed={"threads": 2})
+    assert choose(cell(SLOW, own)).next == "shootout run --model toy --backends fast:cpu:fp32 --threads 2"

@@ -12,7 +12,7 @@ from support.races.made import A, B, ended, header, played, rounds, write
 from shootout.journal import samples
 from shootout.journal.pack import pack
 from shootout.journal.records import LoadTestResult, TriedRate
-from shootout.messages import Scope, Turn
+from shootout.messages import Scope, TimeBin, Turn
 from shootout.results.analysis import analyse
 from shootout.results.document import Timing
 
@@ -53,6 +53,13 @@ def test_a_restart_whose_readings_hold_one_call_counts_beside(tmp_path: Path):
     end_to_end, _ = timings(run(tmp_path / "run", one, SINGLY, SINGLY, SINGLY))
     assert end_to_end.p99_low_ns == 1_000
     assert timings(run(tmp_path / "shared", one, SHARED, SHARED, SHARED))[0].p90_ns is None
+
+
+def test_means_of_bins_under_sustained_load_have_no_tail(tmp_path: Path):
+    one = {"end_to_end": 1, "compute": 1}
+    bins = (TimeBin(at_s=0.0, seconds=1.0, calls=1_000),)
+    assert timings(run(tmp_path / "calls", *[one] * 4))[0].p99_ns == 1_000
+    assert timings(run(tmp_path / "bins", *[one] * 4, bins=bins))[0].p99_ns is None
 
 
 def test_calls_read_after_the_rounds_of_long_ones_count_with_these(tmp_path: Path):

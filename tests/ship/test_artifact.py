@@ -44,6 +44,13 @@ def test_another_machine_is_refused(here: dict[str, Any]):
         artifact.find_built(raced(ARM, here | {"machine": "other"}), Mock())
 
 
+def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_taken(here: dict[str, Any]):
+    source = raced(replace(ARM, threads=0), here)
+    source = replace(source, row=source.row.model_copy(update={"executed": {"threads": 2}}))
+    with pytest.raises(UsageError, match=r"its library's own number of threads, .* race it with --threads 2"):
+        artifact.find_built(source, Mock())
+
+
 def test_another_version_is_named(here: dict[str, Any]):
     libraries = here["libraries"] | {"numpy": "0.1"}
     with pytest.raises(UsageError, match=r"was measured with numpy 0\.1 \(.* here\): ship it there"):

@@ -85,6 +85,7 @@ def test_ranges_stand_wherever_an_axis_does(tmp_path: Path):
     assert asked("d_model=8,16..64 x2", batch="1,4..6 +1", threads="all").parameters == {"d_model": (8, 16, 32, 64)}
     assert asked(batch="1,4..6 +1", threads="1..2 +1,all").batch == (1, 4, 5, 6)
     assert asked(threads="1..2 +1,all").threads == (1, 2, "all")
+    assert asked(threads="default,2").threads == ("default", 2)
 
 
 def test_words_that_are_no_parameters_are_axes_too():

@@ -142,6 +142,13 @@ def test_each_thread_count_is_a_group_whose_arms_have_so_many():
     assert {arm.threads for arm in only.record.arms} == {2}
 
 
+def test_each_library_may_take_its_own_number_of_threads():
+    own, one = groups(study(threads=("default", 1)))
+    assert own.record.name == "residual_mlp, batch 1, threads default"
+    assert not own.skips, "it needs no number of CPUs"
+    assert [{arm.threads for arm in each.record.arms} for each in (own, one)] == [{0}, {1}]
+
+
 def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
     small, big = groups(study(parameters={"d_model": (8, 65536)}, baseline="numpy"), memory=10**9)
     assert (small.record.baseline, big.record.baseline, big.playing) == ("numpy:cpu:fp32", None, [])

@@ -38,6 +38,7 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
         ({"instances": (2,)}, r"instances \(--instances\) are sessions at work at once: .* \(--scenario throughput\)"),
         ({"rate": 200.0}, r"rate \(--rate\) is for requests that arrive by themselves: .* \(--scenario serve\)"),
         ({"p99_limit_ms": 5.0}, "--p99.* is for requests that arrive by themselves"),
+        ({"sustained_s": 60.0}, r"\(--for\) is the time of turns under sustained load: .* \(--scenario sustained\)"),
         ({"energy": True}, "--energy is for a GPU, and no target is on one: add one such as onnxruntime:cuda"),
         ({"backends": ["ncnn:vulkan"], "energy": True}, "--energy is counted by NVIDIA's driver, and no target is on"),
         ({"l2": "cold"}, "--l2 cold is for a GPU"),
@@ -67,6 +68,8 @@ def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:
     study = Study(**fields)  # type: ignore[arg-type]
     latency, at_once = study.changed(scenario="latency"), study.changed(parameters={"scenario": ("throughput",)})
     assert (latency.rate, latency.instances) == (None, ())
+    long = Study(**{**fields, "scenario": "sustained", "rate": None, "instances": (), "sustained_s": 60.0})  # type: ignore[arg-type]
+    assert long.changed(scenario="latency").sustained_s == 0.0
     assert (at_once.rate, at_once.instances) == (None, (2,))
 
 

@@ -46,6 +46,7 @@ def test_every_study_that_ships_can_be_read():
         "frontier",
         "small-networks",
         "runtimes",
+        "container",
     }
     assert all(schema.names().values()), "each says what it is for"
 
@@ -245,9 +246,13 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"l2": "tepid"}, "^l2 is 'tepid': .*'warm' or 'cold'"),
         ({"l2": "cold", "scenario": "throughput"}, "^l2 cold times one call at a time, and scenario"),
         ({"p99_limit_ms": "5ms"}, "p99_limit_ms \\(--p99\\) is for requests .*: add scenario serve"),
+        ({"scenario": "latency,sustained"}, "^scenario sustained shares its whole time .*: give it a run of its own"),
+        ({"scenario": "sustained", "l2": "cold"}, "^l2 cold times one call at a time, and scenario sustained"),
+        ({"scenario": "sustained", "sustained_s": "soon"}, "^--for 'soon' is not a time"),
         ({"rate": "10/s", "scenario": "throughput"}, r"^rate \(--rate\) is for requests that arrive"),
         ({"goal": "resolve 0.1%"}, "^invalid goal 'resolve 0.1%': .*; use a value from 0.5% to 50%"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
+        ({"threads": "default", "scenario": "serve"}, "^threads 'default' leaves .*scenario serve divides a number"),
     ],
 )
 def test_wrong_words_are_refused(asked: dict[str, str], says: str):

@@ -54,6 +54,12 @@ def test_nothing_in_the_labeled_precision_is_a_fault_that_says_what_ran(counts: 
     assert all(f"{count} in {name}" in fault for name, count in counts.items())
 
 
+def test_threads_are_those_that_were_asked_for_and_any_where_the_library_chooses():
+    two = replace(executed(fp32=1), threads=2)
+    assert executed_fault(two, arm(threads=1)) == "asked for 1 threads, but lib uses 2"
+    assert executed_fault(two, arm(threads=0)) is None
+
+
 def test_a_file_in_its_own_precisions_promises_none_but_its_place():
     native = arm(Precision.NATIVE)
     for counts in ({"int8": 23}, {"fp32": 2, "int4": 1, "bf16": 4}, {}):

@@ -13,7 +13,7 @@ from shootout.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.exported.fidelity import NOTHING
 from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
-from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm
 from shootout.race.pausing import Suspension
@@ -49,6 +49,7 @@ class World:
         neighbors: backend → log slowdown it causes others while it is not held.
         stopped: backend → log slowdown it causes others while it is held.
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
+        drift: by backend, the second of a long turn from which on it is slower, and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
         kills: (label, command) → how often its process is killed when that command comes.
         gpu: by backend, how the GPU is after each turn of an arm on it; the last one stays.
@@ -64,6 +65,7 @@ class World:
     neighbors: Mapping[str, float] = field(default_factory=dict)
     stopped: Mapping[str, float] = field(default_factory=dict)
     slow: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    drift: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warm_up: Mapping[str, list[float]] = field(default_factory=dict)
     fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
     gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
@@ -156,6 +158,19 @@ class FakePlayer:
         block = self.world.rng.normal(0, self.world.block_sd)
         latency_ns = {scope: self._latency(READINGS) * np.exp(block) for scope in scopes}
         return Turn(latency_ns=latency_ns, gpu=self._gpu())
+
+    def sustain(self, seconds: float) -> Turn:
+        """Calls in bins of a second, all of them with their noise."""
+        self._command("sustain")
+        self.world.events.append((f"sustain {seconds:g}", self.arm.label))
+        after_s, by = self.world.drift.get(self.arm.target.backend, (0.0, 0.0))
+        begins = np.arange(int(seconds))
+        call_ns = self._latency(begins.size) * np.exp(by * (begins >= after_s))
+        bins = tuple(
+            TimeBin(at_s=float(at_s), seconds=1.0, calls=round(1e9 / ns))
+            for at_s, ns in zip(begins, call_ns, strict=True)
+        )
+        return Turn(latency_ns={Scope.END_TO_END: call_ns}, bins=bins)
 
     def on_gpu(self) -> OnGpu | None:
         if not self.arm.target.device.is_gpu:

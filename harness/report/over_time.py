@@ -1,0 +1,64 @@
+"""Tell how a ranking changes under sustained load, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from shootout.results.document import OverTime, Ranking, Row
+from shootout.results.wording import tell_ratio
+from shootout.stats.verdicts import Verdict
+from shootout.study.group import short
+from shootout.units import span
+
+
+def tell_over_time(ranking: Ranking | None, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell whether the ranking at the end of the turns is that of their beginning, and which targets slow down.
+
+    Args:
+        ranking: the group's; None in other scenarios.
+        rows: the group's.
+    """
+    timed = {row.arm: row.over_time for row in rows if row.over_time}
+    if ranking is None or not timed:
+        return
+    shortest = min(timed.values(), key=lambda one: one.turn_s)
+    window = span(shortest.window_s)
+    yield from _tell_ranking(ranking, window)
+    yield from _tell_slowdowns(timed, window)
+    yield f"a turn is {span(shortest.turn_s)} of calls without a pause, or longer"
+    yield _tell_sensors([*timed.values()])
+
+
+def _tell_ranking(ranking: Ranking, window: str) -> Iterator[str]:
+    for change in ranking.changes:
+        first = tell_ratio(change.first, short(change.slower))
+        yield f"the ranking changes: {short(change.faster)} is {first} in the first {window} of a turn"
+        yield f"in the last {window} it is {tell_ratio(change.end)}"
+    if ranking.changes:
+        return
+    early, late = short(ranking.first[0]), short(ranking.end[0])
+    if early == late:
+        yield f"no change of the ranking is significant, and {early} measured fastest in the first and last {window}"
+    else:
+        yield f"{early} measured fastest in the first {window} of a turn and {late} in the last, but not significantly"
+
+
+def _tell_slowdowns(timed: dict[str, OverTime], window: str) -> Iterator[str]:
+    moved = {arm: one.change for arm, one in timed.items() if one.change.verdict in (Verdict.SLOWER, Verdict.FASTER)}
+    for arm, change in sorted(moved.items(), key=lambda item: -item[1].value):
+        yield f"{short(arm)} is {tell_ratio(change)} in the last {window} of its turns than in the first"
+    if not moved:
+        yield f"no target is significantly slower or faster in the last {window} of its turns than in the first"
+
+
+def _tell_sensors(timed: Sequence[OverTime]) -> str:
+    told = []
+    for name, unit in (("mhz", "MHz"), ("celsius", "°C")):
+        ends = [[value for one in timed if (value := getattr(one, f"{name}_{part}")) is not None] for part in _PARTS]
+        if all(ends):
+            told.append(f"{median(ends[0]):.0f} to {median(ends[1]):.0f} {unit}")
+    return f"from first to last: {', '.join(told)}" if told else "the machine tells no clock frequency or temperature"
+
+
+_PARTS = ("first", "end")

@@ -1,0 +1,100 @@
+"""The CPU time of a call: what its process's threads spent over a block, and nothing where that isn't all of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.races import fakes
+
+from shootout import clock
+from shootout.contract import Scenario
+from shootout.messages import CPU, Scope, Turn
+from shootout.race.arm_process import ArmProcess
+from shootout.race.queue import block_medians
+from shootout.worker.blocks import Blocks
+
+CALL_S = 2e-3
+
+
+class Session:
+    """Calls last `CALL_S`, awake or asleep, with another thread that is awake as long."""
+
+    gpu = None
+
+    def __init__(self, *, awake: bool, helps: bool = False) -> None:
+        self.awake, self.helps = awake, helps
+
+    def stage(self, inputs: Any, slot: int) -> Any:
+        return inputs
+
+    def execute(self, handle: Any) -> Any:
+        other = threading.Thread(target=spin)
+        if self.helps:
+            other.start()
+        spin() if self.awake else time.sleep(CALL_S)
+        if self.helps:
+            other.join()
+        return handle
+
+    def synchronize(self) -> None:
+        pass
+
+    def fetch(self, raw: Any) -> Any:
+        return raw
+
+
+def spin() -> None:
+    """Use the CPU for so long, however busy the machine is."""
+    began = time.thread_time()
+    while time.thread_time() < began + CALL_S:
+        pass
+
+
+def cpu_s(session: Session) -> float:
+    blocks = Blocks(session, [{}])  # type: ignore[arg-type]
+    blocks.tune()
+    blocks.play([Scope.COMPUTE, Scope.END_TO_END])
+    assert blocks.cpu_ns is not None
+    return blocks.cpu_ns / 1e9
+
+
+def test_a_call_that_sleeps_takes_time_and_no_cpu():
+    assert cpu_s(Session(awake=False)) < 0.3 * CALL_S
+
+
+def test_all_threads_count():
+    assert 0.95 * CALL_S < cpu_s(Session(awake=True)) < 1.5 * CALL_S
+    assert 1.95 * CALL_S < cpu_s(Session(awake=True, helps=True)) < 2.7 * CALL_S
+
+
+def test_an_unknown_count_is_no_figure(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(clock, "cpu_ns", lambda pid: None)
+    blocks = Blocks(Session(awake=False), [{}])  # type: ignore[arg-type]
+    blocks.tune()
+    blocks.play([Scope.END_TO_END])
+    assert blocks.cpu_ns is None
+
+
+@pytest.mark.parametrize(("helpers", "known"), [(False, 7.0), (True, None)])
+def test_a_process_that_starts_others_has_no_figure(helpers: bool, known: float | None):
+    found = Turn(latency_ns={Scope.END_TO_END: np.ones(3)}, cpu_ns=7.0)
+    one = SimpleNamespace(_process=SimpleNamespace(has_helpers=helpers), _call_s=1.0, _limit_s=lambda _: (1.0, 1.0))
+    one._make_turn = lambda *_, **__: found
+    assert ArmProcess.turn(one, (Scope.END_TO_END,)).cpu_ns == known  # type: ignore[arg-type]
+
+
+def test_the_journal_has_it_if_each_round_tells_it():
+    turns = [Turn(latency_ns={scope: np.ones(3) for scope in Scope}, cpu_ns=ns) for ns in (5.0, 6.0)]
+    arm = fakes.arm("a")
+    live = fakes.live_arm(arm, turns=turns)
+    assert block_medians(live)[CPU] == (5.0, 6.0)
+    live.turns.append(replace(turns[0], cpu_ns=None))
+    assert CPU not in block_medians(live)
+    served = fakes.live_arm(replace(arm, scenario=Scenario.THROUGHPUT), turns=[replace(turns[0], cpu_ns=None)])
+    assert CPU not in block_medians(served)
