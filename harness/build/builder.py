@@ -88,7 +88,8 @@ def export_all(
         for request in _list_requests(group)
     }
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
-    probes = {key: probe_request(*key) for key in sorted(shown)}
+    saturates = next((group.request.saturates for group in groups), None)
+    probes = {key: replace(probe_request(*key), saturates=saturates) for key in sorted(shown)}
     results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
     models = dict(zip(wanted, results, strict=False))
     playing = {(group.record.name, *_request_key(group.request_of(arm))) for group in groups for arm in group.playing}

@@ -30,6 +30,7 @@ from shootout.fleet.nodes import NodeLost, Nodes
 from shootout.fleet.parcel import Parcel, pack
 from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, share_s, write_part
 from shootout.formats.files import check_files, write_files
+from shootout.host import environment
 from shootout.host.locks import folder_lock
 from shootout.host.store import cache_folder
 from shootout.journal import journal
@@ -145,7 +146,9 @@ def _plan_from_here(study: Study, record: GroupRecord, node: FleetNode, here: Ma
     away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
     skips = {arm.label: away for arm in arms if arm.label not in node.playing[record.name] and not arm.control}
     return PlannedGroup(
-        record=record.model_copy(update={"arms": arms}), request=points.request(study, point), skips=skips
+        record=record.model_copy(update={"arms": arms}),
+        request=replace(points.request(study, point), saturates=environment.saturates_there(node.facts)),
+        skips=skips,
     )
 
 

@@ -59,6 +59,8 @@ class Request:
             `outputs`; "" if there is no metric.
         class_scores: the output that holds the scores of the labels' classes; "" for the first of their shape.
         rows_by: a file with what each row belongs to; the rows of one stay together.
+        saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
+            this machine's.
     """
 
     model: str
@@ -77,6 +79,7 @@ class Request:
     scored: Literal["", "truth", "outputs"] = ""
     class_scores: str = ""
     rows_by: Path | None = None
+    saturates: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +182,7 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
         scheme = schemes.parse(request.variant)
         if scheme.variant != request.variant:
             raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…, pruned-…")
-        plain = replace(request, variant="", device=Device.CPU)
+        plain = replace(request, variant="", device=Device.CPU, saturates=None)
         if is_file(request.model):
             job = _beside_job(plain) if request.original else _file_job(plain)
         elif models.is_own(request.model):
@@ -190,7 +193,8 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
     except ShootoutError as error:
         return error
     if scheme.is_quantized:
-        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and environment.saturates())
+        saturates = environment.saturates() if request.saturates is None else request.saturates
+        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
     return replace(job, request=replace(job.request, variant=request.variant)).keyed()
 
 

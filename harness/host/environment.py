@@ -284,6 +284,12 @@ def saturates() -> bool:
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
 
 
+def saturates_there(environment: Mapping[str, Any]) -> bool:
+    """Return what `saturates` would, on the machine of an environment that `facts` returned there."""
+    flags = {*((environment.get("cpu") or {}).get("flags") or ())}
+    return "sse4_2" in flags and not VNNI & flags  # which every x86 CPU of the last 15 years has
+
+
 def native_flags() -> tuple[str, ...]:
     """Return the instruction sets that code compiled for the compiling CPU itself may use."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}

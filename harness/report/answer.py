@@ -186,16 +186,16 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
         "" if there is nothing else to compare it with.
     """
     usual = answer.otherwise
-    if usual is None or usual.ratio is None:
+    if usual is None or usual.ratio is None or answer.ship is None:
         return ""
-    return tell_ratio(usual.ratio.inverse(), short(usual.arm) if briefly else name_usual(usual.arm))
+    return tell_ratio(usual.ratio.inverse(), short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm))
 
 
-def name_usual(arm: str) -> str:
-    """Name a target that something is compared with, and say so if it is what most would take without measuring."""
-    backend = re.split(r"[:/@#]", arm)[0]
-    is_usual = any(backend in names for names in USUAL.values())
-    return f"{short(arm)}, the usual choice" if is_usual else short(arm)
+def name_usual(arm: str, ship: str) -> str:
+    """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
+    (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
+    names = next((names for known, names in USUAL.items() if known == device), ())
+    return f"the usual choice, {short(arm)}" if backend != usual in names else short(arm)
 
 
 def tell_time(row: Row) -> str:
@@ -352,7 +352,7 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     sd = max((group.sd for group in groups if group.sd is not None), default=None)
     up_to = "up to " if len(groups) > 1 else ""
-    differ = "" if sd is None else f", which differ by {up_to}{float(f'{100 * sd:.2g}'):g} % (in the intervals)"
+    differ = "" if sd is None else f", which differ by {up_to}{float(f'{100 * sd:.2g}'):g} % (SD, in the intervals)"
     yield f"{many} restart{'' if counts == [1] else 's'} of every process{differ}"
     disturbed = max(group.void_share for group in groups)
     told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
@@ -388,13 +388,13 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 MEASURE = "measure it:"
+YOURS = "with a model of yours:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
-COMMAND_COLUMN = 21
+COMMAND_COLUMN = 23
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
-OF_YOURS = "(a model and data of your own: this model's inputs are random)"
-RANDOM_INPUTS = "accuracy unknown"
+RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 
@@ -445,7 +445,7 @@ def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
     if measure := next((change.measure for change in faster if change.measure), None):
         return WayOut(MEASURE, measure, SHIPS_IT)
     is_random = any(tell_refusal(change) == RANDOM_INPUTS for change in faster)
-    return WayOut(MEASURE, MEASURE_YOURS, OF_YOURS) if is_random else None
+    return WayOut(YOURS, MEASURE_YOURS, "") if is_random else None
 
 
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:

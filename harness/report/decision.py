@@ -179,7 +179,7 @@ def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, R
     ratio = decision.of(usual.arm).ratio if usual else None
     if usual is None or ratio is None:
         return ""
-    return tell_ratio(ratio.inverse(), name_usual(usual.arm), WORDS[decision.policy.objective])
+    return tell_ratio(ratio.inverse(), name_usual(usual.arm, chosen.candidate), WORDS[decision.policy.objective])
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:

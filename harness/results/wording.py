@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import short
-from shootout.units import counted
+from shootout.units import counted, number
 
 if TYPE_CHECKING:
     from shootout.results.document import Control, GroupSummary
@@ -144,7 +144,7 @@ def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
         (group,) = groups
         state, ratio = _name_state(group.control), group.control.ratio
         low, high = ratio.reading if ratio else (None, None)
-        reach = f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+        reach = f" (within {number(100 * (max(high, 1 / low) - 1), 2)} %)" if low and high else ""
         if ratio and state == CONTROL_BROKEN:
             reach = f", {tell_ratio(ratio)}: no verdict is given"
         copied = short(group.baseline) if group.baseline else "the baseline"

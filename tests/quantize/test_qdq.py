@@ -217,6 +217,26 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
     assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_for_another_machine_its_own_cpu_settles_them(there: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "saturates", lambda: not there)
+    job = checked(Request(model="digits", variant="shared", saturates=there))
+    assert isinstance(job, ExportJob)
+    assert job.reduced is there
+    plain = [checked(Request(model="digits", saturates=one)) for one in (True, False, None)]
+    assert len({one.key for one in plain if isinstance(one, ExportJob)}) == 1, "a model as it is, is one for all"
+
+
+def test_what_another_cpu_saturates_is_read_from_its_facts():
+    def flags(*names: str) -> dict[str, dict[str, list[str]]]:
+        return {"cpu": {"flags": [*names]}}
+
+    assert environment.saturates_there(flags("sse4_2", "avx2"))
+    assert not environment.saturates_there(flags("sse4_2", "avx2", "avx512_vnni"))
+    assert not environment.saturates_there(flags("asimd", "asimddp"))
+    assert not environment.saturates_there({})
+
+
 def test_an_old_file_without_node_names_gets_both(tmp_path: Path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
     source = write(tmp_path / "old.onnx", nodes, ([4, 8], [4, 8]), opset=9, w=rng.standard_normal((8, 8)))
