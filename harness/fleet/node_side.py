@@ -110,7 +110,8 @@ def zip_folder(folder: Path) -> bytes:
     """Return all files below a folder as a zip, but for hidden ones; the journal last, since it names the others."""
     made = io.BytesIO()
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    # a board without a clock writes files of 1970, and ZIP knows no time before 1980
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         for path in sorted(files, key=lambda path: path.name == JOURNAL):
             archive.write(path, path.relative_to(folder))
     return made.getvalue()
