@@ -26,7 +26,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
-from threading import Event
+from threading import Event, Lock
 from typing import IO, Any
 
 from packaging.requirements import Requirement
@@ -187,6 +187,9 @@ class SshHosts:
             UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
         """
         needed = _needed_packages()
+    _begun: set[str] = field(default_factory=set, init=False)
+    _stopped: set[str] = field(default_factory=set, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
         for address in self.addresses:
             try:
                 found = _ask(address, {"verb": "look", "packages": sorted(needed)})
@@ -203,19 +206,27 @@ class SshHosts:
         """List the hosts, in the order in which they were named."""
         return [self._nodes[address.url] for address in self.addresses]
 
-    def _send_lacking(self, address: Address, contents: Mapping[str, Contents]) -> None:
+    def _name(self, address: Address) -> str:
+        """Return a host's name for people, with port and Python where others of these hosts have the same name."""
+        alike = [one for one in self.addresses if one.host == address.host]
+        return address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address)
+
+    def _send_lacking(self, address: Address, contents: Mapping[str, Contents], job: str = "") -> None:
+        """Send the folders that a host lacks, unless this job is stopped meanwhile."""
         asked = {"verb": "put", "places": [*contents]}
         for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
             total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in contents[place].values())
             if total >= LARGE:
-                self.say(f"{address}: sending {size(total)}")
-            self._insist(address, partial(_put, address, place, contents[place]))
+                self.say(f"{self._name(address)}: sending {size(total)}")
+            check = partial(self._require_wanted, job)
+            self._insist(address, partial(_put, address, place, contents[place], check))
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
         """Start a job that measures nothing on a host.
 
         Args:
             folder: a zip of the run folder that it is about.
+            self._require_wanted(job)
         """
         return self._start_job(self._address(node), job, folder, token_hex(16), {})
 
@@ -255,8 +266,21 @@ class SshHosts:
         return job.result.result()
 
     def stop(self, job: SshJob) -> None:
-        """Ask a job to end, and to keep what it has."""
-        self._pool.submit(self._insist, job.address, lambda: _ask(job.address, {"verb": "stop", "id": job.id}))
+        """Ask a job to end, and to keep what it has. One that hasn't begun never does."""
+        with self._lock:
+            self._stopped.add(job.id)
+            has_begun = job.id in self._begun
+        if has_begun:  # otherwise its own thread sees to it: a second signal would break what the first one ends
+            self._pool.submit(self._stop_begun, job.address, job.id)
+
+    def _stop_begun(self, address: Address, name: str) -> None:
+        self._insist(address, lambda: _ask(address, {"verb": "stop", "id": name}))
+
+    def _require_wanted(self, job: str) -> None:
+        if job in self._stopped:
+            raise NodeLost("its job was stopped before it began")
+        if self._closed.is_set():
+            raise NodeLost("this command has ended")
 
     def release(self, job: SshJob) -> None:
         """Forget a job whose result was taken; one that goes on, on a host that is lost, keeps what it has."""
@@ -280,7 +304,7 @@ class SshHosts:
         Raises:
             NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
         """
-        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()})
+        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()}, name)
         package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
         begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
         begun = self._insist(
@@ -303,10 +327,16 @@ class SshHosts:
         Raises:
             NodeLost: that, or the host can't do it; says why.
         """
+        self._require_wanted(name)
         patience, heard = Deadline(LOST_S), progress.seen if progress else 0
         is_told = False
         while True:
             try:
+        with self._lock:
+            self._begun.add(name)
+            is_stopped = name in self._stopped
+        if is_stopped:
+            self._stop_begun(address, name)
                 return action()
             except ConnectionLost as lost:
                 if progress and progress.seen != heard:
@@ -364,8 +394,25 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
         raise ConnectionLost("")
 
 
-def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
-    """Send files, as a tar."""
+@dataclass
+class _CheckedFile:
+    """A file that is sent, and what is called before each piece of it: sending one may take minutes."""
+
+    file: IO[bytes]
+    check: Callable[[], object]
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        self.check()
+        return self.file.read(size)
+
+
+def _put(address: Address, place: str, contents: Contents, check: Callable[[], object]) -> dict[str, Any]:
+    """Send files, as a tar.
+
+    Args:
+        check: raises if they aren't to be sent any more.
+    """
 
     def write(into: IO[bytes]) -> None:
         with tarfile.open(fileobj=into, mode="w|") as archive:
@@ -373,7 +420,7 @@ def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
                 member = tarfile.TarInfo(name)
                 with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as data:
                     member.size = content.stat().st_size if isinstance(content, Path) else len(content)
-                    archive.addfile(member, data)
+                    archive.addfile(member, _CheckedFile(data, check))
 
     return _ask(address, {"verb": "put", "places": [place], "members": len(contents)}, write)
 

@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,9 +124,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The places that files are sent to, each time."""
     places, put = list[str](), ssh_hosts._put
 
-    def noted(address: Address, place: str, contents: Any) -> Any:
+    def noted(address: Address, place: str, *sent: Any) -> Any:
         places.append(place)
-        return put(address, place, contents)
+        return put(address, place, *sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", noted)
     return places
@@ -242,7 +244,7 @@ def test_what_was_sent_in_part_is_refused_and_sent_again(
         (made / name).write_bytes(name.encode() * 150)  # a header and a block of 512 bytes each
     put, times = ssh_hosts._put, list[str]()
 
-    def cut_first(address: Address, name: str, contents: Any) -> Any:
+    def cut_first(address: Address, name: str, *sent: Any) -> Any:
         if name == place:
             assert not (board.cache / place).exists()
             times.append(name)
@@ -250,7 +252,7 @@ def test_what_was_sent_in_part_is_refused_and_sent_again(
             source = ssh_hosts.inspect.getsource(node_side).encode()
             asked = json.dumps({"verb": "put", "places": [place], "members": 2}).encode()
             board.sign("cut", str(len(b"%d\n%b%b\n" % (len(source), source, asked)) + 1024 + into_next))
-        return put(address, name, contents)
+        return put(address, name, *sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", cut_first)
     hosts = board.connect("answer()")
@@ -294,6 +296,91 @@ def test_a_command_that_writes_elsewhere_begins_a_job_of_its_own(board: Board):
 def test_a_job_that_is_stopped_keeps_what_it_has(board: Board):
     hosts = board.connect("""
 try:
+def test_a_job_of_other_files_is_none_that_an_earlier_command_began(board: Board):
+    job = "answer(data=pathlib.Path('data.txt').read_text())"
+    for text in ("one", "other"):
+        hosts = board.connect(job, **{"data.txt": text})
+        assert hosts.result(measure(hosts))["data"] == text
+    assert len(board.jobs()) == 2
+    assert board.said == []
+
+
+def test_a_job_that_is_stopped_while_its_files_are_sent_never_begins(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    made, place = tmp_path / "made", f"exported/{'c' * 64}"
+    made.mkdir()
+    (made / "weights").write_bytes(b"w" * 5_000)
+    put, is_sending, may_go_on = ssh_hosts._put, Event(), Event()
+
+    def slow(*sent: Any) -> Any:
+        is_sending.set()
+        assert may_go_on.wait(WAITS_S)
+        return put(*sent)
+
+    hosts = board.connect("answer()")
+    monkeypatch.setattr(ssh_hosts, "_put", slow)
+    begun = measure(hosts, delivered={place: made})
+    assert is_sending.wait(WAITS_S)
+    hosts.stop(begun)
+    may_go_on.set()
+    with pytest.raises(NodeLost, match="its job was stopped before it began"):
+        hosts.result(begun)
+    assert not (board.cache / place).exists(), "sending ended in the middle"
+    assert board.jobs() == []
+
+
+def test_a_command_that_ends_while_files_are_sent_begins_nothing(board: Board, monkeypatch: pytest.MonkeyPatch):
+    hosts = board.connect("answer()")
+    monkeypatch.setattr(hosts, "_send_lacking", lambda *_: hosts.close())
+    with pytest.raises(NodeLost, match="this command has ended"):
+        hosts.result(measure(hosts))
+    assert board.jobs() == []
+
+
+def test_a_job_that_is_stopped_while_it_begins_is_stopped_once(board: Board, monkeypatch: pytest.MonkeyPatch):
+    hosts = board.connect("""
+try:
+    (signs / "up").touch()
+    wait_for("never")
+except KeyboardInterrupt:
+    answer(code=130)
+""")
+    ask, verbs, given = ssh_hosts._ask, list[str](), list[SshJob]()
+
+    def stop_at_begin(address: Address, request: Any, *write: Any) -> Any:
+        verbs.append(request["verb"])
+        answer = ask(address, request, *write)
+        if request["verb"] == "begin":
+            wait_until(lambda: bool(given) and board.has("up"))
+            hosts.stop(given[0])
+        return answer
+
+    monkeypatch.setattr(ssh_hosts, "_ask", stop_at_begin)
+    given.append(measure(hosts))
+    assert hosts.result(given[0])["code"] == 130
+    assert verbs.count("stop") == 1
+
+
+def test_a_file_that_is_gone_before_it_is_sent_fails_that_host_s_job_alone(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    made, put = tmp_path / "made", ssh_hosts._put
+    made.mkdir()
+    (made / "weights").write_bytes(b"w")
+    hosts = board.connect("answer()")
+
+    def put_late(*sent: Any) -> Any:
+        (made / "weights").unlink()
+        return put(*sent)
+
+    monkeypatch.setattr(ssh_hosts, "_put", put_late)
+    begun = measure(hosts, delivered={f"exported/{'d' * 64}": made})
+    with pytest.raises(NodeLost, match=r"FileNotFoundError: .*weights"):
+        hosts.result(begun)
+    assert board.jobs() == []
+
+
     keep("one restart")
     print("begun", flush=True)
     wait_for("never")
@@ -386,7 +473,7 @@ def test_what_a_host_s_shell_prints_is_no_answer(board: Board):
 def test_nothing_is_sent_outside_of_the_cache(board: Board, place: str):
     (address,) = read_addresses(board.address)
     with pytest.raises(NodeLost, match="nothing may be sent to"):
-        ssh_hosts._put(address, place, {"file": b"x"})
+        ssh_hosts._put(address, place, {"file": b"x"}, lambda: None)
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_what_to_do(
