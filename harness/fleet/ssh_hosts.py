@@ -261,9 +261,18 @@ class SshHosts:
         """Return what the job left: its answer, and as `folder` a zip of its run folder.
 
         Raises:
-            NodeLost: the host couldn't be reached for `LOST_S`, or can't hold what was sent.
+            NodeLost: the host couldn't be reached for `LOST_S`, can't hold what was sent, or answered what no job does.
         """
-        return job.result.result()
+        try:
+            return job.result.result()
+        except ShootoutError:
+            raise
+        except Exception as error:  # of one host: the others go on
+            raise NodeLost(one_line(f"{type(error).__name__}: {error}")) from error
+
+    def node_of(self, job: SshJob) -> ClusterNode:
+        """Return the host that has a job."""
+        return self._nodes[job.address.url]
 
     def stop(self, job: SshJob) -> None:
         """Ask a job to end, and to keep what it has. One that hasn't begun never does."""
@@ -447,7 +456,7 @@ def _ask(
 
 
 class _Answers:
-    """The lines of JSON that a host answers, and the bytes behind them.
+    """The objects of JSON that a host answers, one a line, and the bytes behind them.
 
     Raises:
         NodeLost: a line is something else, which the host's shell prints, say.
@@ -461,12 +470,13 @@ class _Answers:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield json.loads(line)
+                answer = json.loads(line)
             except ValueError:
                 raise NodeLost(
                     f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
                     "print nothing for commands by ssh"
-                ) from None
+                )
+            yield answer
 
     def read(self, number: int) -> bytes:
         """Return so many bytes, or fewer if the connection ends."""
@@ -474,6 +484,8 @@ class _Answers:
 
 
 @contextmanager
+                answer = None
+            if not isinstance(answer, dict):
 def _request(
     address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
 ) -> Iterator[_Answers]:
@@ -481,7 +493,7 @@ def _request(
 
     Raises:
         ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
-        UsageError: there is no such Python.
+        NodeLost: there is no such Python.
     """
     source = inspect.getsource(node_side).encode()
     with (
@@ -527,6 +539,8 @@ def _needed_packages() -> dict[str, str]:
 
 def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
     if found["lacks"]:
+            with suppress(BrokenPipeError):  # which would hide what went wrong within
+                process.stdin.close()
         packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])
         raise UsageError(
             f"--on {SCHEME}{address}: {found['path']} lacks {', '.join(found['lacks'])}; run there: "
