@@ -247,7 +247,8 @@ class SshHosts:
         self._given[node.id] += 1
         job = {**job, "on": self._address(node).url}
         lasting = {name: value for name, value in job.items() if name != "ends_utc"}
-        told = json.dumps([self.out, node.id, lasting], sort_keys=True)
+        sent = [place_of(zipped) for zipped in self.parcel.zips]  # or a job of other files would be taken for this one
+        told = json.dumps([self.out, node.id, sent, lasting], sort_keys=True)
         name = hashlib.sha256(told.encode()).hexdigest()[:32]
         return self._start_job(self._address(node), job, folder, name, delivered or {})
 
