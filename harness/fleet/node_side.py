@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -27,6 +26,7 @@ import time
 import zipfile
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,9 +194,12 @@ def _tell(**answer: Any) -> None:
 
 
 def _look(packages: list[str]) -> None:
-    """Tell what this host is, and which of these packages its Python lacks."""
-    lacks = [name for name in packages if importlib.util.find_spec(name) is None]
-    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, lacks=lacks)
+    """Tell what this host is, and the versions of those of these packages that its Python has."""
+    versions = {}
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, versions=versions)
 
 
 def _put(places: list[str], members: int | None = None) -> None:

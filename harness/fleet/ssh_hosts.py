@@ -531,21 +531,23 @@ def _request(
             process.kill()
 
 
-def _needed_packages() -> dict[str, str]:
-    """Return what shootout itself and all exported models need, as pip takes it, by name."""
+def _needed_packages() -> dict[str, Requirement]:
+    """Return what shootout itself and all exported models need, by name."""
     asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
-    wanted = [one for one in asked if one.marker is None or one.name == WEIGHTS_READER]
-    return {one.name: f"{one.name}{one.specifier}" for one in wanted}
+    return {one.name: one for one in asked if one.marker is None or one.name == WEIGHTS_READER}
 
 
-def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
-    if found["lacks"]:
-            with suppress(BrokenPipeError):  # which would hide what went wrong within
-                process.stdin.close()
-        packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])
+def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, Requirement]) -> None:
+    versions = found["versions"]
+    unmet = {
+        f"{name}{one.specifier}": f"{name}{one.specifier} (it has {versions[name]})" if name in versions else name
+        for name, one in needed.items()
+        if name not in versions or not one.specifier.contains(versions[name], prereleases=True)
+    }
+    if unmet:
         raise UsageError(
-            f"--on {SCHEME}{address}: {found['path']} lacks {', '.join(found['lacks'])}; run there: "
-            f"{found['path']} -m pip install {packages}, and the runtimes to measure"
+            f"--on {address.url}: {found['path']} lacks {', '.join(unmet.values())}; run there: "
+            f"{found['path']} -m pip install {shlex.join(unmet)}, and the runtimes to measure"
         )
 
 

@@ -463,9 +463,25 @@ def test_packages_that_are_not_there_are_named_with_the_command(board: Board, tm
     assert "torch" not in str(error.value)
 
 
-def test_what_a_host_s_shell_prints_is_no_answer(board: Board):
-    board.sign("greeting", "Welcome to board\n")
-    with pytest.raises(UsageError, match=r"it printed 'Welcome to board' .* let its shell print nothing"):
+def test_a_package_that_is_too_old_is_named_with_its_version(board: Board, tmp_path: Path):
+    old = interpreter(
+        tmp_path,
+        """
+from importlib import metadata
+version = metadata.version
+metadata.version = lambda name: "1.26.4" if name == "numpy" else version(name)
+""",
+    )
+    wants = r"lacks numpy>=2\.0 \(it has 1\.26\.4\); run there: .* -m pip install 'numpy>=2\.0', and"
+    with pytest.raises(UsageError, match=wants):
+        board.connect(address=old)
+
+
+@pytest.mark.parametrize("greeting", ["Welcome to board", "2026", "[]"])
+def test_what_a_host_s_shell_prints_is_no_answer(board: Board, greeting: str):
+    board.sign("greeting", f"{greeting}\n")
+    told = rf"it printed '{re.escape(greeting)}' .* let its shell print nothing"
+    with pytest.raises(UsageError, match=told):
         board.connect()
 
 
