@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -95,15 +95,22 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Return the text that names it in `--on`."""
+        """Return the text that names it in `--on`, as `read_addresses` takes it."""
+        user, at, name = self.host.rpartition("@")
+        host = f"{user}{at}[{name}]" if ":" in name else self.host  # IPv6: or its last group would be a port
         port, python = f":{self.port}" if self.port else "", self.python if self.python != PLAIN else ""
-        return f"{SCHEME}{self.host}{port}{python}"
+        return f"{SCHEME}{host}{port}{python}"
+
+    @property
+    def client(self) -> list[str]:
+        """Return the words of OpenSSH's client that a person types to reach it."""
+        return ["ssh", *(["-p", self.port] if self.port else []), self.host]
 
     @property
     def command(self) -> list[str]:
         """Return the command line that runs what is sent on stdin there."""
-        port = ["-p", self.port] if self.port else []
-        return ["ssh", *OPTIONS, *port, "--", self.host, f"exec {shlex.quote(self.python)} -c {shlex.quote(_BOOT)}"]
+        ssh, *port, host = self.client
+        return [ssh, *OPTIONS, *port, "--", host, f"exec {shlex.quote(self.python)} -c {shlex.quote(_BOOT)}"]
 
 
 def read_addresses(text: str) -> list[Address]:
@@ -123,7 +130,7 @@ def read_addresses(text: str) -> list[Address]:
             host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or PLAIN
         )
         if address in found:
-            raise UsageError(f"--on names {address} twice: name each host once")
+            raise UsageError(f"--on names {address.url} twice: name each host once")
         found.append(address)
     return found
 
@@ -166,10 +173,11 @@ class SshHosts:
 
     Attributes:
         out: where this command writes, by which the same command finds the jobs that an earlier one began.
-        gets_exports: see `Nodes`.
+        gets_exports, were_named: see `Nodes`.
     """
 
     gets_exports = True
+    were_named = True
 
     addresses: Sequence[Address]
     parcel: Parcel
@@ -179,6 +187,9 @@ class SshHosts:
     _given: Counter[str] = field(default_factory=Counter, init=False)
     _pool: futures.ThreadPoolExecutor = field(default_factory=partial(futures.ThreadPoolExecutor, THREADS), init=False)
     _closed: Event = field(default_factory=Event, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
+    _stopped: set[str] = field(default_factory=set, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def look(self) -> None:
         """Ask each host what it is, and send it this package and the study's files.
@@ -187,19 +198,18 @@ class SshHosts:
             UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
         """
         needed = _needed_packages()
-    _begun: set[str] = field(default_factory=set, init=False)
-    _stopped: set[str] = field(default_factory=set, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
         for address in self.addresses:
             try:
                 found = _ask(address, {"verb": "look", "packages": sorted(needed)})
                 _require_packages(address, found, needed)
                 self._send_lacking(address, {place_of(zipped): _unzip(zipped) for zipped in self.parcel.zips})
             except ConnectionLost as lost:
-                raise UsageError(f"--on {address.url}: {lost}; `ssh {address} true` has to work first") from None
+                raise UsageError(
+                    f"--on {address.url}: {lost}; `{shlex.join(address.client)} true` has to work first"
+                ) from None
             except NodeLost as lost:
                 raise UsageError(f"--on {address.url}: {lost}") from None
-            name = f"{address} ({found['name']})"
+            name = f"{self._name(address)} ({found['name']})"
             self._nodes[address.url] = ClusterNode(id=address.url, name=name, cpus=float(found["cpus"]))
 
     def nodes(self) -> list[ClusterNode]:
@@ -215,6 +225,7 @@ class SshHosts:
         """Send the folders that a host lacks, unless this job is stopped meanwhile."""
         asked = {"verb": "put", "places": [*contents]}
         for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
+            self._require_wanted(job)
             total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in contents[place].values())
             if total >= LARGE:
                 self.say(f"{self._name(address)}: sending {size(total)}")
@@ -226,7 +237,6 @@ class SshHosts:
 
         Args:
             folder: a zip of the run folder that it is about.
-            self._require_wanted(job)
         """
         return self._start_job(self._address(node), job, folder, token_hex(16), {})
 
@@ -317,19 +327,25 @@ class SshHosts:
         self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()}, name)
         package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
         begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
+        self._require_wanted(name)
         begun = self._insist(
             address,
             lambda: _ask(address, {**begin, "size": len(folder), "now": utc_in(0.0)}, lambda into: into.write(folder)),
         )
+        with self._lock:
+            self._begun.add(name)
+            is_stopped = name in self._stopped
+        if is_stopped:
+            self._stop_begun(address, name)
         if not begun["begun"]:
-            self.say(f"{address}: going on with what an earlier command began there")
+            self.say(f"{self._name(address)}: going on with what an earlier command began there")
         progress = _Followed(partial(self._say_lines, address), self._closed)
         answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
         return answer
 
     def _say_lines(self, address: Address, text: str) -> None:
         for line in filter(str.strip, text.splitlines()):
-            self.say(f"{address}: {line.rstrip()}")
+            self.say(f"{self._name(address)}: {line.rstrip()}")
 
     def _insist(self, address: Address, action: Callable[[], Any], progress: _Followed | None = None) -> Any:
         """Do something on a host, once more after a lost connection, until it can't be reached for `LOST_S`.
@@ -337,16 +353,10 @@ class SshHosts:
         Raises:
             NodeLost: that, or the host can't do it; says why.
         """
-        self._require_wanted(name)
         patience, heard = Deadline(LOST_S), progress.seen if progress else 0
         is_told = False
         while True:
             try:
-        with self._lock:
-            self._begun.add(name)
-            is_stopped = name in self._stopped
-        if is_stopped:
-            self._stop_begun(address, name)
                 return action()
             except ConnectionLost as lost:
                 if progress and progress.seen != heard:
@@ -357,7 +367,7 @@ class SshHosts:
                         "measures meanwhile"
                     ) from None
                 if not is_told:
-                    self.say(f"{address}: the connection was lost{_in_brackets(lost)}; trying again")
+                    self.say(f"{self._name(address)}: the connection was lost{_in_brackets(lost)}; trying again")
                     is_told = True
                 self._closed.wait(AGAIN_S)
 
@@ -473,6 +483,8 @@ class _Answers:
             try:
                 answer = json.loads(line)
             except ValueError:
+                answer = None
+            if not isinstance(answer, dict):
                 raise NodeLost(
                     f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
                     "print nothing for commands by ssh"
@@ -485,8 +497,6 @@ class _Answers:
 
 
 @contextmanager
-                answer = None
-            if not isinstance(answer, dict):
 def _request(
     address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
 ) -> Iterator[_Answers]:
@@ -525,10 +535,12 @@ def _request(
                 raise ConnectionLost(said) from None
             raise NodeLost(
                 f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
-                f"{SCHEME}{address}/PATH/TO/PYTHON"
+                f"{replace(address, python='/PATH/TO/PYTHON').url}"
             ) from None
         finally:
             process.kill()
+            with suppress(BrokenPipeError):  # which would hide what went wrong within
+                process.stdin.close()
 
 
 def _needed_packages() -> dict[str, Requirement]:

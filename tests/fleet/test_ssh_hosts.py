@@ -163,6 +163,7 @@ def interpreter(folder: Path, before: str = "", *options: str) -> str:
         ("ssh://board", "board", "", "python3"),
         ("ssh://me@board.local:2222", "me@board.local", "2222", "python3"),
         ("ssh://board/opt/venv/bin/python", "board", "", "/opt/venv/bin/python"),
+        ("ssh://[::1]", "::1", "", "python3"),
         ("ssh://me@[fe80::1]:22/usr/bin/python3.12", "me@fe80::1", "22", "/usr/bin/python3.12"),
     ],
 )
@@ -170,6 +171,8 @@ def test_an_address_names_host_port_and_python(text: str, host: str, port: str, 
     (found,) = read_addresses(text)
     assert (found.host, found.port, found.python) == (host, port, python)
     assert found.command[found.command.index("--") + 1] == host
+    assert read_addresses(found.url) == [found], "a run's folder holds it, and `ship --on` reads it again"
+    assert found.url == text
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_what_is_no_address_is_refused_with_the_form(text: str):
 
 
 def test_a_host_is_named_once():
-    with pytest.raises(UsageError, match="names board twice"):
+    with pytest.raises(UsageError, match="names ssh://board twice"):
         read_addresses("ssh://other,ssh://board,ssh://board")
 
 
@@ -293,9 +296,6 @@ def test_a_command_that_writes_elsewhere_begins_a_job_of_its_own(board: Board):
     assert board.said == []
 
 
-def test_a_job_that_is_stopped_keeps_what_it_has(board: Board):
-    hosts = board.connect("""
-try:
 def test_a_job_of_other_files_is_none_that_an_earlier_command_began(board: Board):
     job = "answer(data=pathlib.Path('data.txt').read_text())"
     for text in ("one", "other"):
@@ -381,6 +381,9 @@ def test_a_file_that_is_gone_before_it_is_sent_fails_that_host_s_job_alone(
     assert board.jobs() == []
 
 
+def test_a_job_that_is_stopped_keeps_what_it_has(board: Board):
+    hosts = board.connect("""
+try:
     keep("one restart")
     print("begun", flush=True)
     wait_for("never")
@@ -439,6 +442,12 @@ def test_a_host_that_never_answered_is_refused_with_what_has_to_work(board: Boar
         board.connect()
 
 
+def test_what_has_to_work_first_names_the_port_that_was_typed(board: Board):
+    board.sign("down")
+    with pytest.raises(UsageError, match="`ssh -p 2201 me@board true` has to work first"):
+        board.connect(address="ssh://me@board:2201")
+
+
 def test_without_a_client_its_package_is_named(board: Board, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="install your system's package openssh-client"):
@@ -446,8 +455,8 @@ def test_without_a_client_its_package_is_named(board: Board, monkeypatch: pytest
 
 
 def test_a_python_that_is_not_there_is_named_with_how_to_name_another(board: Board):
-    with pytest.raises(UsageError, match=r"/no/python there ended with 127: .*named as ssh://board/PATH/TO/PYTHON"):
-        board.connect(address="ssh://board/no/python")
+    with pytest.raises(UsageError, match=r"/no/python there ended with 127: .*named as ssh://board:22/PATH/TO/PYTHON"):
+        board.connect(address="ssh://board:22/no/python")
 
 
 def test_a_python_that_is_too_old_is_named_with_its_version(board: Board, tmp_path: Path):
@@ -600,6 +609,16 @@ answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\033[2
     assert board.jobs() == []
 
 
+def test_hosts_of_one_name_are_told_apart_by_port_and_python(
+    board: Board, sends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+):
+    sends("answer(printed='works\\n')")
+    assert doctor_there(f"ssh://board:1{sys.executable},ssh://board:2{sys.executable}", {}, as_json=False) == 0
+    first, _, second, _ = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in (first, second)] == [f"board:{port}{sys.executable}" for port in (1, 2)]
+    assert board.jobs() == [], "each host's answer was taken"
+
+
 def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(
     board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
 ):
@@ -616,6 +635,12 @@ answer()
     assert (tmp_path / "model/model/model.tflite").read_text() == "litert:cpu:fp32the run"
     with pytest.raises(UsageError, match="already exists"):
         ship(board.address)
+
+
+def test_a_run_is_shipped_on_one_host(board: Board, ship: Callable[..., int]):
+    with pytest.raises(UsageError, match="a run is shipped on the host that measured it; name that one alone"):
+        ship(f"{board.address},ssh://other{sys.executable}")
+    assert not board.has("called"), "before anything is reached"
 
 
 def test_a_host_that_names_files_outside_of_what_it_ships_gets_none_there(
