@@ -53,15 +53,17 @@ class Exports:
     Attributes:
         models: by group, and `_request_key` of the request.
         probes: by `probe_key`; one that couldn't be exported is missing.
+        were_sent: whether another machine made them, which knew the study's own sizes alone.
     """
 
     models: Mapping[ModelKey, Exported]
     probes: Mapping[ProbeKey, ExportedModel]
+    were_sent: bool = False
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
         key = (group.record.name, *_request_key(group.request_of(arm)))
-        return self.models.get(key) or ModelError(UNSENT)
+        return self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
 
 
 def export_all(
@@ -124,7 +126,7 @@ def open_delivery(delivery: Delivery) -> Exports:
     if errors and not any(isinstance(made, ExportedModel) for made in models.values()):
         raise errors[0]
     probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
-    return Exports(models=models, probes={key: made for key, made in probes.items() if made})
+    return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
 
 
 def _open_sent(key: str) -> Exported:

@@ -11,10 +11,11 @@ from typing import Any
 
 from shootout.commands.output import show_progress
 from shootout.errors import ExitCode, UsageError, printable
+from shootout.fleet.node_kinds import ClusterNode
 from shootout.fleet.node_side import SHIPPED, zip_folder
 from shootout.fleet.nodes import NodeLost
 from shootout.fleet.parcel import pack_nothing
-from shootout.fleet.ssh_hosts import SCHEME, connect
+from shootout.fleet.ssh_hosts import connect, read_addresses
 from shootout.report.progress import ProgressDisplay
 from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.folder import is_there, new_folder
@@ -29,13 +30,13 @@ def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int
         UsageError: a host can't be used; says what to do.
     """
     job = {"do": "doctor", "env": list(options.get("env", ())), "as_json": as_json}
-    if as_json and address.count(SCHEME) > 1:
+    if as_json and len(read_addresses(address)) > 1:
         raise UsageError("--json with --on takes one host: ask each by itself")
     with show_progress() as progress:
         answers = _ask_all(address, job, progress)
-    for name, answer in answers.items():
+    for node, answer in answers.items():
         if len(answers) > 1 and not as_json:
-            sys.stdout.write(f"{name}\n")
+            sys.stdout.write(f"{node.name}\n")
         sys.stdout.write(printable(answer["printed"]))
     return max((answer["code"] for answer in answers.values()), default=ExitCode.OK)
 
@@ -61,6 +62,8 @@ def ship_there(
     """
     if out.exists():
         raise is_there(out)
+    if len(read_addresses(address)) > 1:
+        raise UsageError(f"--on {address!r}: a run is shipped on the host that measured it; name that one alone")
     if policy:
         raise UsageError("--policy with --on: `shootout decide` names its choice; pass that with --target")
     source = find_arm_to_ship(run, target, None, group)
@@ -81,24 +84,22 @@ def ship_there(
 
 def _ask_all(
     address: str, job: Mapping[str, Any], progress: ProgressDisplay, folder: bytes = b""
-) -> dict[str, dict[str, Any]]:
-    """Do a job on each host; return the answers by the hosts' names.
+) -> dict[ClusterNode, dict[str, Any]]:
+    """Do a job on each host; return the answers by host.
 
     Raises:
         UsageError: a host can't be used, or can't do it; says why.
     """
-    if not address.startswith(SCHEME):
-        raise UsageError(f"--on {address!r} is not of the form ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]")
     with connect(address, pack_nothing(), "", progress.say) as hosts:
-        jobs = {node.name: hosts.ask(node, job, folder) for node in hosts.nodes()}
-        answers = dict[str, dict[str, Any]]()
-        for name, begun in jobs.items():
+        jobs = {node: hosts.ask(node, job, folder) for node in hosts.nodes()}
+        answers = dict[ClusterNode, dict[str, Any]]()
+        for node, begun in jobs.items():
             try:
-                answers[name] = hosts.result(begun)
+                answers[node] = hosts.result(begun)
             except NodeLost as lost:
-                raise UsageError(f"{name}: {lost}") from None
+                raise UsageError(f"{node.name}: {lost}") from None
             finally:
                 hosts.release(begun)
-            if "error" in answers[name]:
-                raise UsageError(f"{name}: {answers[name]['error']}")
+            if "error" in answers[node]:
+                raise UsageError(f"{node.name}: {answers[node]['error']}")
     return answers

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from rich.text import Text
 
@@ -21,7 +22,7 @@ from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
-from shootout.errors import ExitCode, UsageError
+from shootout.errors import ExitCode, UsageError, one_line
 from shootout.export.delivery import Delivery, to_json
 from shootout.fleet import ray_cluster, ssh_hosts
 from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
@@ -55,6 +56,10 @@ LOOK_S = 1.0
 STOP_S = 30.0
 """So long nodes have to return what they have, after Ctrl-C or when the time is over."""
 NEVER_FREE = "--max-time was over before a node was free: others' tasks hold some of its CPUs"
+NOT_IN_TIME = "--max-time was over before its result came; the same command fetches it"
+"""Of a host by ssh, which had its job at once."""
+STRANGE = (BadZipFile, LookupError, TypeError, ValueError)
+"""What reading a node's answer raises if it is none that our process gives."""
 SHOWN = 4
 """Groups of a node that the plan names; `--json` has them all."""
 
@@ -96,12 +101,15 @@ def run_on_fleet(
     limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
     job = _make_job(parcel, options, command)
     with show_progress() as progress, reach(address, parcel, out, progress) as cluster:
-        kinds = find_kinds(ask_nodes(cluster, job, progress))
+        asked = ask_nodes(cluster, job, progress)
+        left_out = [ExitCode.FAILED] if cluster.were_named and len(asked) < len(cluster.nodes()) else []
+        kinds = find_kinds(asked)
         parts = plan_parts(kinds, out, chosen)
         if dry_run:
             plan = describe_plan(kinds, parts, parcel)
-            return print_answer(render_plan(plan), plan, as_json=as_json)
+            return combine_codes([print_answer(render_plan(plan), plan, as_json=as_json), *left_out])
         code = measure_parts(cluster, out, job, kinds, parts, limit, progress, partial(_deliver, chosen, parcel))
+        code = combine_codes([code, *left_out])
         progress.say(f"run folder: {out}")
     printed = print_runs(out, full=full, as_json=as_json, to=to)
     return code or printed
@@ -190,15 +198,16 @@ def ask_nodes(cluster: Nodes[Any], job: Mapping[str, Any], progress: ProgressDis
                 continue
             try:
                 answer = cluster.result(asking)
+                if "error" in answer:
+                    raise NodeLost(answer["error"])
+                begins = Header.model_validate(answer["header"])
+                found.append(
+                    FleetNode(place=place, header=begins, playing=answer["playing"], estimate_s=answer["estimate_s"])
+                )
             except NodeLost as lost:
-                answer = {"error": str(lost)}
-            if "error" in answer:
-                faults.append(f"{place.name}: {answer['error']}")
-                continue
-            begins = Header.model_validate(answer["header"])
-            found.append(
-                FleetNode(place=place, header=begins, playing=answer["playing"], estimate_s=answer["estimate_s"])
-            )
+                faults.append(f"{place.name}: {lost}")
+            except STRANGE as error:
+                faults.append(f"{place.name}: {_tell_strange(error)}")
     finally:
         for asking in jobs.values():
             cluster.release(asking)
@@ -243,6 +252,12 @@ def measure_parts(
     ends_utc = None if limit.seconds is None else utc_in(limit.left_s)
     nodes = {kind.key: kind.nodes for kind in kinds}
     asked = {part.kind for part in parts}
+
+    def node_of(job: Any, part: FleetPart) -> FleetNode:
+        """Return the node that a part was given to; where that isn't known, another of its kind stands for it."""
+        place = cluster.node_of(job)
+        return next((node for node in nodes[part.kind] if node.place == place), nodes[part.kind][0])
+
     made = {kind.key: make(kind, progress, limit) for kind in kinds if cluster.gets_exports and kind.key in asked}
     running, codes = dict[Any, FleetPart](), list[int]()
     out.mkdir(parents=True, exist_ok=True)
@@ -251,7 +266,7 @@ def measure_parts(
         """Wait until a part has ended, or so many seconds."""
         for ended in cluster.wait([*running], seconds):
             part = running.pop(ended)
-            codes.append(_keep_part(cluster, ended, out / part.name, part, nodes[part.kind][0], progress))
+            codes.append(_keep_part(cluster, ended, out / part.name, part, node_of(ended, part), progress))
             cluster.release(ended)
             write_index(out, find_parts(out))
 
@@ -286,11 +301,15 @@ def measure_parts(
                 collect(LOOK_S)
             if running:
                 stop()
-            for part in running.values():
-                why = NotRun(NotRunKind.NOT_REACHED, NEVER_FREE, "run the same command again when one is")
-                give_up(out / part.name, part, nodes[part.kind][0], why)
-                progress.say(f"{part.name}: {NEVER_FREE}")
-                codes.append(ExitCode.NOTHING)
+            if cluster.were_named:
+                why, code = NotRun(NotRunKind.KILLED, NOT_IN_TIME, during="run"), ExitCode.FAILED
+            else:
+                fix = "run the same command again when one is"
+                why, code = NotRun(NotRunKind.NOT_REACHED, NEVER_FREE, fix), ExitCode.NOTHING
+            for late, part in running.items():
+                give_up(out / part.name, part, node_of(late, part), why)
+                progress.say(f"{part.name}: {why.reason}")
+                codes.append(code)
         except KeyboardInterrupt:
             stop()
             progress.say("shootout: interrupted; run the same command again to resume")
@@ -328,11 +347,17 @@ def _keep_part(
         reason = f"the process on the node ended: {answer['error']}"
         is_late = answer["code"] == ExitCode.NOTHING  # the machine wasn't free in time
     except NodeLost as lost:
-        reason, is_late = f"the node was lost: {lost}", False
+        reason, is_late = f"no result came from the node: {lost}", False
+    except STRANGE as error:
+        reason, is_late = _tell_strange(error), False
     late = NotRun(NotRunKind.NOT_REACHED, reason, "give it more time")
     give_up(folder, part, node, late if is_late else NotRun(NotRunKind.KILLED, reason, during="run"))
     progress.say(f"{part.name}: {reason}")
     return ExitCode.NOTHING if is_late else ExitCode.FAILED
+
+
+def _tell_strange(error: Exception) -> str:
+    return one_line(f"the node's answer can't be read ({type(error).__name__}: {error}); run the same command again")
 
 
 def combine_codes(codes: Sequence[int]) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -27,6 +26,7 @@ import time
 import zipfile
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,8 @@ def zip_folder(folder: Path) -> bytes:
     """Return all files below a folder as a zip, but for hidden ones; the journal last, since it names the others."""
     made = io.BytesIO()
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    # a board without a clock writes files of 1970, and ZIP knows no time before 1980
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         for path in sorted(files, key=lambda path: path.name == JOURNAL):
             archive.write(path, path.relative_to(folder))
     return made.getvalue()
@@ -193,9 +194,12 @@ def _tell(**answer: Any) -> None:
 
 
 def _look(packages: list[str]) -> None:
-    """Tell what this host is, and which of these packages its Python lacks."""
-    lacks = [name for name in packages if importlib.util.find_spec(name) is None]
-    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, lacks=lacks)
+    """Tell what this host is, and the versions of those of these packages that its Python has."""
+    versions = {}
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, versions=versions)
 
 
 def _put(places: list[str], members: int | None = None) -> None:

@@ -16,7 +16,7 @@ ENTRY = "shootout.commands.node"
 
 
 class NodeLost(ShootoutError):
-    """A job's node is gone, or the process there that ran it; the message says how."""
+    """Report that no result of a job came: its node is gone, say, or was never sent it; the message says why."""
 
 
 class Nodes(Protocol[Job]):
@@ -24,9 +24,12 @@ class Nodes(Protocol[Job]):
 
     Attributes:
         gets_exports: whether they get from here what they measure, exported and built, or make it themselves.
+        were_named: whether the user named each of them: then each owes a result, and gets its job at once. Of a
+            cluster, any nodes will do, and a job waits until one is free.
     """
 
     gets_exports: bool
+    were_named: bool
 
     def nodes(self) -> list[ClusterNode]:
         """List them."""
@@ -57,6 +60,9 @@ class Nodes(Protocol[Job]):
         Raises:
             NodeLost: there is none.
         """
+
+    def node_of(self, job: Job) -> ClusterNode | None:
+        """Return the node that has a job; None if that isn't known here."""
 
     def stop(self, job: Job) -> None:
         """Ask a job to end, and to keep what it has."""

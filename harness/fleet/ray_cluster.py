@@ -101,6 +101,7 @@ class RayCluster:
     """A cluster that this process is connected to; its nodes export what they measure."""
 
     gets_exports = False
+    were_named = False
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
         self._ray = ray
@@ -183,6 +184,9 @@ class RayCluster:
         except RayError:
             raise NodeLost("it is gone, or its process") from None
         return answer
+
+    def node_of(self, job: RayJob) -> None:
+        """Return None: Ray chooses the node, and another one if that is lost."""
 
     def stop(self, job: RayJob) -> None:
         """Ask a job to end, and to keep what it has."""

@@ -21,12 +21,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
-from threading import Event
+from threading import Event, Lock
 from typing import IO, Any
 
 from packaging.requirements import Requirement
@@ -95,15 +95,22 @@ class Address:
 
     @property
     def url(self) -> str:
-        """Return the text that names it in `--on`."""
+        """Return the text that names it in `--on`, as `read_addresses` takes it."""
+        user, at, name = self.host.rpartition("@")
+        host = f"{user}{at}[{name}]" if ":" in name else self.host  # IPv6: or its last group would be a port
         port, python = f":{self.port}" if self.port else "", self.python if self.python != PLAIN else ""
-        return f"{SCHEME}{self.host}{port}{python}"
+        return f"{SCHEME}{host}{port}{python}"
+
+    @property
+    def client(self) -> list[str]:
+        """Return the words of OpenSSH's client that a person types to reach it."""
+        return ["ssh", *(["-p", self.port] if self.port else []), self.host]
 
     @property
     def command(self) -> list[str]:
         """Return the command line that runs what is sent on stdin there."""
-        port = ["-p", self.port] if self.port else []
-        return ["ssh", *OPTIONS, *port, "--", self.host, f"exec {shlex.quote(self.python)} -c {shlex.quote(_BOOT)}"]
+        ssh, *port, host = self.client
+        return [ssh, *OPTIONS, *port, "--", host, f"exec {shlex.quote(self.python)} -c {shlex.quote(_BOOT)}"]
 
 
 def read_addresses(text: str) -> list[Address]:
@@ -123,7 +130,7 @@ def read_addresses(text: str) -> list[Address]:
             host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or PLAIN
         )
         if address in found:
-            raise UsageError(f"--on names {address} twice: name each host once")
+            raise UsageError(f"--on names {address.url} twice: name each host once")
         found.append(address)
     return found
 
@@ -166,10 +173,11 @@ class SshHosts:
 
     Attributes:
         out: where this command writes, by which the same command finds the jobs that an earlier one began.
-        gets_exports: see `Nodes`.
+        gets_exports, were_named: see `Nodes`.
     """
 
     gets_exports = True
+    were_named = True
 
     addresses: Sequence[Address]
     parcel: Parcel
@@ -179,6 +187,9 @@ class SshHosts:
     _given: Counter[str] = field(default_factory=Counter, init=False)
     _pool: futures.ThreadPoolExecutor = field(default_factory=partial(futures.ThreadPoolExecutor, THREADS), init=False)
     _closed: Event = field(default_factory=Event, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
+    _stopped: set[str] = field(default_factory=set, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def look(self) -> None:
         """Ask each host what it is, and send it this package and the study's files.
@@ -193,23 +204,33 @@ class SshHosts:
                 _require_packages(address, found, needed)
                 self._send_lacking(address, {place_of(zipped): _unzip(zipped) for zipped in self.parcel.zips})
             except ConnectionLost as lost:
-                raise UsageError(f"--on {address.url}: {lost}; `ssh {address} true` has to work first") from None
+                raise UsageError(
+                    f"--on {address.url}: {lost}; `{shlex.join(address.client)} true` has to work first"
+                ) from None
             except NodeLost as lost:
                 raise UsageError(f"--on {address.url}: {lost}") from None
-            name = f"{address} ({found['name']})"
+            name = f"{self._name(address)} ({found['name']})"
             self._nodes[address.url] = ClusterNode(id=address.url, name=name, cpus=float(found["cpus"]))
 
     def nodes(self) -> list[ClusterNode]:
         """List the hosts, in the order in which they were named."""
         return [self._nodes[address.url] for address in self.addresses]
 
-    def _send_lacking(self, address: Address, contents: Mapping[str, Contents]) -> None:
+    def _name(self, address: Address) -> str:
+        """Return a host's name for people, with port and Python where others of these hosts have the same name."""
+        alike = [one for one in self.addresses if one.host == address.host]
+        return address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address)
+
+    def _send_lacking(self, address: Address, contents: Mapping[str, Contents], job: str = "") -> None:
+        """Send the folders that a host lacks, unless this job is stopped meanwhile."""
         asked = {"verb": "put", "places": [*contents]}
         for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
+            self._require_wanted(job)
             total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in contents[place].values())
             if total >= LARGE:
-                self.say(f"{address}: sending {size(total)}")
-            self._insist(address, partial(_put, address, place, contents[place]))
+                self.say(f"{self._name(address)}: sending {size(total)}")
+            check = partial(self._require_wanted, job)
+            self._insist(address, partial(_put, address, place, contents[place], check))
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
         """Start a job that measures nothing on a host.
@@ -236,7 +257,8 @@ class SshHosts:
         self._given[node.id] += 1
         job = {**job, "on": self._address(node).url}
         lasting = {name: value for name, value in job.items() if name != "ends_utc"}
-        told = json.dumps([self.out, node.id, lasting], sort_keys=True)
+        sent = [place_of(zipped) for zipped in self.parcel.zips]  # or a job of other files would be taken for this one
+        told = json.dumps([self.out, node.id, sent, lasting], sort_keys=True)
         name = hashlib.sha256(told.encode()).hexdigest()[:32]
         return self._start_job(self._address(node), job, folder, name, delivered or {})
 
@@ -250,13 +272,35 @@ class SshHosts:
         """Return what the job left: its answer, and as `folder` a zip of its run folder.
 
         Raises:
-            NodeLost: the host couldn't be reached for `LOST_S`, or can't hold what was sent.
+            NodeLost: the host couldn't be reached for `LOST_S`, can't hold what was sent, or answered what no job does.
         """
-        return job.result.result()
+        try:
+            return job.result.result()
+        except ShootoutError:
+            raise
+        except Exception as error:  # of one host: the others go on
+            raise NodeLost(one_line(f"{type(error).__name__}: {error}")) from error
+
+    def node_of(self, job: SshJob) -> ClusterNode:
+        """Return the host that has a job."""
+        return self._nodes[job.address.url]
 
     def stop(self, job: SshJob) -> None:
-        """Ask a job to end, and to keep what it has."""
-        self._pool.submit(self._insist, job.address, lambda: _ask(job.address, {"verb": "stop", "id": job.id}))
+        """Ask a job to end, and to keep what it has. One that hasn't begun never does."""
+        with self._lock:
+            self._stopped.add(job.id)
+            has_begun = job.id in self._begun
+        if has_begun:  # otherwise its own thread sees to it: a second signal would break what the first one ends
+            self._pool.submit(self._stop_begun, job.address, job.id)
+
+    def _stop_begun(self, address: Address, name: str) -> None:
+        self._insist(address, lambda: _ask(address, {"verb": "stop", "id": name}))
+
+    def _require_wanted(self, job: str) -> None:
+        if job in self._stopped:
+            raise NodeLost("its job was stopped before it began")
+        if self._closed.is_set():
+            raise NodeLost("this command has ended")
 
     def release(self, job: SshJob) -> None:
         """Forget a job whose result was taken; one that goes on, on a host that is lost, keeps what it has."""
@@ -280,22 +324,28 @@ class SshHosts:
         Raises:
             NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
         """
-        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()})
+        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()}, name)
         package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
         begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
+        self._require_wanted(name)
         begun = self._insist(
             address,
             lambda: _ask(address, {**begin, "size": len(folder), "now": utc_in(0.0)}, lambda into: into.write(folder)),
         )
+        with self._lock:
+            self._begun.add(name)
+            is_stopped = name in self._stopped
+        if is_stopped:
+            self._stop_begun(address, name)
         if not begun["begun"]:
-            self.say(f"{address}: going on with what an earlier command began there")
+            self.say(f"{self._name(address)}: going on with what an earlier command began there")
         progress = _Followed(partial(self._say_lines, address), self._closed)
         answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
         return answer
 
     def _say_lines(self, address: Address, text: str) -> None:
         for line in filter(str.strip, text.splitlines()):
-            self.say(f"{address}: {line.rstrip()}")
+            self.say(f"{self._name(address)}: {line.rstrip()}")
 
     def _insist(self, address: Address, action: Callable[[], Any], progress: _Followed | None = None) -> Any:
         """Do something on a host, once more after a lost connection, until it can't be reached for `LOST_S`.
@@ -317,7 +367,7 @@ class SshHosts:
                         "measures meanwhile"
                     ) from None
                 if not is_told:
-                    self.say(f"{address}: the connection was lost{_in_brackets(lost)}; trying again")
+                    self.say(f"{self._name(address)}: the connection was lost{_in_brackets(lost)}; trying again")
                     is_told = True
                 self._closed.wait(AGAIN_S)
 
@@ -364,8 +414,25 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
         raise ConnectionLost("")
 
 
-def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
-    """Send files, as a tar."""
+@dataclass
+class _CheckedFile:
+    """A file that is sent, and what is called before each piece of it: sending one may take minutes."""
+
+    file: IO[bytes]
+    check: Callable[[], object]
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        self.check()
+        return self.file.read(size)
+
+
+def _put(address: Address, place: str, contents: Contents, check: Callable[[], object]) -> dict[str, Any]:
+    """Send files, as a tar.
+
+    Args:
+        check: raises if they aren't to be sent any more.
+    """
 
     def write(into: IO[bytes]) -> None:
         with tarfile.open(fileobj=into, mode="w|") as archive:
@@ -373,7 +440,7 @@ def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
                 member = tarfile.TarInfo(name)
                 with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as data:
                     member.size = content.stat().st_size if isinstance(content, Path) else len(content)
-                    archive.addfile(member, data)
+                    archive.addfile(member, _CheckedFile(data, check))
 
     return _ask(address, {"verb": "put", "places": [place], "members": len(contents)}, write)
 
@@ -400,7 +467,7 @@ def _ask(
 
 
 class _Answers:
-    """The lines of JSON that a host answers, and the bytes behind them.
+    """The objects of JSON that a host answers, one a line, and the bytes behind them.
 
     Raises:
         NodeLost: a line is something else, which the host's shell prints, say.
@@ -414,12 +481,15 @@ class _Answers:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield json.loads(line)
+                answer = json.loads(line)
             except ValueError:
+                answer = None
+            if not isinstance(answer, dict):
                 raise NodeLost(
                     f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
                     "print nothing for commands by ssh"
-                ) from None
+                )
+            yield answer
 
     def read(self, number: int) -> bytes:
         """Return so many bytes, or fewer if the connection ends."""
@@ -434,7 +504,7 @@ def _request(
 
     Raises:
         ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
-        UsageError: there is no such Python.
+        NodeLost: there is no such Python.
     """
     source = inspect.getsource(node_side).encode()
     with (
@@ -465,25 +535,31 @@ def _request(
                 raise ConnectionLost(said) from None
             raise NodeLost(
                 f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
-                f"{SCHEME}{address}/PATH/TO/PYTHON"
+                f"{replace(address, python='/PATH/TO/PYTHON').url}"
             ) from None
         finally:
             process.kill()
+            with suppress(BrokenPipeError):  # which would hide what went wrong within
+                process.stdin.close()
 
 
-def _needed_packages() -> dict[str, str]:
-    """Return what shootout itself and all exported models need, as pip takes it, by name."""
+def _needed_packages() -> dict[str, Requirement]:
+    """Return what shootout itself and all exported models need, by name."""
     asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
-    wanted = [one for one in asked if one.marker is None or one.name == WEIGHTS_READER]
-    return {one.name: f"{one.name}{one.specifier}" for one in wanted}
+    return {one.name: one for one in asked if one.marker is None or one.name == WEIGHTS_READER}
 
 
-def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
-    if found["lacks"]:
-        packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])
+def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, Requirement]) -> None:
+    versions = found["versions"]
+    unmet = {
+        f"{name}{one.specifier}": f"{name}{one.specifier} (it has {versions[name]})" if name in versions else name
+        for name, one in needed.items()
+        if name not in versions or not one.specifier.contains(versions[name], prereleases=True)
+    }
+    if unmet:
         raise UsageError(
-            f"--on {SCHEME}{address}: {found['path']} lacks {', '.join(found['lacks'])}; run there: "
-            f"{found['path']} -m pip install {packages}, and the runtimes to measure"
+            f"--on {address.url}: {found['path']} lacks {', '.join(unmet.values())}; run there: "
+            f"{found['path']} -m pip install {shlex.join(unmet)}, and the runtimes to measure"
         )
 
 

@@ -179,6 +179,16 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     assert read_delivery(tmp_path / "of a run here") is None
 
 
+def test_a_size_that_was_not_sent_is_said_and_one_that_was_not_exported_here_is_a_bug():
+    record = GroupRecord(name="g", baseline=PORTABLE.label, comparisons=1, arms=(PORTABLE,))
+    group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
+    refused = open_delivery(Delivery(made_on="it", models={})).of(group, PORTABLE)
+    assert isinstance(refused, ModelError)
+    assert "the study doesn't name this size: add it" in str(refused)
+    with pytest.raises(KeyError):
+        Exports(models={}, probes={}).of(group, PORTABLE)
+
+
 def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
     (tmp_path / "cache").mkdir(mode=0o700)
     with pytest.raises(ModelError, match="sent here is gone: run again"):

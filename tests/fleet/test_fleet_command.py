@@ -18,7 +18,7 @@ from shootout.contract import Device, Precision, Target
 from shootout.errors import ExitCode, NotRunKind, UsageError
 from shootout.export.delivery import Delivery
 from shootout.fleet.node_kinds import NodeKind
-from shootout.fleet.parcel import Parcel
+from shootout.fleet.parcel import Parcel, _zip_contents
 from shootout.fleet.parts import find_parts, find_settled
 from shootout.fleet.ray_cluster import check_address
 from shootout.host.store import cache_folder
@@ -138,6 +138,8 @@ def test_a_lost_node_leaves_rows_that_say_so_and_the_same_command_measures_them(
     first, second = find_parts(tmp_path / "out")
     assert failed(first) == [(name, NotRunKind.KILLED) for name in ("g1", "g3", "g5")]
     assert find_settled(journal.read(second)) == ["g2", "g4"]
+    reasons = {line.reason for line in journal.read(first).lines if isinstance(line, Failure)}
+    assert reasons == {"no result came from the node: it is gone"}
 
     cluster = use(node("one"), node("other"))
     assert run(tmp_path / "out") == 0
@@ -167,6 +169,52 @@ def test_a_node_that_never_was_free_has_measured_nothing_and_nothing_failed(use:
     use(node("held"))
     assert run(tmp_path / "out") == 0
     assert settled(tmp_path / "out") == sorted(GROUPS)
+
+
+def test_a_named_host_that_is_late_failed_and_the_same_command_fetches_its_result(use: Use, tmp_path: Path):
+    cluster = use(node("late"), busy=["late"], were_named=True)
+    cluster.stop = lambda _: None  # type: ignore[method-assign]
+    assert run(tmp_path / "out", max_time_s=0.0) == ExitCode.FAILED
+    (only,) = find_parts(tmp_path / "out")
+    assert failed(only) == [(name, NotRunKind.KILLED) for name in GROUPS]
+    reasons = {line.reason for line in journal.read(only).lines if isinstance(line, Failure)}
+    assert reasons == {"--max-time was over before its result came; the same command fetches it"}
+
+
+def test_a_lost_part_goes_to_the_host_that_has_it(use: Use, tmp_path: Path):
+    use(node("one"), node("other"), lost=["other"])
+    assert run(tmp_path / "out") == ExitCode.FAILED
+    machines = [journal.read(folder).header.environment["machine"] for folder in find_parts(tmp_path / "out")]
+    assert machines == ["one", "other"]
+
+    cluster = use(node("one"), node("other"))
+    assert run(tmp_path / "out") == 0
+    assert asked(cluster) == [("other", ["g2", "g4"])]
+
+
+@pytest.mark.parametrize(
+    "strange", [{"code": 0, "folder": b"no zip"}, {"code": 0}, {"code": None, "folder": _zip_contents({})}]
+)
+def test_a_strange_answer_is_that_node_s_fault_and_the_others_go_on(
+    use: Use, tmp_path: Path, strange: dict[str, Any], capsys: pytest.CaptureFixture[str]
+):
+    cluster = use(node("one"), node("other"))
+    result = cluster.result
+    is_strange = lambda job: job.words["groups"] and job.node.place.name == "one"  # noqa: E731
+    cluster.result = lambda job: strange if is_strange(job) else result(job)  # type: ignore[method-assign]
+    assert run(tmp_path / "out") == ExitCode.FAILED
+    first, second = find_parts(tmp_path / "out")
+    assert failed(first) == [(name, NotRunKind.KILLED) for name in ("g1", "g3", "g5")]
+    assert find_settled(journal.read(second)) == ["g2", "g4"]
+    assert "the node's answer can't be read" in capsys.readouterr().err
+
+
+def test_a_node_whose_plan_cannot_be_read_is_left_out(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cluster = use()
+    result = cluster.result
+    cluster.result = lambda job: {"header": 5} if job.node.place.name == "a1" else result(job)  # type: ignore[method-assign]
+    assert run(tmp_path / "out", dry_run=True) == 0
+    assert "left out: a1: the node's answer can't be read" in capsys.readouterr().err
 
 
 def test_an_interrupt_keeps_what_the_nodes_return_and_the_same_command_goes_on(use: Use, tmp_path: Path):
@@ -217,6 +265,14 @@ def test_a_node_that_cannot_plan_the_study_is_left_out_and_said(
     assert run(tmp_path / "out", dry_run=True) == 0
     assert "left out: a1: no net.py" in capsys.readouterr().err
     assert sorted(cluster.released) == ["a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_named_host_that_is_left_out_is_a_failure(use: Use, tmp_path: Path, *, dry_run: bool):
+    use(refuses={"a1": "no net.py"}, were_named=True)
+    assert run(tmp_path / "out", dry_run=dry_run) == ExitCode.FAILED
+    use(were_named=True)
+    assert run(tmp_path / "all", dry_run=dry_run) == 0
 
 
 def test_where_no_node_can_plan_the_study_the_first_says_why(use: Use, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import signal
 import sys
 import threading
@@ -42,6 +43,12 @@ def files(data: bytes) -> dict[str, bytes]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "fleet"
+
+
+def test_files_of_before_1980_are_zipped_since_a_board_may_have_no_clock(tmp_path: Path):
+    (tmp_path / "journal.jsonl").write_text("one")
+    os.utime(tmp_path / "journal.jsonl", (0, 0))
+    assert files(zip_folder(tmp_path)) == {"journal.jsonl": b"one"}
 
 
 def test_what_was_unpacked_counts_as_cache(cache: Path):

@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,9 +124,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The places that files are sent to, each time."""
     places, put = list[str](), ssh_hosts._put
 
-    def noted(address: Address, place: str, contents: Any) -> Any:
+    def noted(address: Address, place: str, *sent: Any) -> Any:
         places.append(place)
-        return put(address, place, contents)
+        return put(address, place, *sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", noted)
     return places
@@ -161,6 +163,7 @@ def interpreter(folder: Path, before: str = "", *options: str) -> str:
         ("ssh://board", "board", "", "python3"),
         ("ssh://me@board.local:2222", "me@board.local", "2222", "python3"),
         ("ssh://board/opt/venv/bin/python", "board", "", "/opt/venv/bin/python"),
+        ("ssh://[::1]", "::1", "", "python3"),
         ("ssh://me@[fe80::1]:22/usr/bin/python3.12", "me@fe80::1", "22", "/usr/bin/python3.12"),
     ],
 )
@@ -168,6 +171,8 @@ def test_an_address_names_host_port_and_python(text: str, host: str, port: str, 
     (found,) = read_addresses(text)
     assert (found.host, found.port, found.python) == (host, port, python)
     assert found.command[found.command.index("--") + 1] == host
+    assert read_addresses(found.url) == [found], "a run's folder holds it, and `ship --on` reads it again"
+    assert found.url == text
 
 
 @pytest.mark.parametrize(
@@ -179,7 +184,7 @@ def test_what_is_no_address_is_refused_with_the_form(text: str):
 
 
 def test_a_host_is_named_once():
-    with pytest.raises(UsageError, match="names board twice"):
+    with pytest.raises(UsageError, match="names ssh://board twice"):
         read_addresses("ssh://other,ssh://board,ssh://board")
 
 
@@ -242,7 +247,7 @@ def test_what_was_sent_in_part_is_refused_and_sent_again(
         (made / name).write_bytes(name.encode() * 150)  # a header and a block of 512 bytes each
     put, times = ssh_hosts._put, list[str]()
 
-    def cut_first(address: Address, name: str, contents: Any) -> Any:
+    def cut_first(address: Address, name: str, *sent: Any) -> Any:
         if name == place:
             assert not (board.cache / place).exists()
             times.append(name)
@@ -250,7 +255,7 @@ def test_what_was_sent_in_part_is_refused_and_sent_again(
             source = ssh_hosts.inspect.getsource(node_side).encode()
             asked = json.dumps({"verb": "put", "places": [place], "members": 2}).encode()
             board.sign("cut", str(len(b"%d\n%b%b\n" % (len(source), source, asked)) + 1024 + into_next))
-        return put(address, name, contents)
+        return put(address, name, *sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", cut_first)
     hosts = board.connect("answer()")
@@ -289,6 +294,91 @@ def test_a_command_that_writes_elsewhere_begins_a_job_of_its_own(board: Board):
     other.result(measure(other))
     assert len(board.jobs()) == 2
     assert board.said == []
+
+
+def test_a_job_of_other_files_is_none_that_an_earlier_command_began(board: Board):
+    job = "answer(data=pathlib.Path('data.txt').read_text())"
+    for text in ("one", "other"):
+        hosts = board.connect(job, **{"data.txt": text})
+        assert hosts.result(measure(hosts))["data"] == text
+    assert len(board.jobs()) == 2
+    assert board.said == []
+
+
+def test_a_job_that_is_stopped_while_its_files_are_sent_never_begins(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    made, place = tmp_path / "made", f"exported/{'c' * 64}"
+    made.mkdir()
+    (made / "weights").write_bytes(b"w" * 5_000)
+    put, is_sending, may_go_on = ssh_hosts._put, Event(), Event()
+
+    def slow(*sent: Any) -> Any:
+        is_sending.set()
+        assert may_go_on.wait(WAITS_S)
+        return put(*sent)
+
+    hosts = board.connect("answer()")
+    monkeypatch.setattr(ssh_hosts, "_put", slow)
+    begun = measure(hosts, delivered={place: made})
+    assert is_sending.wait(WAITS_S)
+    hosts.stop(begun)
+    may_go_on.set()
+    with pytest.raises(NodeLost, match="its job was stopped before it began"):
+        hosts.result(begun)
+    assert not (board.cache / place).exists(), "sending ended in the middle"
+    assert board.jobs() == []
+
+
+def test_a_command_that_ends_while_files_are_sent_begins_nothing(board: Board, monkeypatch: pytest.MonkeyPatch):
+    hosts = board.connect("answer()")
+    monkeypatch.setattr(hosts, "_send_lacking", lambda *_: hosts.close())
+    with pytest.raises(NodeLost, match="this command has ended"):
+        hosts.result(measure(hosts))
+    assert board.jobs() == []
+
+
+def test_a_job_that_is_stopped_while_it_begins_is_stopped_once(board: Board, monkeypatch: pytest.MonkeyPatch):
+    hosts = board.connect("""
+try:
+    (signs / "up").touch()
+    wait_for("never")
+except KeyboardInterrupt:
+    answer(code=130)
+""")
+    ask, verbs, given = ssh_hosts._ask, list[str](), list[SshJob]()
+
+    def stop_at_begin(address: Address, request: Any, *write: Any) -> Any:
+        verbs.append(request["verb"])
+        answer = ask(address, request, *write)
+        if request["verb"] == "begin":
+            wait_until(lambda: bool(given) and board.has("up"))
+            hosts.stop(given[0])
+        return answer
+
+    monkeypatch.setattr(ssh_hosts, "_ask", stop_at_begin)
+    given.append(measure(hosts))
+    assert hosts.result(given[0])["code"] == 130
+    assert verbs.count("stop") == 1
+
+
+def test_a_file_that_is_gone_before_it_is_sent_fails_that_host_s_job_alone(
+    board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    made, put = tmp_path / "made", ssh_hosts._put
+    made.mkdir()
+    (made / "weights").write_bytes(b"w")
+    hosts = board.connect("answer()")
+
+    def put_late(*sent: Any) -> Any:
+        (made / "weights").unlink()
+        return put(*sent)
+
+    monkeypatch.setattr(ssh_hosts, "_put", put_late)
+    begun = measure(hosts, delivered={f"exported/{'d' * 64}": made})
+    with pytest.raises(NodeLost, match=r"FileNotFoundError: .*weights"):
+        hosts.result(begun)
+    assert board.jobs() == []
 
 
 def test_a_job_that_is_stopped_keeps_what_it_has(board: Board):
@@ -352,6 +442,12 @@ def test_a_host_that_never_answered_is_refused_with_what_has_to_work(board: Boar
         board.connect()
 
 
+def test_what_has_to_work_first_names_the_port_that_was_typed(board: Board):
+    board.sign("down")
+    with pytest.raises(UsageError, match="`ssh -p 2201 me@board true` has to work first"):
+        board.connect(address="ssh://me@board:2201")
+
+
 def test_without_a_client_its_package_is_named(board: Board, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="install your system's package openssh-client"):
@@ -359,8 +455,8 @@ def test_without_a_client_its_package_is_named(board: Board, monkeypatch: pytest
 
 
 def test_a_python_that_is_not_there_is_named_with_how_to_name_another(board: Board):
-    with pytest.raises(UsageError, match=r"/no/python there ended with 127: .*named as ssh://board/PATH/TO/PYTHON"):
-        board.connect(address="ssh://board/no/python")
+    with pytest.raises(UsageError, match=r"/no/python there ended with 127: .*named as ssh://board:22/PATH/TO/PYTHON"):
+        board.connect(address="ssh://board:22/no/python")
 
 
 def test_a_python_that_is_too_old_is_named_with_its_version(board: Board, tmp_path: Path):
@@ -376,9 +472,25 @@ def test_packages_that_are_not_there_are_named_with_the_command(board: Board, tm
     assert "torch" not in str(error.value)
 
 
-def test_what_a_host_s_shell_prints_is_no_answer(board: Board):
-    board.sign("greeting", "Welcome to board\n")
-    with pytest.raises(UsageError, match=r"it printed 'Welcome to board' .* let its shell print nothing"):
+def test_a_package_that_is_too_old_is_named_with_its_version(board: Board, tmp_path: Path):
+    old = interpreter(
+        tmp_path,
+        """
+from importlib import metadata
+version = metadata.version
+metadata.version = lambda name: "1.26.4" if name == "numpy" else version(name)
+""",
+    )
+    wants = r"lacks numpy>=2\.0 \(it has 1\.26\.4\); run there: .* -m pip install 'numpy>=2\.0', and"
+    with pytest.raises(UsageError, match=wants):
+        board.connect(address=old)
+
+
+@pytest.mark.parametrize("greeting", ["Welcome to board", "2026", "[]"])
+def test_what_a_host_s_shell_prints_is_no_answer(board: Board, greeting: str):
+    board.sign("greeting", f"{greeting}\n")
+    told = rf"it printed '{re.escape(greeting)}' .* let its shell print nothing"
+    with pytest.raises(UsageError, match=told):
         board.connect()
 
 
@@ -386,7 +498,7 @@ def test_what_a_host_s_shell_prints_is_no_answer(board: Board):
 def test_nothing_is_sent_outside_of_the_cache(board: Board, place: str):
     (address,) = read_addresses(board.address)
     with pytest.raises(NodeLost, match="nothing may be sent to"):
-        ssh_hosts._put(address, place, {"file": b"x"})
+        ssh_hosts._put(address, place, {"file": b"x"}, lambda: None)
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_what_to_do(
@@ -497,6 +609,16 @@ answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\033[2
     assert board.jobs() == []
 
 
+def test_hosts_of_one_name_are_told_apart_by_port_and_python(
+    board: Board, sends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+):
+    sends("answer(printed='works\\n')")
+    assert doctor_there(f"ssh://board:1{sys.executable},ssh://board:2{sys.executable}", {}, as_json=False) == 0
+    first, _, second, _ = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in (first, second)] == [f"board:{port}{sys.executable}" for port in (1, 2)]
+    assert board.jobs() == [], "each host's answer was taken"
+
+
 def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(
     board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
 ):
@@ -513,6 +635,12 @@ answer()
     assert (tmp_path / "model/model/model.tflite").read_text() == "litert:cpu:fp32the run"
     with pytest.raises(UsageError, match="already exists"):
         ship(board.address)
+
+
+def test_a_run_is_shipped_on_one_host(board: Board, ship: Callable[..., int]):
+    with pytest.raises(UsageError, match="a run is shipped on the host that measured it; name that one alone"):
+        ship(f"{board.address},ssh://other{sys.executable}")
+    assert not board.has("called"), "before anything is reached"
 
 
 def test_a_host_that_names_files_outside_of_what_it_ships_gets_none_there(

@@ -42,7 +42,7 @@ def test_no_two_options_have_one_flag_and_each_has_its_help(table: type):
 @pytest.mark.parametrize(
     ("command", "front", "own"),
     [
-        ("run", shootout.run, {"study", "dry_run", "full", "as_json", "to", "ray"}),
+        ("run", shootout.run, {"study", "dry_run", "full", "as_json", "to", "on"}),
         ("tune", shootout.find_settings, {"chosen", "as_json"}),
     ],
 )

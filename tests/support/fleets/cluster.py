@@ -41,7 +41,7 @@ class FakeCluster:
     fails: nodes whose process breaks behind its first group.
     refuses: the nodes that can't plan the study, and why.
     busy: nodes whose jobs end only when they are stopped, behind their first group.
-    gets_exports: see `Nodes`.
+    gets_exports, were_named: see `Nodes`.
     begun: the jobs that measure, by node.
     delivered: the folders that came with each of them.
     """
@@ -53,6 +53,7 @@ class FakeCluster:
     refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
     gets_exports: bool = False
+    were_named: bool = False
     begun: list[tuple[str, FakeJob]] = field(default_factory=list)
     delivered: list[Mapping[str, Path]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
@@ -101,6 +102,9 @@ class FakeCluster:
         if job.is_stopped:
             answer = {"error": "interrupted", "code": ExitCode.INTERRUPTED}
         return {**answer, "folder": zip_folder(job.folder)}
+
+    def node_of(self, job: FakeJob) -> ClusterNode:
+        return job.node.place
 
     def stop(self, job: FakeJob) -> None:
         job.is_stopped = True
