@@ -267,8 +267,8 @@ def run(
 
 
 def _list_session(leader: int) -> Iterator[int]:
-    for folder in os.listdir(PROC) if PROC.is_dir() else ():  # with no file read: it is asked after every turn
-        if folder.isdigit() and (pid := int(folder)) != leader:
+    for folder in PROC.iterdir() if PROC.is_dir() else ():  # no file is read: this is asked after every turn
+        if folder.name.isdigit() and (pid := int(folder.name)) != leader:
             with suppress(OSError):  # it has gone
                 if os.getsid(pid) == leader:
                     yield pid
