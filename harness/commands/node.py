@@ -114,7 +114,7 @@ def narrow(plan: Plan, names: Sequence[str]) -> Plan:
     if len(groups) == len(plan.groups):
         return plan
     identity = narrow_identity(plan.identity, [group.record.name for group in plan.groups], [*names])
-    return replace(plan, groups=groups, identity=identity)
+    return replace(plan, groups=groups, identity=identity, dealt_among=plan.racing)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,6 @@ class Child:
 
     Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
 
-    Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
-
     Args:
         module: its dotted name.
         arguments: of its command line; our process id follows them, for `leave_with`.
@@ -104,7 +102,7 @@ class Child:
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
         self._cut_log()
-        self._family: tuple[int, ...] | None = None
+        self._family = frozenset[int]()
         self._overran = self._is_over = False
         words = [*map(str, arguments), str(os.getpid())]
         files = (*pass_fds, self._said.fileno(), self._words.fileno())
@@ -148,22 +146,19 @@ class Child:
                 os.killpg(self.pid, number)
 
     def cpu_ns(self) -> int | None:
-        """Return the CPU time that the process and its family used so far; None if one of them doesn't tell.
+        """Return the CPU time (ns) that the process and its family used so far; None if one of them doesn't tell.
 
-        The family is whatever it had started at the first call. A member that ends takes its figure with it: that call
-        returns None, and later calls leave the member out.
+        The family is whatever it has started. A member that ends takes its figure with it: the next call returns None,
+        and later calls leave the member out.
         """
-        if self._family is None:
-            self._family = tuple(_list_session(self.pid))
-        times = {pid: clock.cpu_ns(pid) for pid in (self.pid, *self._family)}
-        self._family = tuple(pid for pid in self._family if times[pid] is not None)
-        known = [ns for ns in times.values() if ns is not None]
-        return sum(known) if len(known) == len(times) else None
+        before, self._family = self._family, frozenset(_list_session(self.pid))
+        known = [ns for pid in (self.pid, *self._family) if (ns := clock.cpu_ns(pid)) is not None]
+        return sum(known) if before <= self._family and len(known) == 1 + len(self._family) else None
 
     @property
     def has_helpers(self) -> bool:
-        """Return whether `cpu_ns` counts processes that this one started."""
-        return bool(self._family)
+        """Return whether processes run now that this one started."""
+        return any(_list_session(self.pid))
 
     def move(self, cpus: frozenset[int]) -> None:
         """Let all threads of the process, and of whatever it started, run on these CPUs only."""
@@ -272,10 +267,11 @@ def run(
 
 
 def _list_session(leader: int) -> Iterator[int]:
-    for folder in PROC.glob("[0-9]*"):
-        words = (cgroup.read(folder / "stat") or "").rpartition(")")[2].split()  # behind the name: state, parent, group
-        if words[3:4] == [str(leader)] and folder.name != str(leader):
-            yield int(folder.name)
+    for folder in PROC.iterdir() if PROC.is_dir() else ():  # no file is read: this is asked after every turn
+        if folder.name.isdigit() and (pid := int(folder.name)) != leader:
+            with suppress(OSError):  # it has gone
+                if os.getsid(pid) == leader:
+                    yield pid
 
 
 def leave_with(parent: int) -> None:

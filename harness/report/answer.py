@@ -324,7 +324,7 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
     sure = answer.sure
     groups = [group for group in document.groups if group.name == answer.group]
     for group in groups:
-        yield list(tell_over_time(group.ranking, rows))
+        yield list(tell_over_time(group.ranking, rows, answer.ship.arm if answer.ship else None))
     yield list(_tell_comparisons(answer, rows))
     if answer.reason:
         goes_on = not document.complete and sure.control_holds is not False

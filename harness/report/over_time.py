@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
 from shootout.results.document import OverTime, Ranking, Row
-from shootout.results.wording import tell_ratio
+from shootout.results.wording import tell_measured, tell_ratio
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import span
 
 
-def tell_over_time(ranking: Ranking | None, rows: Sequence[Row]) -> Iterator[str]:
+def tell_over_time(ranking: Ranking | None, rows: Sequence[Row], ships: str | None) -> Iterator[str]:
     """Tell whether the ranking at the end of the turns is that of their beginning, and which targets slow down.
 
     Args:
         ranking: the group's; None in other scenarios.
         rows: the group's.
+        ships: the arm that is shipped; None if none is.
     """
     timed = {row.arm: row.over_time for row in rows if row.over_time}
     if ranking is None or not timed:
@@ -25,9 +27,9 @@ def tell_over_time(ranking: Ranking | None, rows: Sequence[Row]) -> Iterator[str
     shortest = min(timed.values(), key=lambda one: one.turn_s)
     window = span(shortest.window_s)
     yield from _tell_ranking(ranking, window)
-    yield from _tell_slowdowns(timed, window)
+    yield from _tell_slowdowns(timed, window, ships)
     yield f"a turn is {span(shortest.turn_s)} of calls without a pause, or longer"
-    yield _tell_sensors([*timed.values()])
+    yield _tell_sensors([row for row in rows if row.over_time])
 
 
 def _tell_ranking(ranking: Ranking, window: str) -> Iterator[str]:
@@ -44,21 +46,33 @@ def _tell_ranking(ranking: Ranking, window: str) -> Iterator[str]:
         yield f"{early} measured fastest in the first {window} of a turn and {late} in the last, but not significantly"
 
 
-def _tell_slowdowns(timed: dict[str, OverTime], window: str) -> Iterator[str]:
+def _tell_slowdowns(timed: dict[str, OverTime], window: str, ships: str | None) -> Iterator[str]:
+    """Tell which targets change significantly; if none does, what the shipped one and the largest change measured."""
     moved = {arm: one.change for arm, one in timed.items() if one.change.verdict in (Verdict.SLOWER, Verdict.FASTER)}
     for arm, change in sorted(moved.items(), key=lambda item: -item[1].value):
         yield f"{short(arm)} is {tell_ratio(change)} in the last {window} of its turns than in the first"
-    if not moved:
-        yield f"no target is significantly slower or faster in the last {window} of its turns than in the first"
+    if moved:
+        return
+    yield f"no target is significantly slower or faster in the last {window} of its turns than in the first"
+    largest = max(timed, key=lambda arm: abs(math.log(timed[arm].change.value)))
+    for one in dict.fromkeys([ships or largest, largest]):
+        if one in timed:
+            yield f"in the last {window} {short(one)} measured {tell_measured(timed[one].change, 'in the first')}"
 
 
-def _tell_sensors(timed: Sequence[OverTime]) -> str:
+def _tell_sensors(rows: Sequence[Row]) -> str:
+    """Tell clock and temperature of each device: those of a CPU and of a GPU have no common median."""
     told = []
-    for name, unit in (("mhz", "MHz"), ("celsius", "°C")):
-        ends = [[value for one in timed if (value := getattr(one, f"{name}_{part}")) is not None] for part in _PARTS]
-        if all(ends):
-            told.append(f"{median(ends[0]):.0f} to {median(ends[1]):.0f} {unit}")
-    return f"from first to last: {', '.join(told)}" if told else "the machine tells no clock frequency or temperature"
+    for device in dict.fromkeys(row.device for row in rows):
+        mine = [row.over_time for row in rows if row.over_time and row.device == device]
+        figures = []
+        for name, unit in (("mhz", "MHz"), ("celsius", "°C")):
+            ends = [[value for one in mine if (value := getattr(one, f"{name}_{part}")) is not None] for part in _PARTS]
+            if all(ends):
+                figures.append(f"{median(ends[0]):.0f} to {median(ends[1]):.0f} {unit}")
+        if figures:
+            told.append(f"{device.upper()} {', '.join(figures)}")
+    return f"from first to last: {'; '.join(told)}" if told else "the machine tells no clock frequency or temperature"
 
 
 _PARTS = ("first", "end")

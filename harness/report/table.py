@@ -461,7 +461,8 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
         [row for row in rows if row.reason and (full or not _is_told_above(row, answers))], full=full
     )
     if not is_told:
-        parts += map(Text, tell_over_time(summary.ranking, measured))
+        ships = next((answer.ship.arm for answer in answers if answer.ship), None)
+        parts += map(Text, tell_over_time(summary.ranking, measured, ships))
     if measured:
         has_ship = bool(answers and answers[0].ship)
         parts += map(Text, notes.tell_trust(summary, measured, full=full, is_told=is_told, has_ship=has_ship))

@@ -2,14 +2,15 @@
 ranking. Pure.
 
 Each figure rests on turns as its replicates, one in each restart. An arm's end is compared with its own beginning turn
-by turn. A pair of arms changes places only if both orders are significant: each holds at the same α, so a change that
-isn't there is claimed with a probability of at most α.
+by turn. The turns of the group's other arms say how far its own may spread: docs/design/measurement.md has how often a
+change is told then. A pair of arms changes places only if both orders are significant: each holds at the same α, so a
+change that isn't there is claimed with a probability of at most α.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from statistics import median
 
@@ -21,10 +22,13 @@ from shootout.messages import Scope, TimeBin
 from shootout.results.document import Change, OverTime, Ranking, ratio_of
 from shootout.results.group import LONGEST_NS, SHORTEST_NS, Group
 from shootout.results.vetoes import withheld
-from shootout.stats.evidence import PairEvidence, bonferroni
+from shootout.stats.evidence import bonferroni
 from shootout.stats.group_evidence import Blocks, GroupEvidence
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Comparison, Verdict, compare
+
+FIRST = "first"
+"""In a label's place: what each arm's end is compared with."""
 
 Part = Callable[[Sequence[TimeBin]], Sequence[TimeBin]]
 """Takes a part of a turn."""
@@ -65,21 +69,28 @@ def _blocks(lines: Sequence[Played], part: Part) -> Blocks:
     return {g: np.array([ns]) for g, ns in found.items() if SHORTEST_NS < ns < LONGEST_NS}
 
 
+def _find_slowdowns(lines: Sequence[Played]) -> Blocks:
+    """Return the time at the end of each turn ÷ that at its beginning, by restart."""
+    first, end = _blocks(lines, take_first), _blocks(lines, take_end)
+    return {g: end[g] / first[g] for g in sorted(set(first) & set(end))}
+
+
 def describe_arm(group: Group, label: str) -> OverTime | None:
     """Return what an arm's turns show over time; None in other scenarios."""
     lines = [line for line in group.played.get(label, ()) if line.bins]
-    first, end = _blocks(lines, take_first), _blocks(lines, take_end)
-    both = sorted(set(first) & set(end))
-    if not both:
+    slowdowns = {one: _find_slowdowns(mine) for one, mine in group.played.items()}
+    if not slowdowns.get(label):
         return None
+    level = {g: np.ones(1) for mine in slowdowns.values() for g in mine}
+    known = GroupEvidence({**slowdowns, FIRST: level}, replace(group.rules, baseline=FIRST, control=None))
     arms = sum(not arm.control for arm in group.record.arms)
-    logs = np.array([math.log(end[g][0] / first[g][0]) for g in both])
-    change = compare(PairEvidence(logs), alpha=bonferroni(arms), bias_floor=group.rules.bias_floor, estimate=False)
+    pair = known.pair(label, FIRST)
+    change = compare(pair, alpha=bonferroni(arms), bias_floor=group.rules.bias_floor, estimate=False)
     shortest = min((line.bins for line in lines), key=_length_s)
     return OverTime(
         turn_s=_length_s(shortest),
         window_s=find_window_s(shortest),
-        first_ns=time_ns(first),
+        first_ns=time_ns(_blocks(lines, take_first)),
         change=ratio_of(change, withheld(group, label, None)),
         **{f"mhz_{name}": _find_median(lines, part, "mhz") for name, part in _PARTS.items()},
         **{f"celsius_{name}": _find_median(lines, part, "celsius") for name, part in _PARTS.items()},

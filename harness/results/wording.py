@@ -23,6 +23,8 @@ STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", 
 """Color of a comparison, by its verdict."""
 LEAST_SHOWN = 5e-4
 """A difference that four digits of a ratio don't show."""
+EQUAL = "equal"
+"""Stands in place of a direction whose difference isn't shown."""
 NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
 NEVER_TOGETHER = "not measured together"
@@ -91,6 +93,20 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     if low is None and high is None:
         return f"{told}, can't tell: 1 restart" if ratio.restarts == 1 else f"{told}, can't tell"
     return f"{told}{NOT_SURE}"
+
+
+def tell_measured(ratio: Comparison, than: str) -> str:
+    """Write what was measured, whatever the verdict: `1.1x slower than X (1.1x faster to 1.4x slower), can't tell`.
+
+    Args:
+        ratio, than: see `tell_ratio`, which writes a ratio that has a verdict or no interval.
+    """
+    low, high = ratio.reading
+    if ratio.verdict is not Verdict.CANT_TELL or low is None or high is None:
+        return tell_ratio(ratio, than)
+    value, *ends = (tell_direction(one, spread=high / low) for one in (ratio.value, low, high))
+    told = f"{SPEED.even} as {than}" if value == EQUAL else f"{value} than {than}"
+    return f"{told} ({' to '.join(ends)}), " + ("no verdict" if ratio.reason else "can't tell")
 
 
 def tell_lead(
@@ -169,7 +185,7 @@ def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> s
         spread: the interval's high ÷ low end.
     """
     factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
-    return "equal" if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
+    return EQUAL if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
 
 
 def tell_ends(low: float | None, high: float | None) -> str:

@@ -170,6 +170,8 @@ class Plan:
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
+        dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
+            some of a plan's groups gives them no longer turns than the others get.
     """
 
     study: Study
@@ -182,6 +184,7 @@ class Plan:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
     delivery: Delivery | None = None
+    dealt_among: int | None = None
 
     @property
     def racing_s(self) -> float | None:
@@ -198,7 +201,7 @@ class Plan:
     @property
     def restart_s(self) -> float:
         """Return the seconds that the arms of a restart share under sustained load; 0 in other scenarios."""
-        return self.study.dealt_s / (self.study.turns * self._racing) if self.study.turns else 0.0
+        return self.study.dealt_s / (self.study.turns * self.racing) if self.study.turns else 0.0
 
     @property
     def least_turn_s(self) -> float:
@@ -207,8 +210,9 @@ class Plan:
         return (1 - SUSTAINED_REST) * self.restart_s / max(most, 1)
 
     @property
-    def _racing(self) -> int:
-        return max(sum(bool(group.playing) for group in self.groups), 1)
+    def racing(self) -> int:
+        """Return how many groups share the time under sustained load, 1 at least."""
+        return self.dealt_among or max(sum(bool(group.playing) for group in self.groups), 1)
 
     @property
     def ceilings_at(self) -> list[int]:

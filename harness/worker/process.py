@@ -138,7 +138,7 @@ class WorkerProcess:
 
     @property
     def has_helpers(self) -> bool:
-        """Return whether it had started processes of its own when `cpu_ns` was first called."""
+        """Return whether processes run now that it started."""
         return self._child.has_helpers
 
     def move(self, cpus: frozenset[int]) -> None:

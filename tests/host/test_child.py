@@ -151,15 +151,36 @@ time.sleep(60)
     assert clock.cpu_ns(child.pid) is None, "it has gone"
 
 
+def test_a_helper_that_starts_late_is_seen_and_its_cpu_time_counts(odd: Path, tmp_path: Path):
+    add(
+        odd,
+        """
+import os
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+work = 'import time\\nwhile time.process_time() < 0.2: pass\\ntime.sleep(60)'
+subprocess.Popen([sys.executable, '-c', work])
+time.sleep(60)
+""",
+    )
+    with Child("odd", [tmp_path / "now"]) as child:
+        assert child.cpu_ns() is not None
+        assert not child.has_helpers
+        (tmp_path / "now").touch()
+        while not child.has_helpers:
+            time.sleep(0.01)  # the test's time-out is the limit, here and below
+        while (child.cpu_ns() or 0) < (clock.cpu_ns(child.pid) or 0) + 200_000_000:
+            time.sleep(0.01)
+
+
 def test_the_cpu_time_of_a_helper_that_vanished_is_not_told_once(odd: Path, monkeypatch: pytest.MonkeyPatch):
     """Left out at once, the sum would fall, and the round would seem to be another program's."""
     used = {1: 70, 2: 30}
-    monkeypatch.setattr("shootout.host.child._list_session", lambda _: [1, 2])
+    monkeypatch.setattr("shootout.host.child._list_session", lambda _: [*used])
     monkeypatch.setattr("shootout.host.child.clock.cpu_ns", lambda pid: used.get(pid, 5))
     add(odd, "time.sleep(60)")
     with Child("odd") as child:
         assert child.cpu_ns() == 105
-        used[2] = None
+        del used[2]
         assert [child.cpu_ns() for _ in range(2)] == [None, 75]
 
 

@@ -28,8 +28,8 @@ def timed(arm: str, change: Ratio, turn_s: float = 300.0, **sensors: float) -> R
     return row(arm, 1e6, scenario="sustained", over_time=over_time)
 
 
-def told(ranking: Ranking | None, *rows: Row) -> list[str]:
-    return [*tell_over_time(ranking, rows)]
+def told(ranking: Ranking | None, *rows: Row, ships: str | None = None) -> list[str]:
+    return [*tell_over_time(ranking, rows, ships)]
 
 
 def test_a_change_is_told_with_both_intervals_and_who_slows_down():
@@ -55,11 +55,35 @@ def test_an_order_that_only_measured_otherwise_is_not_told_as_a_change():
     assert first == "a measured fastest in the first 60 s of a turn and b in the last, but not significantly"
 
 
+def test_without_a_significant_change_that_of_the_shipped_one_and_the_largest_are_told():
+    open_ = ratio(1.12, 0.94, 1.34, Verdict.CANT_TELL)
+    even = ratio(1.0, 0.994, 1.006, Verdict.SAME)
+    rows = timed(A, STEADY), timed(B, open_)
+    ranking = Ranking(first=(A, B), end=(A, B))
+    largest = "in the last 60 s b measured 1.1x slower than in the first (1.1x faster to 1.3x slower), can't tell"
+    steady = "in the last 60 s a measured as fast as in the first (1.01x faster to 1.01x slower), can't tell"
+    assert told(ranking, *rows)[2:-2] == [largest]
+    assert told(ranking, *rows, ships=B)[2:-2] == [largest], "once if it is the same"
+    assert told(ranking, *rows, ships=A)[2:-2] == [steady, largest]
+    same = "in the last 60 s a measured as fast as in the first (within 0.6 %)"
+    assert told(ranking, timed(A, even), rows[1], ships=A)[2] == same
+    assert not [line for line in told(ranking, timed(A, SLOWS), rows[1], ships=B) if "measured 1" in line]
+
+
+def test_each_device_has_its_own_sensors():
+    gpu = "g:cuda:fp32"
+    rows = timed(A, STEADY, mhz_first=3_400.0, mhz_end=2_100.0, celsius_first=45.0, celsius_end=80.0)
+    other = timed(gpu, STEADY, mhz_first=1_980.0, mhz_end=1_400.0)
+    assert told(Ranking(first=(A, gpu), end=(A, gpu)), rows, other, timed(B, STEADY))[-1] == (
+        "from first to last: CPU 3400 to 2100 MHz, 45 to 80 °C; CUDA 1980 to 1400 MHz"
+    )
+
+
 def test_sensors_are_told_where_there_are_any():
     silent, sensed = timed(A, STEADY), timed(B, STEADY, mhz_first=3_400.4, mhz_end=2_100.2, celsius_first=45.0)
     ranking = Ranking(first=(A, B), end=(A, B))
     assert told(ranking, silent)[-1] == "the machine tells no clock frequency or temperature"
-    assert told(ranking, silent, sensed)[-1] == "from first to last: 3400 to 2100 MHz"
+    assert told(ranking, silent, sensed)[-1] == "from first to last: CPU 3400 to 2100 MHz"
 
 
 def test_other_scenarios_say_nothing_of_it():

@@ -110,7 +110,7 @@ def test_an_unfinished_race_goes_on_for_that():
     ("run", "out"), [("'my runs/board-1'", "'my runs'"), ("board-1", "."), ("~/runs/board-1", "~/runs")]
 )
 def test_a_part_that_a_host_measured_goes_on_in_the_folder_of_the_whole_run(run: str, out: str):
-    facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "restart_s": 3.0, "on": "ssh://board", "run": run}
+    facts: dict[str, Any] = {"within": 0.2, "complete": False, "restart_s": 3.0, "on": "ssh://board", "run": run}
     sure = choose(cell(SLOW, FAST, row("near", 515), command="shootout run toy --on ssh://board", **facts)).sure
     assert sure.command == f"shootout run toy --on ssh://board --out {out} --max-time 2m"
 

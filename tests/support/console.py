@@ -47,7 +47,12 @@ class Ended:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(TESTS), **changes}
+    return {**os.environ, "PYTHONPATH": _python_path(TESTS), **changes}
+
+
+def _python_path(*folders: Path) -> str:
+    """The folders, then those that are there: a process must import the same package as this one, or exports differ."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def deaf(*words: object, forked: bool = False, stops_in: int | str | None = None, **constants: float) -> list[str]:
@@ -113,7 +118,7 @@ def deaf_here(
         deafen(_changes(constants), patch.setattr)
         patch.setattr(plan, "known_available", found)
         fork_workers(patch.setattr)
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [TESTS, *([modules] if modules else [])])))
+        patch.setenv("PYTHONPATH", _python_path(TESTS, *([modules] if modules else [])))
         if modules:
             patch.syspath_prepend(modules)
         return here(*words, cwd=cwd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.races import fakes
 
 from shootout import clock
 from shootout.contract import Scenario
+from shootout.host.child import Child
 from shootout.messages import CPU, Scope, Turn
 from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
@@ -81,12 +83,26 @@ def test_an_unknown_count_is_no_figure(monkeypatch: pytest.MonkeyPatch):
     assert blocks.cpu_ns is None
 
 
-@pytest.mark.parametrize(("helpers", "known"), [(False, 7.0), (True, None)])
-def test_a_process_that_starts_others_has_no_figure(helpers: bool, known: float | None):
+def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "late.py").write_text(
+        "import os, subprocess, sys, time\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+        "subprocess.Popen(['sleep', '60'])\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = Turn(latency_ns={Scope.END_TO_END: np.ones(3)}, cpu_ns=7.0)
-    one = SimpleNamespace(_process=SimpleNamespace(has_helpers=helpers), _call_s=1.0, _limit_s=lambda _: (1.0, 1.0))
-    one._make_turn = lambda *_, **__: found
-    assert ArmProcess.turn(one, (Scope.END_TO_END,)).cpu_ns == known  # type: ignore[arg-type]
+    with Child("late", [tmp_path / "now"]) as child:
+        one = SimpleNamespace(_process=child, _call_s=1.0, _limit_s=lambda _: (1.0, 1.0))
+        one._make_turn = lambda *_, **__: found
+        for _ in range(2):
+            child.cpu_ns()  # as each round does
+            assert ArmProcess.turn(one, (Scope.END_TO_END,)).cpu_ns == 7.0  # type: ignore[arg-type]
+        (tmp_path / "now").touch()
+        while ArmProcess.turn(one, (Scope.END_TO_END,)).cpu_ns is not None:  # type: ignore[arg-type]
+            time.sleep(0.01)  # the test's time-out is the limit
 
 
 def test_the_journal_has_it_if_each_round_tells_it():
