@@ -306,7 +306,9 @@ def test_a_run_of_another_machine_names_the_command_that_ships_it_there(tmp_path
     assert "add --with FOLDER" in done.err
 
 
-def test_a_run_of_a_host_is_shipped_there(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_of_a_host_is_shipped_there_if_the_user_names_the_host(
+    both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     let_numpy_ship(monkeypatch)
     asked: list[tuple[object, ...]] = []
 
@@ -318,7 +320,13 @@ def test_a_run_of_a_host_is_shipped_there(both: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(variants, "ship_there", ship_there)
     write_run(tmp_path, "here")
     there = write_run(tmp_path, "there", on="ssh://host", machine="other", cpu=OLDER)
-    assert merge(tmp_path, "--ship", "model").code == 0
+    done = merge(tmp_path, "--ship", "model")
+    assert done.code == 2, "a run doesn't choose where we log in"
+    assert f"there was measured on another machine, Older CPU, {len(OLDER['allowed_cpus'])} CPU" in done.err
+    assert "Or add --on ssh://host if that host is yours" in done.err
+    assert "ssh://other: none of these runs" in merge(tmp_path, "--ship", "model", "--on", "ssh://host,ssh://other").err
+    assert asked == []
+    assert merge(tmp_path, "--ship", "model", "--on", "ssh://host").code == 0
     assert asked == [("ssh://host", there, "numpy:cpu:fp32", made.GROUP)]
     assert check(tmp_path / "model").returncode == 0
 
@@ -332,6 +340,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_shipped(both: P
     done = merge(tmp_path, "--ship", "model", "--with", both.parent / "shipped")
     assert "which is none of" in done.err
     assert "add that" in merge(tmp_path, "--with", both.parent / "shipped").err
+    assert "--on is for what --ship DIR ships" in merge(tmp_path, "--on", "ssh://host").err
     assert "unknown group 'other'" in merge(tmp_path, "--ship", "model", "--group", "other").err
 
 
@@ -350,7 +359,7 @@ def test_a_target_that_cannot_be_shipped_says_what_to_do_there():
     )
     (site,) = find_group([found])
     with pytest.raises(UsageError, match=r"torch-eager:cpu:fp32 can't be shipped: .*; ship another of its targets"):
-        variants.require_shippable(site)
+        variants.require_shippable(site, ())
 
 
 def test_cpus_of_one_kind_are_told_apart_by_their_number_alone():
