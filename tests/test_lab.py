@@ -106,3 +106,15 @@ def test_a_quota_is_set_in_a_group_of_its_own(version: int, tmp_path: Path, monk
 def test_a_quota_that_cannot_be_set_says_what_can(tmp_path: Path):
     with pytest.raises(SystemExit, match=r"can't set a quota in .*; run it as root, or use `docker run --cpus 2`"):
         quota.make_group(2.0, tmp_path / "missing")
+
+
+def test_a_group_without_the_cpu_controller_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Version 2 makes the group all the same, and lets nobody write the files that it lacks."""
+
+    def refuse(file: Path, *_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(SystemExit, match="Permission denied"):
+        quota.make_group(2.0, tmp_path)
+    assert [*tmp_path.iterdir()] == []
