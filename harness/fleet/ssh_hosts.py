@@ -186,7 +186,7 @@ class SshHosts:
         Raises:
             UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
         """
-        needed = _needed_packages()
+        needed = needed_packages()
         for address in self.addresses:
             try:
                 found = _ask(address, {"verb": "look", "packages": sorted(needed)})
@@ -471,7 +471,7 @@ def _request(
             process.kill()
 
 
-def _needed_packages() -> dict[str, str]:
+def needed_packages() -> dict[str, str]:
     """Return what shootout itself and all exported models need, as pip takes it, by name."""
     asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
     wanted = [one for one in asked if one.marker is None or one.name == WEIGHTS_READER]
