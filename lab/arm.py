@@ -46,8 +46,8 @@ LITERT_NEEDS = ("flatbuffers", "backports.strenum")
 PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (34, 31, 28, 27, 24, 17)] + ["manylinux2014_aarch64"]
 DEBIAN = "bookworm"
 """Its Python is 3.11, for which the wheels are."""
-SITE, CACHE = "opt/site", "var/cache/shootout"
-"""Below the userland: its Python packages, and the cache of what was sent."""
+SITE, CACHE = "usr/local/lib/python3.11/dist-packages", "var/cache/shootout"
+"""Below the userland: its Python packages, where isolated processes find them too, and the cache of what was sent."""
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 HOST = "arm"
 
@@ -155,7 +155,7 @@ def _start_server(stack: ExitStack, root: Path, keys: Path) -> str:
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    variables = f"HOME=/root PATH=/usr/bin:/bin QEMU_CPU={CPU} PYTHONPATH=/{SITE} SHOOTOUT_CACHE=/{CACHE}"
+    variables = f"HOME=/root PATH=/usr/bin:/bin QEMU_CPU={CPU} SHOOTOUT_CACHE=/{CACHE}"
     (keys / "session").write_text(
         f'#!/bin/sh\nexec chroot {root} /usr/bin/env -i {variables} /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n'
     )
