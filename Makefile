@@ -150,4 +150,4 @@ $(STAMP): pyproject.toml constraints.txt $(APART)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SITE) build dist *.egg-info
+	rm -rf --one-file-system $(VENV) $(SITE) build dist *.egg-info

@@ -27,6 +27,7 @@ from shootout.commands.options import (
     Json,
     On,
     OnHost,
+    OnHosts,
     To,
     declare,
 )
@@ -255,6 +256,7 @@ def merge(
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Group to ship, if there are several.", metavar="NAME")] = None,
+    on: OnHosts = None,
     full: Full = False,
     as_json: Json = False,
     to: To = None,
@@ -263,7 +265,9 @@ def merge(
     from shootout.commands.decide import merge
 
     raise typer.Exit(
-        merge(folders, out, full=full, as_json=as_json, to=to or (), ship=ship, shipped=shipped or (), group=group)
+        merge(
+            folders, out, full=full, as_json=as_json, to=to or (), ship=ship, shipped=shipped or (), group=group, on=on
+        )
     )
 
 

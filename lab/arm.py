@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shootout.fleet.ssh_hosts import needed_packages
+
 CPU = "cortex-a76"
 """A Raspberry Pi 5's. QEMU 7.2's own `max` computes LiteRT's INT8 products wrong, which the grid probe finds."""
 CPUINFO = """processor\t: {number}
@@ -37,18 +39,15 @@ NEEDED = {
     "/usr/sbin/sshd": "openssh-server",
 }
 """Debian's package of each program."""
-PACKAGES = (
-    *("numpy", "scipy", "packaging", "pydantic", "typer", "rich", "psutil", "pyarrow", "archspec", "safetensors"),
-    *("onnx", "ml_dtypes", "onnxruntime", "ncnn", "pnnx", "iree-base-compiler", "iree-base-runtime"),
-)
+RUNTIMES = ("onnx", "ml_dtypes", "onnxruntime", "ncnn", "pnnx", "iree-base-compiler", "iree-base-runtime")
 APART = ("ai-edge-litert",)
 """Runtimes whose own demands a board needn't meet."""
 LITERT_NEEDS = ("flatbuffers", "backports.strenum")
 PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (34, 31, 28, 27, 24, 17)] + ["manylinux2014_aarch64"]
 DEBIAN = "bookworm"
 """Its Python is 3.11, for which the wheels are."""
-SITE, CACHE = "opt/site", "var/cache/shootout"
-"""Below the userland: its Python packages, and the cache of what was sent."""
+SITE, CACHE = "usr/local/lib/python3.11/dist-packages", "var/cache/shootout"
+"""Below the userland: its Python packages, where isolated processes find them too, and the cache of what was sent."""
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 HOST = "arm"
 
@@ -94,10 +93,13 @@ def make_userland(folder: Path) -> Path:
     require_tools()
     root, is_made = folder / "root", folder / "made"
     if not is_made.exists():
+        refuse_mounted(folder)
         shutil.rmtree(root, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        _run("debootstrap", "--arch=arm64", "--variant=minbase", "--include=python3,libgomp1", DEBIAN, str(root))
-        _install(root, *PACKAGES)
+        # It mounts /proc and more, which a namespace of its own unmounts however it ends.
+        options = ("--arch=arm64", "--variant=minbase", "--include=python3,libgomp1")
+        _run("unshare", "--mount", "debootstrap", *options, DEBIAN, str(root))
+        _install(root, *needed_packages(), *RUNTIMES)
         _install(root, *APART, *LITERT_NEEDS, "--no-deps")
         is_made.touch()
     return root
@@ -119,25 +121,33 @@ def start_board(folder: Path) -> Iterator[Board]:
     shutil.rmtree(keys, ignore_errors=True)
     keys.mkdir(mode=0o700)
     with ExitStack() as stack:
-        cpuinfo = keys / "cpuinfo"
-        cpuinfo.write_text("".join(CPUINFO.format(number=number) for number in range(os.cpu_count() or 1)))
-        stack.enter_context(_mounted(root / "proc", "-t", "proc", "proc"))
-        stack.enter_context(_mounted(root / "proc/cpuinfo", "--bind", str(cpuinfo)))
-        stack.enter_context(_mounted(root / "sys", "--rbind", "/sys"))
-        stack.enter_context(_mounted(root / "dev", "--rbind", "/dev"))
-        address = _start_server(stack, root, keys)
-        yield Board(address=address, ssh=keys, root=root)
+        yield Board(address=_start_server(stack, root, keys), ssh=keys, root=root)
 
 
-@contextmanager
-def _mounted(place: Path, *what: str) -> Iterator[None]:
-    _run("mount", *what, str(place))
-    if "--rbind" in what:
-        _run("mount", "--make-rslave", str(place))
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--recursive", "--lazy", str(place)], check=False)
+def refuse_mounted(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
+    """Refuse to remove a folder below which something is mounted: it would be removed with it.
+
+    Args:
+        mounts: a file in the form of that one.
+
+    Raises:
+        SystemExit: something is mounted; says how to unmount it.
+    """
+    places = [line.split()[1] for line in mounts.read_text().splitlines()]
+    if below := sorted((place for place in places if Path(place).is_relative_to(folder.resolve())), reverse=True):
+        sys.exit(f"{folder} can't be removed while something is mounted below it; run: umount {' '.join(below)}")
+
+
+def mount_commands(root: Path, cpuinfo: Path) -> str:
+    """Return the shell's commands that mount what Linux's programs expect. Debian's own devices are in the userland.
+
+    Args:
+        cpuinfo: what the userland has in place of /proc/cpuinfo.
+    """
+    return (
+        f"mount -t proc proc {root}/proc && mount --bind {cpuinfo} {root}/proc/cpuinfo && "
+        f"mount -t sysfs -o ro sysfs {root}/sys && mount -t tmpfs tmpfs {root}/dev/shm"
+    )
 
 
 def _start_server(stack: ExitStack, root: Path, keys: Path) -> str:
@@ -145,7 +155,7 @@ def _start_server(stack: ExitStack, root: Path, keys: Path) -> str:
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    variables = f"HOME=/root PATH=/usr/bin:/bin QEMU_CPU={CPU} PYTHONPATH=/{SITE} SHOOTOUT_CACHE=/{CACHE}"
+    variables = f"HOME=/root PATH=/usr/bin:/bin QEMU_CPU={CPU} SHOOTOUT_CACHE=/{CACHE}"
     (keys / "session").write_text(
         f'#!/bin/sh\nexec chroot {root} /usr/bin/env -i {variables} /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n'
     )
@@ -161,8 +171,12 @@ def _start_server(stack: ExitStack, root: Path, keys: Path) -> str:
     )
     (keys / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {keys}/ssh_config "$@"\n')
     (keys / "ssh").chmod(0o700)
+    cpuinfo = keys / "cpuinfo"
+    cpuinfo.write_text("".join(CPUINFO.format(number=number) for number in range(os.cpu_count() or 1)))
     Path("/run/sshd").mkdir(exist_ok=True)
-    server = stack.enter_context(subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(keys / "sshd_config")]))
+    # In a namespace of its own, nothing stays mounted if this process is killed.
+    serve = f"{mount_commands(root, cpuinfo)} && exec /usr/sbin/sshd -D -e -f {keys}/sshd_config"
+    server = stack.enter_context(subprocess.Popen(["unshare", "--mount", "/bin/sh", "-c", serve]))
     stack.callback(server.terminate)
     for _ in range(100):
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from shootout.host import cgroup
@@ -31,6 +32,8 @@ def make_group(cpus: float, root: Path = cgroup.ROOT) -> Path:
             (group / "cpu.cfs_period_us").write_text(str(PERIOD_US), encoding="utf-8")
             (group / "cpu.cfs_quota_us").write_text(quota_us, encoding="utf-8")
     except OSError as error:
+        with suppress(OSError):  # it may be what couldn't be made
+            group.rmdir()
         sys.exit(f"can't set a quota in {group}: {error}; run it as root, or use `docker run --cpus {cpus:g}`")
     return group
 

@@ -14,7 +14,7 @@ import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from lab import __main__ as bench
-from lab import quota, simulate
+from lab import arm, quota, simulate
 from lab.common import attempt
 from lab.metrics_simulated import HARMLESS
 from lab.parity import tools
@@ -106,3 +106,25 @@ def test_a_quota_is_set_in_a_group_of_its_own(version: int, tmp_path: Path, monk
 def test_a_quota_that_cannot_be_set_says_what_can(tmp_path: Path):
     with pytest.raises(SystemExit, match=r"can't set a quota in .*; run it as root, or use `docker run --cpus 2`"):
         quota.make_group(2.0, tmp_path / "missing")
+
+
+def test_a_group_without_the_cpu_controller_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Version 2 makes the group all the same, and lets nobody write the files that it lacks."""
+
+    def refuse(file: Path, *_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(SystemExit, match="Permission denied"):
+        quota.make_group(2.0, tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_userland_is_not_removed_while_something_is_mounted_below_it(tmp_path: Path):
+    mounts, board = tmp_path / "mounts", tmp_path / "arm"
+    mounts.write_text(f"proc /proc proc rw 0 0\nproc {board}-other/root/proc proc rw 0 0\n")
+    arm.refuse_mounted(board, mounts)
+    with mounts.open("a") as more:
+        more.write(f"proc {board}/root/proc proc rw 0 0\nudev {board}/root/proc/sys/x devtmpfs rw 0 0\n")
+    with pytest.raises(SystemExit, match=f"umount {board}/root/proc/sys/x {board}/root/proc$"):
+        arm.refuse_mounted(board, mounts)

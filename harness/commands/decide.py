@@ -91,20 +91,22 @@ def merge(
     ship: Path | None = None,
     shipped: Sequence[Path] = (),
     group: str | None = None,
+    on: str | None = None,
 ) -> int:
     """Print what runs of several machines say together; return the exit code.
 
     Args:
         out: a new folder for small copies of the runs, which every command reads as one.
         to: files to write the document or its rows into.
-        ship: a new folder for what each machine ships; `shipped` and `group` as `ship_variants` has them.
+        ship: a new folder for what each machine ships; `shipped`, `group` and `on` as `ship_variants` has them.
 
     Raises:
         UsageError: there is but one run, one comes twice, or they ask different things; says which. Or a machine's
             answer can't be shipped from here.
     """
-    if ship is None and (shipped or group):
-        raise UsageError(f"{'--with' if shipped else '--group'} is for what --ship DIR ships: add that")
+    if ship is None and (shipped or group or on):
+        named = "--with" if shipped else "--group" if group else "--on"
+        raise UsageError(f"{named} is for what --ship DIR ships: add that")
     check_files(to)
     runs = expand_several(folders)
     analysed = [analyse_cells(run) for run in runs]
@@ -115,7 +117,7 @@ def merge(
     if ship:
         from shootout.commands.variants import ship_variants  # with all that builds, which `show` does without
 
-        ship_variants(analysed, ship, shipped, group)
+        ship_variants(analysed, ship, shipped, group, on)
     write_files(document, to)
     return print_merged(document, full=full, as_json=as_json)
 

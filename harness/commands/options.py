@@ -169,6 +169,16 @@ OnHost = Annotated[
         rich_help_panel=HelpGroup.WHERE,
     ),
 ]
+OnHosts = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Hosts of yours that measured a run, to ship it there (docs/fleet.md): "
+        "ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined by commas.",
+        metavar="ADDRESS",
+        rich_help_panel=HelpGroup.WHERE,
+    ),
+]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
 

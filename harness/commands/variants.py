@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from shootout import backends
@@ -14,6 +14,7 @@ from shootout.commands.ship import ship
 from shootout.compare.merge import CellInPlace, find_group
 from shootout.errors import ArmFailed, SkippedArm, Undecided, UsageError
 from shootout.exported.shipped_folder import ShippedFolder, open_shipped, read_environment
+from shootout.fleet.ssh_hosts import read_addresses
 from shootout.host.environment import machine_key
 from shootout.results.analysis import Analysed
 from shootout.ship.folder import new_folder
@@ -22,15 +23,19 @@ from shootout.study.reproduce import quote
 from shootout.units import counted, size
 
 
-def ship_variants(runs: Sequence[Analysed], out: Path, given: Sequence[Path], group: str | None) -> None:
+def ship_variants(
+    runs: Sequence[Analysed], out: Path, given: Sequence[Path], group: str | None, on: str | None = None
+) -> None:
     """Ship what each place's own answer ships, into one folder whose programs choose by machine.
 
-    A place is shipped on the machine that measured it: here, or on the host that its run was measured on by ssh.
+    A place is shipped on the machine that measured it: here, or on the host that its run was measured on by ssh. A
+    run may be a stranger's, so no host is reached just because a run names it.
 
     Args:
         out: the folder to make.
         given: shipped folders to copy, each in place of shipping its run's answer again.
         group: the group to ship, where the runs have several.
+        on: the hosts that may be reached, as `--on` names them.
 
     Raises:
         UsageError: `out` is there, a place has to be shipped elsewhere first, or the places don't go together; says
@@ -43,10 +48,13 @@ def ship_variants(runs: Sequence[Analysed], out: Path, given: Sequence[Path], gr
         raise UsageError(f"only {sites[0].place} measured {sites[0].cell.group}: `shootout ship` ships one run")
     cpus = {site.run.document.run: read_cpu(site.run.document.run, site.run.document.environment) for site in sites}
     refuse_twins(cpus)
+    hosts = [address.url for address in read_addresses(on)] if on else []
+    if strange := set(hosts) - {site.run.header.on for site in sites}:
+        raise UsageError(f"--on {', '.join(sorted(strange))}: none of these runs was measured there; leave it out")
     copied = match_given(sites, given)
     for site in sites:
         if site.place not in copied:
-            require_shippable(site)
+            require_shippable(site, hosts)
     with new_folder(out):
         variants = [
             (_fill(site, copied.get(site.place), out / name_variant(number, site)), cpus[site.run.document.run])
@@ -88,8 +96,11 @@ def match_given(sites: Sequence[CellInPlace], given: Sequence[Path]) -> dict[str
     return found
 
 
-def require_shippable(site: CellInPlace) -> None:
+def require_shippable(site: CellInPlace, hosts: Collection[str]) -> None:
     """Refuse a place whose answer can't be shipped from here.
+
+    Args:
+        hosts: those that may be reached.
 
     Raises:
         UsageError: it was measured on another machine, or can't be shipped; names the command that ships it.
@@ -110,10 +121,12 @@ def require_shippable(site: CellInPlace) -> None:
             f"{site.place}: {error.reason}; ship another of its targets there: `{by_hand} TARGET -o FOLDER`, and add "
             "--with FOLDER here"
         ) from None
-    if not site.run.header.on and site.run.document.environment.get("machine") != machine_key():
+    host = site.run.header.on
+    if host not in hosts if host else site.run.document.environment.get("machine") != machine_key():
         raise UsageError(
             f"{run} was measured on another machine, {site.place}, and only that one can ship it. Type there: "
             f"`{by_hand} {quote([ship.arm])} -o FOLDER`; copy FOLDER here, and add --with FOLDER"
+            + (f". Or add --on {quote([host])} if that host is yours" if host else "")
         )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.errors import ShootoutError
+from shootout.errors import ShootoutError, UsageError, one_line
 from shootout.export.request import error_from_json, error_to_json
 from shootout.host.store import cache_folder
 
@@ -23,6 +24,7 @@ DELIVERY = "delivery.json"
 """The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
+_KEY, _FOLDER = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32,64}")
 ModelKey = tuple[str, str, str, int, Device]
 """The group, the model as the study names it, the variant, the batch, and the device that the variant is for."""
 ProbeKey = tuple[str, str, Device]
@@ -80,23 +82,59 @@ def to_json(delivery: Delivery) -> dict[str, Any]:
 
 
 def read_delivery(run: Path) -> Delivery | None:
-    """Return the delivery that `to_json` wrote into a run folder; None if all was made where it was measured."""
+    """Return the delivery that `to_json` wrote into a run folder; None if all was made where it was measured.
+
+    A stranger may have written it, so its keys and folders, which become paths, are held to their form.
+
+    Raises:
+        UsageError: the file is of another form; names it.
+    """
+    path = run / DELIVERY
     try:
-        stored = json.loads((run / DELIVERY).read_text(encoding="utf-8"))
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            f"{str(path)!r} isn't what shootout wrote there ({one_line(f'{type(error).__name__}: {error}')}): measure "
+            "again, or copy the run folder again"
+        ) from None
+
+
+def _from_json(stored: Any) -> Delivery:
+    """Read what `to_json` returned.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is of another form.
+    """
     builds = cache_folder().parent / FLEET
     return Delivery(
         made_on=stored["made_on"],
         models={
-            (group, model, variant, batch, Device(device)): made["key"]
+            (group, model, variant, batch, Device(device)): _require_hash(made["key"], _KEY)
             if "key" in made
             else error_from_json(made["error"])
             for group, model, variant, batch, device, made in stored["models"]
         },
-        probes={(model, variant, Device(device)): key for model, variant, device, key in stored["probes"]},
+        probes={
+            (model, variant, Device(device)): _require_hash(key, _KEY)
+            for model, variant, device, key in stored["probes"]
+        },
         builds={
-            name: builds / made["folder"] if "folder" in made else NotRun(**{**made, "kind": NotRunKind(made["kind"])})
+            name: builds / _require_hash(made["folder"], _FOLDER)
+            if "folder" in made
+            else NotRun(**{**made, "kind": NotRunKind(made["kind"])})
             for name, made in stored["builds"].items()
         },
     )
+
+
+def _require_hash(name: str, form: re.Pattern[str]) -> str:
+    """Return a name that is a hash.
+
+    Raises:
+        ValueError: it is anything else, such as a path.
+    """
+    if not form.fullmatch(name):
+        raise ValueError(f"{name!r} is no hash")
+    return name

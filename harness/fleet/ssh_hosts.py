@@ -197,7 +197,7 @@ class SshHosts:
         Raises:
             UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
         """
-        needed = _needed_packages()
+        needed = needed_packages()
         for address in self.addresses:
             try:
                 found = _ask(address, {"verb": "look", "packages": sorted(needed)})
@@ -543,7 +543,7 @@ def _request(
                 process.stdin.close()
 
 
-def _needed_packages() -> dict[str, Requirement]:
+def needed_packages() -> dict[str, Requirement]:
     """Return what shootout itself and all exported models need, by name."""
     asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
     return {one.name: one for one in asked if one.marker is None or one.name == WEIGHTS_READER}

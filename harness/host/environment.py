@@ -31,6 +31,7 @@ from shootout.host.placement import CHANGING, SECRET, allowed_cpus, cpuset
 SYSTEM = Path("/sys")
 PROC = Path("/proc")
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_BOARD = "device-tree/model"
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
 _OTHER_PACKAGES = (
     "onnxruntime-gpu",
@@ -80,6 +81,8 @@ SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit 
 """The note of a row whose quantizer left a bit out because of `saturates`."""
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 """By NVML's numbers."""
+_EMULATORS = ("qemu", "rosetta")
+"""Parts of the names of programs that run others for another kind of CPU: Docker has a `buildkit-qemu-aarch64`."""
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -247,6 +250,7 @@ def cpu_facts() -> dict[str, Any]:
     allowed = allowed_cpus()
     return {
         "model": cpu_model(),
+        "kind": cpu_kind(read(PROC / "cpuinfo") or "", read(PROC / _BOARD) or "") or platform.machine(),
         "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,
         "microcode": table.get("microcode"),
@@ -318,8 +322,26 @@ def arm_model(text: str) -> str:
     tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
     parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
     names = sorted({ARM_CORES.get(part, "") for part in parts})
-    board = (read(PROC / "device-tree/model") or "").strip("\0\n ")
+    board = (read(PROC / _BOARD) or "").strip("\0\n ")
     return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
+
+
+def cpu_kind(cpuinfo: str, board: str) -> str:
+    """Return what tells a kind of CPU: the numbers of an ARM CPU's makers and parts, and its board; else its name.
+
+    A shipped folder's load.py holds this function's text, and so compares what the same lines say: no table, no import.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+        board: the text of /proc/device-tree/model; "" without one.
+    """
+    facts = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in cpuinfo.splitlines())]
+    makers = [value for name, value in facts if name == "CPU implementer"]
+    parts = [value for name, value in facts if name == "CPU part"]
+    if parts:
+        cores = {"/".join(core) for core in zip(makers, parts, strict=False)}
+        return ", ".join([*sorted(cores), *filter(None, [board.strip("\0\n ")])])
+    return next((value for name, value in facts if name == "model name"), "")
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
@@ -379,7 +401,7 @@ def emulator() -> str:
     """
     with suppress(OSError):
         name = (PROC / "thread-self/exe").readlink().name
-        return name if name.startswith("qemu-") else ""
+        return name if any(word in name for word in _EMULATORS) else ""
     return ""
 
 

@@ -5,6 +5,7 @@ What is shipped runs on a CPU, so `load.py` chooses by the CPU alone: its archit
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,12 +24,14 @@ class VariantCpu:
     """Describe the CPU that measured a variant, in the words in which `load.py` describes the one that it runs on.
 
     Attributes:
-        cpu: its own name.
+        kind: by which load.py knows it again, as `cpu_kind` returns it.
+        cpu: its name, for people.
         flags: its instruction sets that decide which kernels a runtime picks, by Linux's names.
         cpus: how many the machine had.
     """
 
     architecture: str
+    kind: str
     cpu: str
     flags: tuple[str, ...]
     cpus: int
@@ -50,6 +53,7 @@ def read_cpu(run: str, facts: Mapping[str, Any]) -> VariantCpu:
         raise UsageError(f"{run} doesn't say what CPU measured it, so nothing could choose by that: measure it again")
     return VariantCpu(
         architecture=architecture,
+        kind=str(cpu.get("kind") or cpu["model"]),  # without it, the run is of x86, where both are the same
         cpu=str(cpu["model"]),
         flags=tuple(cpu.get("flags") or ()),
         cpus=int(cpu.get("logical_cpus") or 0),
@@ -89,7 +93,8 @@ def write_variants(folder: Path, variants: Sequence[tuple[ShippedFolder, Variant
                 f"the inputs or outputs of {shipped.run} differ from those of {first.run}, so one program can't call "
                 "both: ship each by itself"
             )
-    (folder / LOAD).write_text(template_text("load_variants.txt"), encoding="utf-8")
+    load = template_text("load_variants.txt").replace("CPU_KIND\n", inspect.getsource(environment.cpu_kind))
+    (folder / LOAD).write_text(load, encoding="utf-8")
     (folder / CHECK).write_text(check_text("check_variants.txt", VARIANTS_SCHEMA), encoding="utf-8")
     facts = [
         {
@@ -99,6 +104,7 @@ def write_variants(folder: Path, variants: Sequence[tuple[ShippedFolder, Variant
             "run": shipped.run,
             "machine": shipped.machine["name"],
             "architecture": cpu.architecture,
+            "kind": cpu.kind,
             "cpu": cpu.cpu,
             "flags": cpu.flags,
             "cpus": cpu.cpus,

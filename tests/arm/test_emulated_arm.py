@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.arm import Board, start_board
-from shootout.errors import ExitCode, NotRunKind
+from shootout.errors import ExitCode
 from shootout.exported.shipped_folder import open_shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # minutes: each instruction is one of QEMU's first
@@ -82,10 +82,9 @@ def test_every_target_is_proven_and_none_is_timed(board: Board, run: Path):
     assert any("emulated CPU" in sign for sign in told["environment"]["virtualisation"])
     rows = {(row["model"], row["arm"]): row for row in told["rows"]}
     assert {arm for _, arm in rows} == {*PROVEN}
-    wrong = {key: row["reason"] for key, row in rows.items() if row["cause"] != NotRunKind.SOFTWARE}
+    wrong = {key: row["reason"] for key, row in rows.items() if row["reason"] != "emulated CPU: not timed"}
     assert wrong.keys() == FAULTS.keys(), "a row fails if its error is beyond its bound, or another precision ran"
     assert all(said in wrong[key] for key, said in FAULTS.items())
-    assert {row["reason"] for key, row in rows.items() if key not in wrong} == {"emulated CPU: not timed"}
     for key, row in rows.items():
         assert row["fidelity"]["relative_l2"] is not None, key
         assert row["end_to_end"] is None, key

@@ -15,7 +15,7 @@ from shootout.build import deliver
 from shootout.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
 from shootout.clock import Deadline
 from shootout.contract import Arm, Availability, Device, Target
-from shootout.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm
+from shootout.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.export.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
 from shootout.host.placement import Placement
 from shootout.study.group import GroupRecord
@@ -187,6 +187,33 @@ def test_a_size_that_was_not_sent_is_said_and_one_that_was_not_exported_here_is_
     assert "the study doesn't name this size: add it" in str(refused)
     with pytest.raises(KeyError):
         Exports(models={}, probes={}).of(group, PORTABLE)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        "no JSON",
+        "[]",
+        "{}",
+        *(
+            json.dumps({"made_on": "it", "models": [], "probes": [], "builds": {}, **part})
+            for part in (
+                {"models": [["g", "m", "", 1, "cpu", {"key": "../" * 20 + "etc"}]]},
+                {"models": [["g", "m", "", 1, "cpu", {"key": 1}]]},
+                {"models": [["g", "m", "", 1, "no device", {"key": "a" * 64}]]},
+                {"probes": [["p", "", "cpu", "/etc"]]},
+                {"builds": {"b": {"folder": "/etc"}}},
+                {"builds": {"b": {"folder": ".."}}},
+                {"builds": {"b": {"folder": "d" * 64 + "\n"}}},
+                {"builds": {"b": {"kind": "no kind", "reason": ""}}},
+            )
+        ),
+    ],
+)
+def test_a_strangers_delivery_names_no_place_outside_the_cache(tmp_path: Path, stored: str):
+    (tmp_path / DELIVERY).write_text(stored)
+    with pytest.raises(UsageError, match=r"delivery\.json' isn't what shootout wrote there"):
+        read_delivery(tmp_path)
 
 
 def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import time
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -20,7 +21,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
+from shootout import backends
 from shootout.clock import utc_in
 from shootout.commands import elsewhere
 from shootout.commands.elsewhere import doctor_there, ship_there
@@ -29,8 +32,9 @@ from shootout.fleet import node_side, parcel, ssh_hosts
 from shootout.fleet.node_side import ANSWER
 from shootout.fleet.nodes import NodeLost
 from shootout.fleet.parcel import Parcel
-from shootout.fleet.ssh_hosts import Address, SshHosts, SshJob, read_addresses
+from shootout.fleet.ssh_hosts import Address, SshHosts, SshJob, needed_packages, read_addresses
 
+ROOT = Path(__file__).resolve().parents[2]
 WAITS_S = 30.0
 """Of a test, for what takes a fraction of a second."""
 STAND_IN = """#!/bin/sh
@@ -679,3 +683,17 @@ def test_a_host_that_does_not_ship_leaves_no_folder(
 
 def test_the_answer_s_file_is_the_one_that_a_job_writes():
     assert f'"{ANSWER}"' in LIBRARY
+
+
+def test_the_page_lists_what_a_board_needs():
+    """First what every board needs, then a line for each runtime, with packages that its extra has."""
+    page = (ROOT / "docs/fleet.md").read_text()
+    needed, *lines = [line.split("#")[0].split() for line in re.findall(r"^~/bench/bin/pip install (.*)", page, re.M)]
+    assert sorted(needed) == sorted(needed_packages())
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for line, name in zip(lines, ("onnxruntime", "litert", "openvino", "ncnn", "iree"), strict=True):
+        assert set(line) <= {Requirement(text).name for text in extras[name]}
+        entry = backends.SHIPPED[name]
+        assert all(set(either.split("|")) & set(line) for either in entry.installs[""])
+        if name != "litert":  # whose builds are sent
+            assert set(entry.makers) <= set(line)

@@ -138,6 +138,7 @@ def test_an_arm_machine_has_its_own_flags(recorded: Path):
     facts = environment.cpu_facts()
     assert facts["flags"] == ["asimd", "asimddp", "bf16", "i8mm", "sve"]
     assert facts["model"]
+    assert facts["kind"], "without a part's number, its architecture"
 
 
 def test_a_machine_that_tells_nothing(recorded: Path):
@@ -354,7 +355,22 @@ def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypa
     assert environment.cpu_model() == "Cortex-A55 + Cortex-A76 (Some Board 5)"
 
 
-@pytest.mark.parametrize(("program", "named"), [("qemu-aarch64-static", "qemu-aarch64-static"), ("python3.11", "")])
+def test_a_kind_of_cpu_is_what_the_system_says_without_a_table():
+    assert environment.cpu_kind(PI, "Some Board 5\0") == "0x41/0xd05, 0x41/0xd0b, Some Board 5"
+    assert environment.cpu_kind(PI.replace("0x41", "0x77"), "") == "0x77/0xd05, 0x77/0xd0b", "a maker without a name"
+    assert environment.cpu_kind(X86, "Some Board 5") == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+    assert environment.cpu_kind("", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("qemu-aarch64-static", "qemu-aarch64-static"),
+        ("buildkit-qemu-aarch64", "buildkit-qemu-aarch64"),
+        ("rosetta", "rosetta"),
+        ("python3.11", ""),
+    ],
+)
 def test_an_emulator_is_what_the_kernel_runs_in_our_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, named: str
 ):

@@ -6,8 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,14 @@ from shootout.exported.shipped_folder import (
 )
 from shootout.gate.reference import read_reference
 from shootout.host import environment
-from shootout.ship.variants import VariantCpu, refuse_twins
+from shootout.ship.variants import VariantCpu, read_cpu, refuse_twins
 from shootout.study.target import parse_targets
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 CPU = environment.cpu_facts()
 FLAGS = CPU["flags"]
-OLDER: dict[str, Any] = {**CPU, "model": "Older CPU", "flags": FLAGS[:1]}
-NEWER: dict[str, Any] = {**CPU, "model": "Newer CPU", "flags": [*FLAGS, "another_set"]}
+OLDER: dict[str, Any] = {**CPU, "model": "Older CPU", "kind": "Older CPU", "flags": FLAGS[:1]}
+NEWER: dict[str, Any] = {**CPU, "model": "Newer CPU", "kind": "Newer CPU", "flags": [*FLAGS, "another_set"]}
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +124,14 @@ except RuntimeError as error:
 """
 
 
-def choose(model: Path, *cpuinfo: Path, **machine: object) -> tuple[str, str]:
+def choose(model: Path, *files: Path, **machine: object) -> tuple[str, str]:
     """Return the variant that a machine gets, "" for none, and why.
 
     Args:
-        cpuinfo: a file in place of /proc/cpuinfo.
+        files: in place of /proc/cpuinfo and /proc/device-tree/model.
         machine: what differs from what is read there.
     """
-    done = python(CHOOSE, model / LOAD, json.dumps(machine), *cpuinfo)
+    done = python(CHOOSE, model / LOAD, json.dumps(machine), *files)
     assert done.returncode == 0, done.stderr
     folder, _, why = done.stdout.strip().partition("|")
     return folder, why
@@ -167,9 +167,37 @@ def test_another_cpu_gets_its_own_or_the_nearest_whose_instruction_sets_it_has(b
     assert choose(both, text)[0] == older
 
 
+def test_an_arm_board_gets_what_a_board_of_its_kind_measured(copy: Path, tmp_path: Path):
+    """Boards whose instruction sets are the same differ in their cores; /proc/cpuinfo has no name of any."""
+    boards = {"Raspberry Pi 5 Model B": ("0xd0b",), "Orange Pi 5": ("0xd05", "0xd0b"), "Some Board": ("0xfff",)}
+    files = {name: write_board(tmp_path / name, name, parts) for name, parts in boards.items()}
+    measured = list(boards)[:2]
+    stored = json.loads((copy / MANIFEST).read_text())
+    for name in measured:
+        kind = environment.cpu_kind(*(path.read_text() for path in files[name]))
+        facts = {"cpu": {"model": f"a name of {name}", "kind": kind, "microarchitecture": "cortex_a72"}}
+        stored["variants"].append({**stored["variants"][0], **asdict(read_cpu(name, facts)), "folder": name, "isa": []})
+    (copy / MANIFEST).write_text(json.dumps(stored))
+    for name in measured:
+        taken, why = choose(copy, *files[name], architecture="aarch64")
+        assert taken == name
+        assert "this kind of CPU" in why
+    _, why = choose(copy, *files["Some Board"], architecture="aarch64")
+    assert "0x41/0xfff, Some Board has all of its instruction sets" in why
+
+
+def write_board(place: Path, name: str, parts: Sequence[str]) -> tuple[Path, Path]:
+    """Write what an ARM board's /proc/cpuinfo and /proc/device-tree/model hold."""
+    place.mkdir()
+    core = "processor\t: {}\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU part\t: {}\n"
+    (place / "cpuinfo").write_text("\n".join(core.format(number, part) for number, part in enumerate(parts)))
+    (place / "model").write_text(f"{name}\0")
+    return place / "cpuinfo", place / "model"
+
+
 def test_a_machine_that_nothing_fits_is_refused_with_what_there_is(both: Path, copy: Path, tmp_path: Path):
     mine, older = folders(both)
-    folder, why = choose(both, architecture="riscv64", cpu="Some CPU")
+    folder, why = choose(both, architecture="riscv64", kind="Some CPU")
     assert folder == ""
     assert "no variant fits this machine (riscv64, Some CPU)" in why
     assert f"{mine} needs {environment.architecture_of({'cpu': CPU})}; {older} needs" in why
@@ -185,8 +213,8 @@ def test_a_machine_that_nothing_fits_is_refused_with_what_there_is(both: Path, c
 def test_a_system_that_tells_no_instruction_sets_gets_only_its_own_kind(both: Path, tmp_path: Path):
     mine, _ = folders(both)
     (tmp_path / "empty").write_text("")
-    assert choose(both, tmp_path / "empty", cpu=CPU["model"])[0] == mine
-    folder, why = choose(both, tmp_path / "empty", cpu="Some CPU")
+    assert choose(both, tmp_path / "empty", kind=CPU["kind"])[0] == mine
+    folder, why = choose(both, tmp_path / "empty", kind="Some CPU")
     assert folder == ""
     assert "doesn't tell its CPU's instruction sets" in why
 
@@ -278,7 +306,9 @@ def test_a_run_of_another_machine_names_the_command_that_ships_it_there(tmp_path
     assert "add --with FOLDER" in done.err
 
 
-def test_a_run_of_a_host_is_shipped_there(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_of_a_host_is_shipped_there_if_the_user_names_the_host(
+    both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     let_numpy_ship(monkeypatch)
     asked: list[tuple[object, ...]] = []
 
@@ -290,7 +320,13 @@ def test_a_run_of_a_host_is_shipped_there(both: Path, tmp_path: Path, monkeypatc
     monkeypatch.setattr(variants, "ship_there", ship_there)
     write_run(tmp_path, "here")
     there = write_run(tmp_path, "there", on="ssh://host", machine="other", cpu=OLDER)
-    assert merge(tmp_path, "--ship", "model").code == 0
+    done = merge(tmp_path, "--ship", "model")
+    assert done.code == 2, "a run doesn't choose where we log in"
+    assert f"there was measured on another machine, Older CPU, {len(OLDER['allowed_cpus'])} CPU" in done.err
+    assert "Or add --on ssh://host if that host is yours" in done.err
+    assert "ssh://other: none of these runs" in merge(tmp_path, "--ship", "model", "--on", "ssh://host,ssh://other").err
+    assert asked == []
+    assert merge(tmp_path, "--ship", "model", "--on", "ssh://host").code == 0
     assert asked == [("ssh://host", there, "numpy:cpu:fp32", made.GROUP)]
     assert check(tmp_path / "model").returncode == 0
 
@@ -304,6 +340,7 @@ def test_what_does_not_go_together_is_refused_before_anything_is_shipped(both: P
     done = merge(tmp_path, "--ship", "model", "--with", both.parent / "shipped")
     assert "which is none of" in done.err
     assert "add that" in merge(tmp_path, "--with", both.parent / "shipped").err
+    assert "--on is for what --ship DIR ships" in merge(tmp_path, "--on", "ssh://host").err
     assert "unknown group 'other'" in merge(tmp_path, "--ship", "model", "--group", "other").err
 
 
@@ -322,11 +359,11 @@ def test_a_target_that_cannot_be_shipped_says_what_to_do_there():
     )
     (site,) = find_group([found])
     with pytest.raises(UsageError, match=r"torch-eager:cpu:fp32 can't be shipped: .*; ship another of its targets"):
-        variants.require_shippable(site)
+        variants.require_shippable(site, ())
 
 
 def test_cpus_of_one_kind_are_told_apart_by_their_number_alone():
-    cpu = VariantCpu(architecture="x86_64", cpu="A CPU", flags=("avx2",), cpus=2)
+    cpu = VariantCpu(architecture="x86_64", kind="A CPU", cpu="A CPU", flags=("avx2",), cpus=2)
     refuse_twins({"one": cpu, "two": replace(cpu, cpus=8)})
     with pytest.raises(UsageError, match="one and two were measured on the same kind of CPU"):
         refuse_twins({"one": cpu, "two": cpu})
