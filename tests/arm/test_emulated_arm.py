@@ -44,7 +44,7 @@ def run(board: Board, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("arm")
     study = folder / "arm.toml"
     study.write_text(f"model = {[*MODELS]}\ntargets = {[*PROVEN]}\n{WINOGRAD}")
-    done = shootout(board, folder, "run", study, "--on", board.address, "--env", "QEMU_CPU", "--out", folder / "out")
+    done = shootout(board, folder, "run", study, "--on", board.address, "--out", folder / "out")
     assert done.returncode == ExitCode.NOTHING, done.stderr
     (part,) = [place for place in (folder / "out").iterdir() if place.is_dir()]
     return part
@@ -69,7 +69,7 @@ def document(board: Board, run: Path) -> dict[str, Any]:
 
 
 def test_the_board_says_what_it_is_and_what_works_there(board: Board, tmp_path: Path):
-    told = shootout(board, tmp_path, "doctor", "--on", board.address, "--env", "QEMU_CPU", "--json")
+    told = shootout(board, tmp_path, "doctor", "--on", board.address, "--json")
     assert told.returncode == 0, told.stderr
     findings = json.loads(told.stdout)["findings"]
     works = {one["backend"] for one in findings if one["device"] == "cpu" and one["availability"]["ok"]}
