@@ -48,6 +48,8 @@ DEBIAN = "bookworm"
 """Its Python is 3.11, for which the wheels are."""
 SITE, CACHE = "usr/local/lib/python3.11/dist-packages", "var/cache/shootout"
 """Below the userland: its Python packages, where isolated processes find them too, and the cache of what was sent."""
+BOARD = Path(__file__).parents[1] / "build" / "arm"
+"""The folder of the board that `make test-arm` uses."""
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 HOST = "arm"
 
@@ -193,5 +195,5 @@ def _run(*words: str) -> None:
         raise SystemExit(f"{words[0]} ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
 
 
-if __name__ == "__main__":  # whether `make test-arm` can run here
-    require_tools()
+if __name__ == "__main__":  # make the board of `make test-arm`, or say what it takes
+    make_userland(BOARD)

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from lab.arm import Board, start_board
+from lab.arm import BOARD, Board, start_board
 from shootout.errors import ExitCode
 from shootout.exported.shipped_folder import open_shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # minutes: each instruction is one of QEMU's first
-USERLAND = Path(__file__).parents[2] / "build" / "arm"
 PROVEN = (
     "numpy:cpu:fp32",
     *("onnxruntime:cpu:fp32", "onnxruntime:cpu:int8", "onnxruntime:cpu:int8-dynamic"),
@@ -34,7 +33,7 @@ WINOGRAD = '[options."ncnn:cpu:fp16"]\nuse_winograd_convolution = "0"\n'
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
-    with start_board(USERLAND) as started:
+    with start_board(BOARD) as started:
         yield started
 
 
