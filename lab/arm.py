@@ -39,9 +39,9 @@ NEEDED = {
     "/usr/sbin/sshd": "openssh-server",
 }
 """Debian's package of each program."""
-RUNTIMES = ("onnx", "ml_dtypes", "onnxruntime", "ncnn", "pnnx", "iree-base-compiler", "iree-base-runtime")
-APART = ("ai-edge-litert",)
-"""Runtimes whose own demands a board needn't meet."""
+RUNTIMES = ("onnx", "ml_dtypes", "onnxruntime", "ncnn", "iree-base-compiler", "iree-base-runtime")
+APART = ("ai-edge-litert", "pnnx")
+"""Packages whose own demands a board needn't meet: pnnx asks for torch, which it doesn't use to convert."""
 LITERT_NEEDS = ("flatbuffers", "backports.strenum")
 PLATFORMS = [f"manylinux_2_{minor}_aarch64" for minor in (34, 31, 28, 27, 24, 17)] + ["manylinux2014_aarch64"]
 DEBIAN = "bookworm"
