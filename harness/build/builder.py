@@ -96,9 +96,7 @@ def export_all(
     models = dict(zip(wanted, results, strict=False))
     playing = {(group.record.name, *_request_key(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
-    errors = [result for result in made if isinstance(result, ShootoutError) and not isinstance(result, SkippedArm)]
-    if errors and not any(isinstance(result, ExportedModel) for result in made):
-        raise errors[0]
+    _require_one(made)
     proofs = dict(zip(probes, results[len(wanted) :], strict=True))
     for (name, variant, _), result in proofs.items():
         if isinstance(result, ShootoutError):
@@ -122,11 +120,20 @@ def open_delivery(delivery: Delivery) -> Exports:
     models = {
         key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
     }
-    errors = [made for made in models.values() if isinstance(made, ShootoutError) and not isinstance(made, SkippedArm)]
-    if errors and not any(isinstance(made, ExportedModel) for made in models.values()):
-        raise errors[0]
+    _require_one(models.values())
     probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
+
+
+def _require_one(made: Collection[Exported]) -> None:
+    """Refuse exports of which none could be made, unless all are skips.
+
+    Raises:
+        ShootoutError: why the first one couldn't.
+    """
+    errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
+    if errors and not any(isinstance(one, ExportedModel) for one in made):
+        raise errors[0]
 
 
 def _open_sent(key: str) -> Exported:

@@ -37,24 +37,11 @@ def deliver(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline)
     progress.stage("exporting for the other machine")
     exports = export_all(groups, progress, limit, needs=needs_of(groups))
     return Delivery(
-        made_on=_name_this_machine(),
-        models={
-            key: made.key if isinstance(made, ExportedModel) else _as_error(made)
-            for key, made in exports.models.items()
-        },
+        made_on=f"{environment.cpu_model()} ({platform.machine()})",
+        models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},
         probes={key: made.key for key, made in exports.probes.items()},
         builds=_build_all(groups, exports, progress, limit),
     )
-
-
-def _as_error(made: ShootoutError | ExportedModel) -> ShootoutError:
-    assert isinstance(made, ShootoutError)
-    return made
-
-
-def _name_this_machine() -> str:
-    cpu = environment.facts().get("cpu") or {}
-    return f"{cpu.get('model') or 'another CPU'} ({platform.machine()})"
 
 
 def _build_all(

@@ -23,7 +23,8 @@ from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode, UsageError, one_line
-from shootout.export.delivery import Delivery, to_json
+from shootout.export.delivery import FLEET, Delivery, to_json
+from shootout.export.request import Request
 from shootout.fleet import ray_cluster, ssh_hosts
 from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
 from shootout.fleet.node_side import zip_folder
@@ -131,7 +132,8 @@ def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) ->
 def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDisplay, limit: Deadline) -> Delivery:
     """Make here what the nodes of a kind are to measure."""
     here = dict(zip(parcel.fields["model"], study.model, strict=True))
-    groups = [_plan_from_here(study, group, kind.nodes[0], here) for group in kind.nodes[0].header.groups]
+    requests = {points.group_name(point): points.request(study, point) for point in points.points(study)}
+    groups = [_plan_from_here(group, requests, kind.nodes[0], here) for group in kind.nodes[0].header.groups]
     made = deliver(groups, progress, limit)
     there = {model: name for name, model in here.items()}
     models = {
@@ -142,20 +144,22 @@ def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDis
     return replace(made, models=models)
 
 
-def _plan_from_here(study: Study, record: GroupRecord, node: FleetNode, here: Mapping[str, str]) -> PlannedGroup:
+def _plan_from_here(
+    record: GroupRecord, requests: Mapping[str, Request], node: FleetNode, here: Mapping[str, str]
+) -> PlannedGroup:
     """Return a group as a node planned it, with the files' names as they are here.
 
     Args:
+        requests: what to export, by the names of the study's points, with which those of its groups begin.
         here: a model's name, by the name that it has there.
     """
-    named = {points.group_name(point): point for point in points.points(study)}
-    point = next(named[name] for name in sorted(named, key=len, reverse=True) if record.name.startswith(name))
+    name = max((one for one in requests if record.name.startswith(one)), key=len)
     arms = tuple(replace(arm, model=here.get(arm.model, arm.model)) for arm in record.arms)
     away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
     skips = {arm.label: away for arm in arms if arm.label not in node.playing[record.name] and not arm.control}
     return PlannedGroup(
         record=record.model_copy(update={"arms": arms}),
-        request=replace(points.request(study, point), saturates=environment.saturates_there(node.facts)),
+        request=replace(requests[name], saturates=environment.saturates_there(node.facts)),
         skips=skips,
     )
 
@@ -324,7 +328,7 @@ def measure_parts(
 def _folders_of(delivery: Delivery) -> dict[str, Path]:
     """Return the folders that a delivery consists of, by their places below a node's cache."""
     exported = {f"exported/{key}": cache_folder() / key for key in delivery.keys}
-    return exported | {f"fleet/{folder.name}": folder for folder in delivery.folders}
+    return exported | {f"{FLEET}/{folder.name}": folder for folder in delivery.folders}
 
 
 def _zip_begun(folder: Path) -> bytes:

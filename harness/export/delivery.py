@@ -33,7 +33,7 @@ ProbeKey = tuple[str, str, Device]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What another machine made.
+    """Hold what another machine made.
 
     Attributes:
         made_on: that machine, for people.

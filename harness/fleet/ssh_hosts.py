@@ -33,6 +33,7 @@ from packaging.requirements import Requirement
 
 from shootout.clock import Deadline, utc_in
 from shootout.errors import ShootoutError, UsageError, one_line
+from shootout.export.delivery import FLEET
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import ClusterNode
 from shootout.fleet.nodes import ENTRY, NodeLost
@@ -383,7 +384,7 @@ def _in_brackets(lost: ConnectionLost) -> str:
 
 @dataclass
 class _Followed:
-    """How much of a job's output was heard, over all connections, and what hears it, until it is `closed`."""
+    """Hold how much of a job's output was heard, over all connections, and what hears it, until it is `closed`."""
 
     say: Callable[[str], None]
     closed: Event
@@ -565,7 +566,7 @@ def _require_packages(address: Address, found: Mapping[str, Any], needed: Mappin
 
 def place_of(zipped: bytes) -> str:
     """Return where a zip's files lie below a host's cache."""
-    return f"fleet/{hashlib.sha256(zipped).hexdigest()[:32]}"
+    return f"{FLEET}/{hashlib.sha256(zipped).hexdigest()[:32]}"
 
 
 def _unzip(zipped: bytes) -> Contents:

@@ -19,7 +19,7 @@ LEGEND = (
 """Terms, and what they mean."""
 METHOD = (
     "Before anything was timed, each target's outputs were compared with those of the model in float64.",
-    "The targets took turns in short rounds on the same CPUs, so a disturbance met all of them alike.",
+    "The targets took turns on the same CPUs, in shuffled order, so a disturbance met all of them alike.",
     "Every process was started afresh several times. The statistics compare whole restarts.",
 )
 """Sentences that hold for the measurement of every run."""

@@ -364,7 +364,7 @@ class Compared:
 
 
 class PrintedTable(NamedTuple):
-    """What a screen or a page shows of a group: its rows, and the headers of the columns that are there."""
+    """Hold what a screen or a page shows of a group: its rows, and the headers of the columns that are there."""
 
     found: Compared
     headers: Collection[str]

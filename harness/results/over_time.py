@@ -78,6 +78,8 @@ def _find_slowdowns(lines: Sequence[Played]) -> Blocks:
 def describe_arm(group: Group, label: str) -> OverTime | None:
     """Return what an arm's turns show over time; None in other scenarios."""
     lines = [line for line in group.played.get(label, ()) if line.bins]
+    if not lines:
+        return None
     slowdowns = {one: _find_slowdowns(mine) for one, mine in group.played.items()}
     if not slowdowns.get(label):
         return None

@@ -25,7 +25,6 @@ def test_ncnn_is_told_none(threads: int, said: int | None):
 
 @pytest.mark.parametrize(("threads", "said"), [(0, []), (1, []), (2, ["--task_topology_group_count=2"])])
 def test_iree_makes_its_own_pool(threads: int, said: list[str]):
-    pytest.importorskip("iree.runtime")
     from shootout.backends._iree.session import flags_of, name_of
 
     assert flags_of(arm("iree", threads)) == said
@@ -41,7 +40,9 @@ def test_onnx_runtime_and_openvino_take_0_for_their_own():
 
 
 def test_scikit_learn_has_its_own_number_of_jobs(tmp_path: Path):
-    joblib, ensemble = pytest.importorskip("joblib"), pytest.importorskip("sklearn.ensemble")
+    import joblib
+    from sklearn import ensemble
+
     from shootout.backends._trees.libraries import open_native
     from shootout.contract import Artifact
 

@@ -1,4 +1,4 @@
-"""A race toward a decision: what a policy has measured, and who leaves since no limit can save it."""
+"""A race toward a decision: what a policy has measured, and which targets leave since no limit can save them."""
 
 from __future__ import annotations
 
