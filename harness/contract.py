@@ -70,9 +70,10 @@ class Scenario(StrEnum):
     TRAIN_STEP = "train-step"  # forward, backward, optimizer
     SERVE = "serve"  # requests that arrive by themselves
     SUSTAINED = "sustained"  # one call after the other, for minutes
+    VARYING = "varying"  # one call after the other, of sizes that vary as they arrive
 
 
-INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED})
+INFERENCE = frozenset({*Scenario} - {Scenario.TRAIN_STEP})
 """The scenarios that any session can run."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -91,6 +92,7 @@ class Artifact(StrEnum):
     FORWARD = "forward"  # the model's `forward(xp, weights, x)` and its safetensors weights
     MODULE = "module"  # the torch module and its safetensors weights
     ONNX = "onnx"
+    OPEN = "open"  # an ONNX graph with open axes, which all sizes of a sweep share
     PT2 = "pt2"
     SKLEARN = "sklearn"  # these three: the library's own file, of which `onnx` is a conversion
     LIGHTGBM = "lightgbm"
@@ -301,6 +303,8 @@ class Capabilities:
         variables: of the environment that it needs too (see `placement.passed_on`); one may end in `*`.
         classical: whether it reads ONNX files with operators of `ai.onnx.ml`, such as ensembles of trees.
         portable: whether a build for the CPU is a file that any CPU runs, so that one machine can build for another.
+        opens: the precisions in which a loaded model takes any size of an open axis (the word `dynamic` of a scheme):
+            what `load` returns is then an `OpenSession`.
     """
 
     consumes: tuple[Artifact, ...]
@@ -315,6 +319,7 @@ class Capabilities:
     variables: tuple[str, ...] = ()
     classical: bool = False
     portable: bool = False
+    opens: frozenset[Precision] = frozenset()
 
     @property
     def devices(self) -> frozenset[Device]:
@@ -341,6 +346,8 @@ class Executed:
         flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
+        recompiles: how often a stream of sizes was compiled for again, in one pass after one of each size; None: it is
+            no stream, or the runtime doesn't tell.
         staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 
@@ -357,6 +364,7 @@ class Executed:
     kernel_ns: Mapping[str, float] = field(default_factory=dict)
     staged: str = ""
     software: bool = False
+    recompiles: int | None = None
 
 
 class BoundStanding(StrEnum):

@@ -25,16 +25,17 @@ PATTERNS = {
     "scales": r"scale-estimation",
     "ratio": r"ratio-0\.\d+",
     "search": r"accuracy-control",
+    "shapes": r"dynamic|bucket-[1-9]\d*",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
 parts that aren't quantized. `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
-vendors' names.
+vendors' names. `shapes` is how a stream of sizes is run; without a word each size has a session.
 """
 RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own"))
 """The families without a meaning beside `weights-only`: they are about activations' ranges, or static INT8."""
-GIVEN = frozenset((*PATTERNS, "own")) - {"rest", "variant"}
+GIVEN = frozenset((*PATTERNS, "own")) - {"rest", "variant", "shapes"}
 """The families without a meaning for a model that comes quantized."""
 WORDS = {
     "per-channel": "Give each output channel of a weight its own scale.",
@@ -58,6 +59,8 @@ WORDS = {
     "smoothquant": "Move a part of the activations' range into the weights first: NNCF's, with its transformer mode.",
     "scale-estimation": "Search INT4 scales by the calibration sets: NNCF's.",
     "ratio-0.N": "Store this share of the weights in 4 bits, the least sensitive ones, and the rest in 8: NNCF's.",
+    "dynamic": "Run all sizes of a stream in one session that takes any size.",
+    "bucket-N": "Pad the inputs of a stream to a multiple of N with zeros, and cut the outputs back.",
     "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
     "mixed-sqnr-N": "Leave sensitive layers of the shared file float until the outputs reach N dB.",
@@ -87,6 +90,7 @@ class Scheme:
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
         ratio: the share of the weights that get the label's bits, the rest getting more.
+        shapes: how a stream of sizes is run; see `is_dynamic` and `bucket`.
         search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
@@ -102,6 +106,7 @@ class Scheme:
     scales: str = ""
     ratio: float | None = None
     search: str = ""
+    shapes: str = ""
     variant: str = ""
     own: str = ""
 
@@ -113,11 +118,22 @@ class Scheme:
         return _comes_quantized(self.variant)
 
     @property
+    def is_dynamic(self) -> bool:
+        """Return whether one session takes all sizes of a stream."""
+        return self.shapes == "dynamic"
+
+    @property
+    def bucket(self) -> int | None:
+        """Return to a multiple of what the inputs of a stream are padded; None if they aren't."""
+        return int(self.shapes.removeprefix("bucket-")) if self.shapes.startswith("bucket-") else None
+
+    @property
     def words(self) -> tuple[str, ...]:
         """Return the words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
         ratio = "" if self.ratio is None else f"ratio-{self.ratio}"
-        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, self.variant, self.own)
+        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, self.shapes)
+        chosen = (*chosen, self.variant, self.own)
         return tuple(word for word in (self.granularity, self.symmetry, self.ranges, samples, *chosen) if word)
 
     def for_probe(self) -> Scheme:
@@ -126,7 +142,7 @@ class Scheme:
         A method that looks for the best scales would give each group its own, and change the levels that the probe
         counts.
         """
-        plain = replace(self, samples=None, search="", method="", scales="", ratio=None)
+        plain = replace(self, samples=None, search="", method="", scales="", ratio=None, shapes="")
         return replace(plain, variant="shared" if self.is_quantized else "")
 
 
@@ -155,12 +171,18 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
     return Scheme(samples=int(samples) if samples else None, ratio=float(ratio) if ratio else None, **found)
 
 
+def without_shapes(text: str) -> str:
+    """Return a scheme's text without its word on a stream of sizes, which says nothing of the model."""
+    return "+".join(word for word in text.split("+") if not re.fullmatch(PATTERNS["shapes"], word))
+
+
 def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
     """Return the first word that is not among `offered` (which may end in `*`); None if all are.
 
-    Pruned weights are a model like any other, so every backend takes them.
+    Pruned weights are a model like any other, so every backend takes them, and padded inputs likewise. Which takes open
+    shapes is said elsewhere (`Capabilities.opens`).
     """
-    known = [*offered, "pruned-*"]
+    known = [*offered, "pruned-*", "bucket-*", "dynamic"]
     return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
 
 
@@ -202,4 +224,6 @@ def _family_of(word: str, own: frozenset[str]) -> str:
             return family
     if word in own:
         return "own"
+    if word.startswith("bucket-"):
+        raise UsageError(f"scheme {word!r}: inputs are padded to a multiple of a whole number above 0, as in bucket-32")
     raise unknown("scheme", word, {*WORDS, *(name for name in own if "*" not in name)})

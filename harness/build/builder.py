@@ -29,6 +29,7 @@ from shootout.export.client import Request
 from shootout.export.delivery import Delivery, ModelKey, ProbeKey, name_build
 from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.exported.shipped_folder import MANIFEST
+from shootout.exported.stream import compose
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
@@ -62,8 +63,20 @@ class Exports:
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
-        key = (group.record.name, *_request_key(group.request_of(arm)))
-        return self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
+        found = dict[int, Exported]()
+        for size, request in group.requests_of(arm).items():
+            key = (group.record.name, *_request_key(request), size)
+            found[size] = self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
+        if group.arrivals is None:
+            return found[0]
+        made = {size: one for size, one in found.items() if isinstance(one, ExportedModel)}
+        if errors := [one for one in found.values() if isinstance(one, ShootoutError)]:
+            return errors[0]
+        scheme = scheme_of(arm.target)
+        try:
+            return compose(group.arrivals, made, scheme.bucket, is_open=scheme.is_dynamic)
+        except ModelError as error:
+            return error
 
 
 def export_all(
@@ -85,17 +98,16 @@ def export_all(
         ShootoutError: nothing that could be measured could be exported.
     """
     wanted = {
-        (group.record.name, *_request_key(request)): replace(request, needs=tuple(sorted(needs)))
+        key: replace(request, needs=tuple(sorted(needs)))
         for group in groups
-        for request in _list_requests(group)
+        for key, request in _list_requests(group, group.building).items()
     }
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     saturates = next((group.request.saturates for group in groups), None)
     probes = {key: replace(probe_request(*key), saturates=saturates) for key in sorted(shown)}
     results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
     models = dict(zip(wanted, results, strict=False))
-    playing = {(group.record.name, *_request_key(group.request_of(arm))) for group in groups for arm in group.playing}
-    made = [models[key] for key in playing]
+    made = [models[key] for group in groups for key in _list_requests(group, group.playing)]
     _require_one(made)
     proofs = dict(zip(probes, results[len(wanted) :], strict=True))
     for (name, variant, _), result in proofs.items():
@@ -103,10 +115,9 @@ def export_all(
             progress.say(
                 f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {result}"
             )
+    plain = {key: models.get((*key[:2], "", key[3], Device.CPU, key[5])) for key in models}
     return Exports(
-        models={
-            key: _same_inputs(result, models.get((*key[:2], "", key[3], Device.CPU))) for key, result in models.items()
-        },
+        models={key: _same_inputs(result, plain[key]) for key, result in models.items()},
         probes={key: result for key, result in proofs.items() if isinstance(result, ExportedModel)},
     )
 
@@ -164,10 +175,14 @@ def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> 
     return Request(model=name, batch=PROBE_BATCHES[name], variant=variant, device=device)
 
 
-def _list_requests(group: PlannedGroup) -> list[Request]:
-    """Return the requests for the model as it is, if an arm needs it, and then for its variants."""
-    requests = {_request_key(request): request for request in map(group.request_of, group.building)}
-    return [requests[key] for key in sorted(requests)]
+def _list_requests(group: PlannedGroup, arms: Sequence[Arm]) -> dict[ModelKey, Request]:
+    """Return the requests of arms: for the model as it is, if one needs it, and then for its variants."""
+    requests = {
+        (group.record.name, *_request_key(request), size): request
+        for arm in arms
+        for size, request in group.requests_of(arm).items()
+    }
+    return {key: requests[key] for key in sorted(requests)}
 
 
 def _request_key(request: Request) -> tuple[str, str, int, Device]:

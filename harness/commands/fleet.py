@@ -132,13 +132,15 @@ def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) ->
 def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDisplay, limit: Deadline) -> Delivery:
     """Make here what the nodes of a kind are to measure."""
     here = dict(zip(parcel.fields["model"], study.model, strict=True))
-    requests = {points.group_name(point): points.request(study, point) for point in points.points(study)}
+    requests = {  # each size whole, since a folder is sent by itself
+        points.group_name(point): replace(points.request(study, point), sweep={}) for point in points.points(study)
+    }
     groups = [_plan_from_here(group, requests, kind.nodes[0], here) for group in kind.nodes[0].header.groups]
     made = deliver(groups, progress, limit)
     there = {model: name for name, model in here.items()}
     models = {
-        (name, there.get(model, model), variant, batch, device): one
-        for (group, model, variant, batch, device), one in made.models.items()
+        (name, there.get(model, model), *others): one
+        for (group, model, *others), one in made.models.items()
         for name in (group, confirming_name(group))
     }
     return replace(made, models=models)

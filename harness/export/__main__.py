@@ -51,6 +51,10 @@ def make(job: ExportJob, effort: Effort) -> None:
 
 def _export_model(job: ExportJob, effort: Effort) -> ExportedModel:
     asked = job.request
+    if asked.is_open:
+        from shootout.export import open_axes
+
+        return open_axes.take(job)
     if asked.training:
         from shootout.export import training
 

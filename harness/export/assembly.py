@@ -19,6 +19,7 @@ from shootout.exported.model import (
     CALIBRATION,
     GRADIENTS,
     INPUTS,
+    ONNX_SUFFIX,
     REFERENCE,
     SHARED_OUTPUTS,
     UNSEEN,
@@ -47,6 +48,7 @@ class ExportFindings:
         calibration_fault: why the user's own can't be used.
         split: rows for accuracy and metrics, checked against the outputs.
         unmade: why there are no more artifacts.
+        shares: its graph and weights lie in the open export that all sizes of a sweep share.
     """
 
     parameters: Mapping[str, Value]
@@ -67,6 +69,7 @@ class ExportFindings:
     split: RowSplit | None = None
     notes: tuple[str, ...] = ()
     unmade: str = ""
+    shares: bool = False
 
 
 def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
@@ -90,6 +93,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
             save_sets(folder / name, arrays)
     if found.split:
         found.split.save(folder)
+    weights = Path(job.opened_folder) if found.shares else folder
     class_scores = ""
     if found.split and found.split.report_labels is not None:
         class_scores = found.split.find_class_scores(found.outputs, job.request.class_scores)
@@ -104,7 +108,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         artifacts=found.artifacts,
         error_bounds=found.error_bounds,
         parameter_count=found.parameter_count,
-        weights_sha256=job.weights_sha256 if job.file else sha256(folder / WEIGHTS),
+        weights_sha256=job.weights_sha256 if job.file else sha256(weights / WEIGHTS),
         versions=job.versions,
         export_s=0.0,
         variant=job.request.variant,
@@ -117,6 +121,8 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         spread=spread(found.reference_outputs),
         class_scores=class_scores,
         trained=tuple(found.gradients[0]) if found.gradients else (),
+        shared=weights.name if found.shares else "",
+        graph=f"{job.key}{ONNX_SUFFIX}" if found.shares else "",
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import shootout
 from shootout.errors import ModelError
-from shootout.exported.model import ExportedModel, open_exported
+from shootout.exported.model import ONNX_SUFFIX, ExportedModel, open_exported
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
 from shootout.host.store import cache_folder, mark_used, unwritable
@@ -52,7 +52,8 @@ def lookup(name: str, progress: Progress | None = None) -> ExportedModel | None:
         exported = open_exported(folder)
         if exported.key != name:
             raise ModelError(f"{folder} holds another exported model")
-        mark_used(folder)
+        for used in (folder, folder.with_name(exported.shared or name)):
+            mark_used(used)
     except ModelError as error:
         if progress:
             progress.say(f"{error}: it is made again")
@@ -92,6 +93,9 @@ def install(made: Path, name: str) -> ExportedModel:
     except OSError:
         if (theirs := lookup(name)) is None:
             raise
+        for graph in made.glob(f"*{ONNX_SUFFIX}"):  # of sizes that share it
+            if not (place / graph.name).exists():
+                graph.rename(place / graph.name)
         return theirs
     return open_exported(place)
 

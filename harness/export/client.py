@@ -105,8 +105,11 @@ def obtain_all(
     found = _find_cached(wanted, look_up, limit, needs, brief)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
     found |= _find_cached(bases, look_up, limit, needs, brief)
-    missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
+    lacking = {key: job for key, job in {**bases, **wanted}.items() if key not in found}
+    opened = {job.opened.key: job.opened for job in lacking.values() if job.opened}
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
+    found |= _find_cached(opened, look_up, limit, needs, brief)
+    missing = [job for key, job in {**opened, **lacking}.items() if key not in found]  # each behind what it is made of
     found |= (
         _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
     )
@@ -161,7 +164,7 @@ class WatchedExport:
     def goes_on(self, place: Path, jobs: Sequence[ExportJob]) -> bool:
         """Tell how far it is, and whether it may go on."""
         self.report(place)
-        made = (job for job in jobs if not job.is_probe and _is_made(job))
+        made = (job for job in jobs if not (job.is_probe or job.request.is_open) and _is_made(job))
         return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def report(self, folder: Path) -> ExportProgress | None:
@@ -201,11 +204,18 @@ def _make_missing(
         places = {key: exported.folder for key, exported in found.items() if isinstance(exported, ExportedModel)}
         places |= {job.key: folder / job.key for job in jobs}
         placed = [
-            replace(job, folder=str(places[job.key]), base_folder=str(places[job.base.key]) if job.base else "")
+            replace(
+                job,
+                folder=str(places[job.key]),
+                base_folder=str(places[job.base.key]) if job.base else "",
+                opened_folder=str(places[job.opened.key]) if job.opened else "",
+            )
             for job in jobs
         ]
         for job in placed:
             Path(job.folder).mkdir(mode=0o700)
+            if job.opened and not (beside := folder / job.opened.key).exists():  # sizes find it beside their folders
+                beside.symlink_to(job.opened_folder)
         found = dict[str, ExportedModel | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"

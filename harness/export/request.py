@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shootout import models, schemes
-from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, Value
+from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
 from shootout.export import cache, input_sets, trees
 from shootout.exported import data_files
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
 from shootout.host.environment import providing
-from shootout.models.base import IntRange
+from shootout.models.base import IntRange, Model
 from shootout.models.user import hfconfig
+from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
+from shootout.models.user.source import BATCH
 
 JOBS = "jobs.json"
 """The files of jobs and of seconds in an export process's folder."""
@@ -61,6 +63,9 @@ class Request:
         rows_by: a file with what each row belongs to; the rows of one stay together.
         saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
             this machine's.
+        sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
+            these axes open is shared by all sizes, if there can be one (see `export.open_axes`).
+        is_open: it is that export, of no size by itself.
     """
 
     model: str
@@ -80,6 +85,8 @@ class Request:
     class_scores: str = ""
     rows_by: Path | None = None
     saturates: bool | None = None
+    sweep: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,8 @@ class ExportJob:
         key: hash of all above, and of the code that exports a model.
         folder: where the exported model goes; "" until there is a place.
         base_folder: where the base's exported model is, "" until it is known.
+        opened: the job of the export with open axes that this size shares with others; None: it has its own.
+        opened_folder: where that export is, "" until it is known.
     """
 
     request: Request
@@ -122,6 +131,8 @@ class ExportJob:
     key: str = ""
     folder: str = ""
     base_folder: str = ""
+    opened: ExportJob | None = None
+    opened_folder: str = ""
 
     @property
     def is_probe(self) -> bool:
@@ -190,12 +201,14 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
         else:
             job = _model_job(plain)
         job = replace(job, data={**job.data, **_data_hashes(job.request)})
+        job = replace(job, opened=_open_job(job))
     except ShootoutError as error:
         return error
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
-    return replace(job, request=replace(job.request, variant=request.variant)).keyed()
+    opened = None if request.variant else job.opened
+    return replace(job, request=replace(job.request, variant=request.variant), opened=opened).keyed()
 
 
 def _model_job(request: Request) -> ExportJob:
@@ -207,8 +220,25 @@ def _model_job(request: Request) -> ExportJob:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    asked = replace(request, parameters=parameters, module=False, needs=(), scored="")
+    sweep = {} if model.write else _sweep_of_shapes(model, replace(request, parameters=parameters))
+    asked = replace(request, parameters=parameters, module=False, needs=(), scored="", sweep=sweep)
     return ExportJob(request=_with_absolute_paths(asked))
+
+
+def _sweep_of_shapes(model: Model, request: Request) -> dict[str, tuple[int, int]]:
+    """Return the part of the sweep that changes the shapes of inputs alone, as far as is known without torch."""
+
+    def facts(name: str, size: int) -> tuple[tuple[TensorSpec, ...], int]:
+        rows = size if name == BATCH else request.batch
+        parameters = request.parameters if name == BATCH else {**request.parameters, name: size}
+        return model.inputs(parameters, rows), model.parameter_count(parameters)
+
+    found = dict[str, tuple[int, int]]()
+    for name, (least, most) in request.sweep.items():
+        (small, few), (large, many) = facts(name, least), facts(name, most)
+        if small != large and few == many:
+            found[name] = (least, most)
+    return found
 
 
 def _own_job(request: Request, sources: Sources) -> ExportJob:
@@ -276,9 +306,34 @@ def _beside_job(request: Request) -> ExportJob:
         axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes_of(request), request.original)
         specs = onnx_axes.input_specs(first, axes.sizes)
         sizes = onnx_axes.sizes_beside(header(path), specs, path.name, original.request.model)
-    job = _file_job(replace(request, parameters=sizes, batch=1))
+    job = _file_job(replace(request, parameters=sizes, batch=1, sweep={}))
     same = replace(job.request, original=original.request.model, batch=request.batch)
     return replace(job, request=same, base=original)
+
+
+def _open_job(job: ExportJob) -> ExportJob | None:
+    """Return the job of the export with open axes that a size of a sweep shares with the others; None for no sweep.
+
+    Of a user's file it is the file itself, whatever its sizes; else the model at the largest size of each axis. The
+    user's data are no part of it.
+    """
+    asked = job.request
+    if not asked.sweep or asked.training:
+        return None
+    if job.file:
+        request = Request(model=asked.model, is_open=True)
+    else:
+        sizes = {name: most for name, (_, most) in asked.sweep.items()}
+        request = Request(
+            model=asked.model,
+            batch=sizes.pop(BATCH, asked.batch),
+            parameters={**asked.parameters, **sizes},
+            weights=asked.weights,
+            sweep=asked.sweep,
+            is_open=True,
+        )
+    data = {name: digest for name, digest in job.data.items() if name == WEIGHTS_PARAMETER}
+    return replace(job, request=request, data=data, base=None).keyed()
 
 
 def _with_absolute_paths(request: Request) -> Request:
@@ -461,19 +516,21 @@ def to_json(job: ExportJob) -> dict[str, Any]:
         name: str(value) if isinstance(value, Path) else value
         for name, value in dataclasses.asdict(job.request).items()
     }
-    base = to_json(job.base) if job.base else None
-    return {**dataclasses.asdict(replace(job, base=None)), "request": request, "base": base}
+    others = {name: to_json(one) if (one := getattr(job, name)) else None for name in ("base", "opened")}
+    return {**dataclasses.asdict(replace(job, base=None, opened=None)), "request": request, **others}
 
 
 def from_json(stored: Mapping[str, Any]) -> ExportJob:
     """Return the job that `to_json` wrote."""
     asked = stored["request"]
     paths = {name: Path(asked[name]) for name in DATA if asked[name]}
-    request = Request(**{**asked, **paths, "device": Device(asked["device"]), "needs": tuple(asked["needs"])})
-    base = from_json(stored["base"]) if stored["base"] else None
+    sweep = {name: (least, most) for name, (least, most) in asked["sweep"].items()}
+    told = {"device": Device(asked["device"]), "needs": tuple(asked["needs"]), "sweep": sweep}
+    request = Request(**{**asked, **paths, **told})
+    others = {name: from_json(stored[name]) if stored[name] else None for name in ("base", "opened")}
     native = Artifact(stored["native"]) if stored["native"] else None
-    told = {"holds": tuple(map(Precision, stored["holds"])), "classical": tuple(stored["classical"])}
-    return ExportJob(**{**stored, **told, "native": native, "request": request, "base": base})
+    kinds = {"holds": tuple(map(Precision, stored["holds"])), "classical": tuple(stored["classical"])}
+    return ExportJob(**{**stored, **kinds, "native": native, "request": request, **others})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

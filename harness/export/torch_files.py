@@ -6,7 +6,7 @@ Runs in the export process only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from shootout.contract import Arrays, Artifact
 from shootout.exported.effort import Effort
 from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
 from shootout.exported.unseen import Unseen, make_unseen
+from shootout.models.user.called import open_shapes
 from shootout.quantize import torch_error_bounds
 from shootout.quantize.retyping import retype_programs
 
@@ -48,10 +49,19 @@ def write_weights(module: nn.Module, folder: Path) -> None:
     save_file(state, folder / WEIGHTS)
 
 
-def write_program(module: nn.Module, example: Arrays, folder: Path) -> torch.export.ExportedProgram:
-    """Trace the module and write `model.pt2`; also returns the program."""
+def write_program(
+    module: nn.Module, example: Arrays, folder: Path, open_dims: Mapping[str, Sequence[int]] | None = None
+) -> torch.export.ExportedProgram:
+    """Trace the module and write `model.pt2`; also returns the program.
+
+    Args:
+        open_dims: of each input, the axes that may have any size in a call; None: all are as in the example.
+    """
     tensors = tuple(torch.from_numpy(array) for array in example.values())
-    program = torch.export.export(module, tensors)
+    shapes = None
+    if open_dims is not None:
+        shapes = open_shapes(module, [open_dims[name] for name in example])
+    program = torch.export.export(module, tensors, dynamic_shapes=shapes)
     torch.export.save(program, folder / FILES[Artifact.PT2])
     return program
 
@@ -69,6 +79,14 @@ def write_onnx(
     assert onnx is not None
     weight_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
     onnx.save(folder / FILES[Artifact.ONNX], external_data=weight_bytes > INLINE_BYTES)
+
+
+def write_open_onnx(program: torch.export.ExportedProgram, example: Arrays, folder: Path, names: Sequence[str]) -> None:
+    """Write a program with open axes as a graph and, beside it, its weights."""
+    keep_operators()
+    onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
+    assert onnx is not None
+    onnx.save(folder / FILES[Artifact.OPEN], external_data=True)
 
 
 @functools.cache

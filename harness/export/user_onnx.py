@@ -24,7 +24,7 @@ from shootout.clock import Stopwatch
 from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
-from shootout.export import input_sets, trees
+from shootout.export import input_sets, open_axes, trees
 from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of
@@ -68,11 +68,13 @@ class PreparedFile:
 
     Attributes:
         found: without artifacts, error bounds and calibration sets.
+        graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
         error_bound: the FP32 fidelity gate, relative L2.
     """
 
     found: ExportFindings
+    graph: Path
     ways: Mapping[str, InputWay]
     error_bound: float
 
@@ -90,7 +92,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
         native = None if asked.variant else trees.open_converted(source)
-        prepared = prepare(path, folder, asked, original, effort, native)
+        prepared = prepare(path, folder, asked, original, effort, native, partial(open_axes.write_file_size, job))
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)
@@ -104,7 +106,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     if found.split and asked.labels_npz:
         found.split.find_class_scores(found.outputs, asked.class_scores)
     reference_run = onnx_error_bounds.ReferenceRun(
-        path=folder / FILES[Artifact.ONNX],
+        path=prepared.graph,
         buffers=found.buffers,
         outputs=found.reference_outputs,
         calibration=sets,
@@ -116,11 +118,16 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         else onnx_error_bounds.error_bounds(reference_run, prepared.error_bound, effort)
     )
     as_it_is = native_error_bound(job.holds, error_bounds, effort.unpredicted)
-    unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if asked.module else ""
+    unmade = (
+        _write_module(prepared.graph, folder, found, WIDE_BOUND if as_it_is is None else as_it_is)
+        if asked.module
+        else ""
+    )
     found = replace(
         found,
         artifacts=(
             Artifact.ONNX,
+            *([Artifact.OPEN] * found.shares),
             *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2)),
             *([native.artifact] if native else []),
         ),
@@ -169,6 +176,7 @@ def prepare(
     original: ExportedModel | None = None,
     effort: Effort | None = None,
     native: ConvertedFile | None = None,
+    share: Callable[[Mapping[str, int]], Path | None] = lambda _: None,
 ) -> PreparedFile:
     """Copy the file into `folder` with its axes fixed, choose its inputs and compute the reference outputs.
 
@@ -180,6 +188,8 @@ def prepare(
         original: of the file that this one races, whose inputs it takes.
         effort: how much there is time for; None: all of it.
         native: the library's own file that this one was converted from, which then gives the reference outputs.
+        share: writes the file with these sizes of its axes beside weights that all sizes of a sweep share, and returns
+            where; None if they share none.
 
     Raises:
         SkippedArm: there is no time for it.
@@ -204,14 +214,15 @@ def prepare(
         real = input_sets.calibration_as_inputs(asked.calibration_npz, specs) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs)
     buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
-    onnx_files.save(model, folder / FILES[Artifact.ONNX])
+    graph = shared = share(axes.sizes)
+    if graph is None:
+        graph = folder / FILES[Artifact.ONNX]
+        onnx_files.save(model, graph)
     if effort.is_limited:
-        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
+        effort.foresee(len(buffers), onnx_graph.count(graph))
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
-    run: Callable[[Sequence[Arrays]], list[dict[str, Array]]] = partial(
-        onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name
-    )
+    run: Callable[[Sequence[Arrays]], list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
     if native:
         run = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
     with Stopwatch() as watch:
@@ -239,12 +250,13 @@ def prepare(
         split.save_outputs(folder, [spec.name for spec in found.outputs], run)
     right = reference_outputs  # of the file itself: how far a conversion is from its origin says nothing of FP32
     if native:
-        right = onnx_files.run(folder / FILES[Artifact.ONNX], buffers, path.name)
+        right = onnx_files.run(graph, buffers, path.name)
     error_bound = onnx_error_bounds.float32_error_bound(model, buffers, right, name=path.name, workshop=folder.parent)
     unseen = make_unseen(
         buffers, lambda sets: map(_widen_all, run(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
-    return PreparedFile(found=replace(found, unseen=unseen), ways=ways, error_bound=error_bound)
+    found = replace(found, unseen=unseen, shares=shared is not None)
+    return PreparedFile(found=found, graph=graph, ways=ways, error_bound=error_bound)
 
 
 def _note_input_weights(model: ModelProto) -> Iterator[str]:
@@ -340,7 +352,7 @@ def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     return reference_outputs
 
 
-def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> str:
+def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float) -> str:
     """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:
@@ -355,7 +367,7 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
         return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
     first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
     try:
-        module = onnx_module.module_of(folder / FILES[Artifact.ONNX], first)
+        module = onnx_module.module_of(graph, first)
     except ModelError as error:
         return str(error)
     made = f"what {onnx_module.CONVERTER} makes of this file"

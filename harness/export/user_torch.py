@@ -19,7 +19,7 @@ from shootout import models
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
-from shootout.export import input_sets, torch_files
+from shootout.export import input_sets, open_axes, torch_files
 from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.request import ExportJob
 from shootout.exported.data_files import read_sets
@@ -34,6 +34,8 @@ from shootout.quantize import pruning, torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 REASON_LETTERS = 200
+MADE = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX)
+"""All artifacts that a module can have."""
 SAME = 1e-3
 """Rows that depend on others differ by far more than this share of the largest output."""
 
@@ -65,7 +67,10 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, data.calibration)
     if asked.variant:
         pruning.prune_module(called.module, asked.variant)
-    made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
+    alone = open_axes.write_size(job, called.module, data.buffers[0])
+    made, unmade = (*MADE, Artifact.OPEN), ""
+    if alone is not None:
+        made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
     buffers, found = _usable_buffers(job, called, data)
@@ -95,8 +100,9 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         calibration=sets,
         calibration_fault=fault,
         split=data.split,
-        notes=(*called.notes, *(data.split.notes if data.split else ())),
+        notes=(*called.notes, *(data.split.notes if data.split else ()), *filter(None, [alone])),
         unmade=unmade,
+        shares=alone is None,
         drawn=data.drawn,
         unseen=unseen,
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from shootout import models
 from shootout.constants import FP32_BOUND_FLOOR
-from shootout.contract import Array, Arrays, Precision, TensorSpec
+from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.assembly import ExportFindings, assemble, require_telling
@@ -45,7 +45,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     sets, fault = input_sets.choose_calibration(
         asked.calibration_npz, specs, input_sets.own_calibration(model, parameters, batch, task)
     )
-    reference_outputs, error_bounds, unseen = _write_artifacts(model, job, buffers, sets, effort)
+    alone, (reference_outputs, error_bounds, unseen) = _write_artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
     require_telling(model.name, outputs, reference_outputs)
@@ -56,15 +56,19 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         outputs=outputs,
         buffers=buffers,
         reference_outputs=reference_outputs,
-        artifacts=model.artifacts,
+        artifacts=model.artifacts if alone is not None else (*model.artifacts, Artifact.OPEN),
         error_bounds=error_bounds,
         parameter_count=model.parameter_count(parameters),
         calibration=sets,
         calibration_fault=fault,
         split=_split_of_task(task, batch) if task else None,
         drawn=not (given or task),
+        shares=alone is None,
         unseen=unseen,
-        notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
+        notes=(
+            *(buffer_notes(specs) if len(buffers) > 1 else ()),  # a probe's single buffer is all it asks
+            *filter(None, [alone]),
+        ),
     )
     return assemble(job, found)
 
@@ -83,7 +87,12 @@ def _split_of_task(task: LabeledTask, batch: int) -> RowSplit:
 
 def _write_artifacts(
     model: Model, job: ExportJob, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
-) -> tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]:
+) -> tuple[str | None, tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]]:
+    """Write the artifacts, and compute reference outputs, error bounds and unseen inputs.
+
+    Returns:
+        What `open_axes.write_size` returned; these three.
+    """
     parameters, folder = job.request.parameters, Path(job.folder)
     if model.write is not None:
         if job.request.variant:
@@ -96,15 +105,18 @@ def _write_artifacts(
             return [forward(_as_float64(one)) for one in sets]
 
         reference_outputs = run(buffers)
-        return reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, make_unseen(buffers, run, reference_outputs[0])
-    from shootout.export import torch_files
+        unseen = make_unseen(buffers, run, reference_outputs[0])
+        return "", (reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, unseen)
+    from shootout.export import open_axes, torch_files
 
     module = model.trained(parameters)
     if job.request.variant:
         pruning.prune_module(module, job.request.variant)
     names = model.output_names(parameters)
-    torch_files.write_module(module, buffers[0], folder, names)
-    return torch_files.reference_and_error_bounds(
+    alone = open_axes.write_size(job, module, buffers[0])
+    if alone is not None:
+        torch_files.write_module(module, buffers[0], folder, names)
+    return alone, torch_files.reference_and_error_bounds(
         module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort
     )
 

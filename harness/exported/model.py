@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision
 from shootout.errors import ModelError
 from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
+
+if TYPE_CHECKING:
+    from shootout.exported.stream import Stream
 
 ALIGNMENT = 64
 """Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
@@ -37,12 +40,17 @@ FILES = {
     Artifact.FORWARD: WEIGHTS,
     Artifact.MODULE: WEIGHTS,
     Artifact.ONNX: "model.onnx",
+    Artifact.OPEN: "open.onnx",
     Artifact.PT2: "model.pt2",
     Artifact.SKLEARN: "model.joblib",
     Artifact.LIGHTGBM: "model.txt",
     Artifact.XGBOOST: "model.ubj",
     Artifact.NONE: MANIFEST,
 }
+OPEN_WEIGHTS = f"{FILES[Artifact.OPEN]}.data"
+"""The weights of a graph with open axes; those of the same graph at one size too."""
+ALONE = "exported for each size by itself"
+"""How a note begins that says why sizes share no export."""
 GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
@@ -119,6 +127,10 @@ class ExportedModel:
         spread: of the reference outputs (see `fidelity.spread`).
         class_scores: the output that holds the scores of the labels' classes; "" without labels.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
+        shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
+            in its own.
+        graph: the name of its ONNX file there.
+        stream: of a stream of sizes, whose largest this is, all of them (see `exported.stream`); never on disk.
     """
 
     folder: Path
@@ -147,6 +159,9 @@ class ExportedModel:
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
     unpredicted: tuple[str, ...] = ()
+    shared: str = ""
+    graph: str = ""
+    stream: Stream | None = None
 
     @property
     def is_file(self) -> bool:
@@ -223,7 +238,10 @@ class ExportedModel:
         """
         if artifact not in self.artifacts:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
-        return self.folder / FILES[artifact]
+        if artifact is Artifact.ONNX and self.graph:
+            return self.folder.parent / self.shared / self.graph
+        own = self.folder / FILES[artifact]
+        return own if own.exists() or not self.shared else self.folder.parent / self.shared / FILES[artifact]
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
@@ -342,8 +360,10 @@ class ExportedModel:
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""
         facts = dataclasses.asdict(self)
-        del facts["folder"]
+        del facts["folder"], facts["stream"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
+        if self.graph:
+            files[f"{self.shared}/{self.graph}"] = sha256(self.path(Artifact.ONNX))
         temporary = self.folder / f"{MANIFEST}.part"  # a folder with a manifest is taken for a whole exported model
         temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}), encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
@@ -366,20 +386,26 @@ def open_exported(folder: Path) -> ExportedModel:
         stored = open_sealed(folder / MANIFEST)
         if stored.pop("schema") != SCHEMA:
             raise ModelError(f"{folder} was made by another version")
-        _check_files(folder, stored.pop("files"))
+        _check_files(folder, stored.pop("files"), stored["artifacts"] == [Artifact.OPEN])
+        if stored["shared"]:
+            open_exported(folder.parent / stored["shared"])
         return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
-def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+def _check_files(folder: Path, expected: Mapping[str, str], is_open: bool) -> None:
+    """Refuse missing, foreign and changed files; beside an open export lie its sizes' graphs, which these hold."""
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
-    if found != set(expected):
-        raise ModelError(f"{folder} should hold {sorted(expected)}, holds {sorted(found)}")
+    own = {name for name in expected if "/" not in name}
+    graphs = {name for name in found - own if is_open and name.endswith(ONNX_SUFFIX)}
+    if found - graphs != own:
+        raise ModelError(f"{folder} should hold {sorted(own)}, holds {sorted(found)}")
     for name, digest in expected.items():
-        if sha256(folder / name) != digest:
-            raise ModelError(f"{folder / name} was changed after it was written")
+        path = folder.parent / name if "/" in name else folder / name
+        if sha256(path) != digest:
+            raise ModelError(f"{path} was changed after it was written")
 
 
 def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:

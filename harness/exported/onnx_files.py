@@ -271,6 +271,11 @@ def save(model: ModelProto, path: Path) -> None:
         load_external_data_for_model(model, str(path.parent))
 
 
+def save_apart(model: ModelProto, path: Path, weights: str) -> None:
+    """Write the model's graph, and its weights to a file of the name `weights` beside it."""
+    onnx.save(model, path, save_as_external_data=True, location=weights, size_threshold=KEPT_BYTES)
+
+
 def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """Run the file at `path` as it is written, without optimization and in one thread; return its outputs.
 

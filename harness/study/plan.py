@@ -29,6 +29,7 @@ from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
 from shootout.export.request import check_sizes, output_names
 from shootout.exported import data_files, truth_files
+from shootout.exported.stream import Arrivals
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.messages import Progress
@@ -39,6 +40,9 @@ from shootout.study.group import FULL, GroupRecord, count_comparisons, family, w
 from shootout.study.points import (
     Point,
     RowFiles,
+    arrivals_of,
+    at_size,
+    check_size,
     crossover_pairs,
     describe,
     group_name,
@@ -133,12 +137,14 @@ class PlannedGroup:
         request: the model as it is.
         skips: why an arm isn't run, by label.
         needs_bytes: memory at its peak, of what can run or be built here.
+        arrivals: the sizes of the calls in order, where they vary; the model is that of the largest then.
     """
 
     record: GroupRecord
     request: Request
     skips: Mapping[str, NotRun]
     needs_bytes: int = 0
+    arrivals: Arrivals | None = None
 
     def request_of(self, arm: Arm) -> Request:
         """Return what this arm computes: the model as it is, or the variant that its scheme names."""
@@ -147,6 +153,16 @@ class PlannedGroup:
         device = arm.target.device if scheme.is_quantized else Device.CPU
         made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
         return replace(made, model=arm.model, original=made.model) if arm.file else made
+
+    def requests_of(self, arm: Arm) -> dict[int, Request]:
+        """Return what an arm is built from: by size if the sizes of the calls vary, what it pads to among them, else
+        under 0.
+        """
+        whole = self.request_of(arm)
+        if self.arrivals is None:
+            return {0: whole}
+        runs = self.arrivals.runs(scheme_of(arm.target).bucket)
+        return {size: at_size(whole, self.arrivals.axis, size) for size in sorted({*runs, *runs.values()})}
 
     @property
     def playing(self) -> list[Arm]:
@@ -454,7 +470,10 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
+    asked, arrivals = request(study, point), arrivals_of(study, point)
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
+    if arrivals:
+        skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _choose_baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)
@@ -475,7 +494,38 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     record = as_selecting(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     needs = needed_bytes(made, here)
-    return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
+    return PlannedGroup(
+        record=record,
+        request=replace(asked, sweep=_widen_sweep(asked, made, arrivals)),
+        skips=skips,
+        needs_bytes=needs,
+        arrivals=arrivals,
+    )
+
+
+def _widen_sweep(asked: Request, arms: Sequence[Arm], arrivals: Arrivals | None) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest of each size that a group's arms are exported for."""
+    sizes = {"batch": {arm.batch for arm in arms}}
+    if arrivals:
+        buckets = [scheme_of(arm.target).bucket for arm in arms]
+        sizes[arrivals.axis] = {size for bucket in (None, *buckets) for size in arrivals.runs(bucket).values()}
+    found = {name: (min(some), max(some)) for name, some in sizes.items() if len(some) > 1}
+    return {**asked.sweep, **found}
+
+
+def _find_bad_buckets(asked: Request, arms: Iterable[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
+    """Explain why the model can't have the sizes that arms pad to, by label."""
+    found = {}
+    for arm in arms:
+        bucket = scheme_of(arm.target).bucket
+        for size, padded in arrivals.runs(bucket).items():
+            try:
+                check_size(at_size(asked, arrivals.axis, padded))
+            except UsageError as error:
+                reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
+                found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
+                break
+    return found
 
 
 def _takes_module(arm: Arm) -> bool:

@@ -15,7 +15,8 @@ from typing import Literal
 from shootout import backends, models, schemes
 from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
-from shootout.export.request import Request, axis_sizes_of, is_file, with_shapes
+from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_shapes
+from shootout.exported.stream import CALLS, Arrivals, draw_arrivals
 from shootout.host.placement import Threads
 from shootout.messages import Progress
 from shootout.models.user import reading
@@ -26,6 +27,8 @@ from shootout.study.target import Describe, own_words, parse_targets, refuse_nam
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """What one of a study's points may name beside a model's parameters."""
+_OTHERS = {*POINT_WORDS} - {"batch"}
+"""Of these, those that are no size of the model."""
 _SHIPPED = re.compile(r"[\w-]+")
 """A model's name, rather than a file or code of the user's."""
 
@@ -166,7 +169,15 @@ def _make_points(study: Study) -> list[Point]:
         for scenario in study.scenario
         for threads in study.threads
         if batch == study.batch[0] or scenario is not Scenario.THROUGHPUT  # where batches compete in one group
+        if scenario is not Scenario.VARYING or _is_largest(study, parameters, batch)  # whose group has all sizes
     ]
+
+
+def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:
+    """Return whether this is the largest size of the study's mix."""
+    assert study.mix, "the scenario needs one"
+    size = batch if study.mix.axis == "batch" else parameters.get(study.mix.axis)
+    return size == study.mix.sizes[-1]
 
 
 def _size_point(study: Study, point: Point) -> Point:
@@ -267,6 +278,7 @@ def request(study: Study, point: Point) -> Request:
         scored=find_scored(study.metric, rows.truth),
         class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
+        sweep=_find_sweep(study),
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))
@@ -274,6 +286,45 @@ def request(study: Study, point: Point) -> Request:
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
     return replace(asked, parameters=parameters)
+
+
+def arrivals_of(study: Study, point: Point) -> Arrivals | None:
+    """Return the sizes of a point's calls in order, if they vary."""
+    if point.scenario is not Scenario.VARYING or study.mix is None:
+        return None
+    weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
+    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed))
+
+
+def at_size(asked: Request, axis: str, size: int) -> Request:
+    """Return the request with another size along one axis."""
+    if axis == "batch":
+        return replace(asked, batch=size)
+    return replace(asked, parameters={**asked.parameters, axis: size})
+
+
+def check_size(asked: Request) -> None:
+    """Refuse sizes that a model can't have, as far as is known before it is exported.
+
+    Raises:
+        UsageError: it can't have them.
+    """
+    if is_file(asked.model):
+        check_sizes(asked)
+        return
+    model = models.get(asked.model)
+    model.inputs(model.check(asked.parameters), asked.batch)
+
+
+def _find_sweep(study: Study) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest of each number that varies in the study, by parameter or `batch`."""
+    values: dict[str, list[Value]] = {name: [*some] for name, some in study.parameters.items()}
+    values["batch"] = [*study.batch]
+    for point in study.points:
+        for name, value in point.items():
+            values.setdefault(name, []).append(value)
+    sizes = {name: [one for one in some if type(one) is int] for name, some in values.items() if name not in _OTHERS}
+    return {name: (min(some), max(some)) for name, some in sizes.items() if len({*some}) > 1}
 
 
 def _make_title(model: str) -> str:

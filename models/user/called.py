@@ -67,6 +67,17 @@ class Flat(nn.Module):
         return tuple(found) if len(found) > 1 else found[0]
 
 
+def open_shapes(module: nn.Module, open_dims: Sequence[Sequence[int]]) -> tuple[Any, ...]:
+    """Return what torch.export calls the dynamic shapes of a module's inputs.
+
+    Args:
+        open_dims: of each input in order, the axes that may have any size in a call.
+    """
+    shapes = tuple(dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in open_dims)
+    kinds = [one.kind for one in inspect.signature(module.forward).parameters.values()]
+    return (shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes  # of `Flat`
+
+
 def run(source: FactorySource, parameters: Parameters) -> Called:
     """Call a factory on the CPU, whatever device is torch's default just now.
 

@@ -1,0 +1,162 @@
+"""A stream of calls whose inputs vary in one size: the model at each size, and the order in which the sizes arrive.
+
+A service gets inputs of many lengths. A target may hold a session for each size, one session that takes any size, or
+sessions for a few sizes to which inputs are padded. All of them get the same calls in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.contract import Arrays, TensorSpec
+from shootout.errors import ModelError
+from shootout.exported.model import ExportedModel
+
+CALLS = 50
+"""The calls of a stream: every percent or two of its sizes is there, and one pass of short calls takes no second."""
+PADDING = "padding: {share:.0%} of the elements"
+OPEN = "open"
+"""The name of what is built for all sizes at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedModel:
+    """Hold the model at one size of a stream.
+
+    Attributes:
+        size: of the axis that varies.
+        exported: with the inputs and reference outputs of this size.
+        runs: what a session is made of: the same, or the model at the size to which inputs are padded.
+    """
+
+    size: int
+    exported: ExportedModel
+    runs: ExportedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Hold the sizes of a stream, and the order of its calls.
+
+    Attributes:
+        axis: that varies.
+        sizes: ascending.
+        arrivals: of each call in order, the index of its size.
+        is_open: one session takes all sizes.
+    """
+
+    axis: str
+    sizes: tuple[SizedModel, ...]
+    arrivals: tuple[int, ...]
+    is_open: bool = False
+
+    @property
+    def builds(self) -> dict[str, ExportedModel]:
+        """Return what the artifact of each size is built from, by its name."""
+        return {self.name_build(one): one.runs for one in self.sizes}
+
+    @property
+    def open_dims(self) -> dict[str, tuple[int, ...]]:
+        """Return, of each input, the axes whose sizes vary."""
+        least, most = self.sizes[0].exported.inputs, self.sizes[-1].exported.inputs
+        return {
+            small.name: tuple(at for at, size in enumerate(small.shape) if size != large.shape[at])
+            for small, large in zip(least, most, strict=True)
+        }
+
+    def name_build(self, one: SizedModel) -> str:
+        """Return the name of the artifact that runs a size."""
+        return OPEN if self.is_open else one.runs.key
+
+    @property
+    def padding(self) -> float:
+        """Return which share of the inputs' elements in all calls is padding."""
+        given = sum(_count_elements(self.sizes[index].exported.inputs) for index in self.arrivals)
+        taken = given if self.is_open else sum(_count_elements(self.sizes[i].runs.inputs) for i in self.arrivals)
+        return 1 - given / taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """Say which sizes arrive.
+
+    Attributes:
+        axis: that varies: `batch`, a parameter, or a free axis of a file.
+        sizes: of each call, in order.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+
+    def runs(self, bucket: int | None) -> dict[int, int]:
+        """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
+        return {size: -(-size // bucket) * bucket if bucket else size for size in sorted({*self.sizes})}
+
+
+def compose(
+    arrivals: Arrivals, models: Mapping[int, ExportedModel], bucket: int | None = None, *, is_open: bool = False
+) -> ExportedModel:
+    """Make the exported model of a stream: the one of its largest size, with all sizes in it.
+
+    Args:
+        arrivals: the sizes in the order of the calls.
+        models: by size, those that inputs are padded to among them.
+        bucket: to a multiple of what inputs are padded; None: they aren't.
+        is_open: one session takes all sizes.
+
+    Raises:
+        ModelError: the sizes are of different models, or have the same inputs.
+    """
+    axis, runs = arrivals.axis, arrivals.runs(bucket)
+    members = tuple(SizedModel(size=size, exported=models[size], runs=models[run]) for size, run in runs.items())
+    last = members[-1].exported
+    if len({one.weights_sha256 for one in models.values()}) > 1:
+        raise ModelError(f"{last.model} has other weights for each {axis}: a stream varies the shapes of inputs alone")
+    if len({one.exported.inputs for one in members}) < len(members):
+        raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
+    order = tuple([*runs].index(size) for size in arrivals.sizes)
+    stream = Stream(axis=axis, sizes=members, arrivals=order, is_open=is_open)
+    key = json.dumps([axis, is_open, order, [(one.exported.key, one.runs.key) for one in members]])
+    notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
+    padding = [PADDING.format(share=stream.padding)] * (bucket is not None)
+    return dataclasses.replace(
+        last,
+        key=hashlib.sha256(key.encode()).hexdigest(),
+        notes=(*notes, *padding),
+        export_s=sum(one.export_s for one in models.values()),
+        stream=stream,
+    )
+
+
+def draw_arrivals(weights: Mapping[int, float], calls: int, seed: int) -> tuple[int, ...]:
+    """Return the sizes of so many calls in a drawn order, each as often as its weight asks, and once at least."""
+    total = sum(weights.values())
+    exact = {size: calls * weight / total for size, weight in weights.items() if weight > 0}
+    counts = {size: max(1, math.floor(count)) for size, count in exact.items()}
+    by_rest = sorted(exact, key=lambda size: (counts[size] - exact[size], size))
+    for size in by_rest[: max(0, calls - sum(counts.values()))]:
+        counts[size] += 1
+    order = [size for size, count in sorted(counts.items()) for _ in range(count)]
+    return tuple(int(size) for size in np.random.default_rng(seed).permutation(order))
+
+
+def pad(inputs: Arrays, into: Arrays) -> None:
+    """Copy inputs into the first corner of larger arrays."""
+    for name, array in inputs.items():
+        into[name][corner(array.shape)] = array
+
+
+def corner(shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return what cuts an array of this shape out of the first corner of a larger one."""
+    return tuple(slice(size) for size in shape)
+
+
+def _count_elements(specs: Sequence[TensorSpec]) -> int:
+    return sum(math.prod(spec.shape) for spec in specs)

@@ -1,0 +1,76 @@
+"""A stream of sizes: its order, what pads to what, and sizes that are no stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.exports import bare_exported
+
+from shootout.contract import TensorSpec
+from shootout.errors import ModelError
+from shootout.exported.model import ExportedModel
+from shootout.exported.stream import Arrivals, compose, corner, draw_arrivals, pad
+
+
+def sized(size: int, **facts: object) -> ExportedModel:
+    spec = TensorSpec(name="x", shape=(1, size), dtype="int64")
+    made = bare_exported({}, inputs=(spec,), outputs=(spec,), weights_sha256="same", export_s=1.0)
+    return replace(made, key=str(size), **facts)  # type: ignore[arg-type] # a test's own words
+
+
+def test_each_size_arrives_as_often_as_its_weight_asks_and_once_at_least():
+    order = draw_arrivals({16: 50, 64: 30, 256: 20}, 50, seed=0)
+    assert Counter(order) == {16: 25, 64: 15, 256: 10}
+    assert order == draw_arrivals({16: 0.5, 64: 0.3, 256: 0.2}, 50, seed=0)
+    assert order != draw_arrivals({16: 50, 64: 30, 256: 20}, 50, seed=1)
+    assert list(order) != sorted(order)
+    rare = Counter(draw_arrivals({8: 999, 512: 1}, 50, seed=0))
+    assert rare == {8: 49, 512: 1}
+    assert 0 not in Counter(draw_arrivals({8: 1, 9: 0}, 50, seed=0)).values()
+
+
+def test_a_bucket_is_the_next_multiple():
+    arrivals = Arrivals(axis="tokens", sizes=(40, 16, 64, 40))
+    assert arrivals.runs(None) == {16: 16, 40: 40, 64: 64}
+    assert arrivals.runs(32) == {16: 32, 40: 64, 64: 64}
+
+
+def test_a_stream_is_the_model_of_its_largest_size():
+    arrivals = Arrivals(axis="tokens", sizes=(40, 16, 64, 40))
+    models = {size: sized(size) for size in (16, 32, 40, 64)}
+    exported = compose(arrivals, models, 32)
+    assert exported.stream
+    assert exported.inputs == models[64].inputs
+    assert exported.stream.arrivals == (1, 0, 2, 1)
+    assert [*exported.stream.builds] == ["32", "64"]
+    assert exported.stream.padding == pytest.approx(1 - 160 / 224)
+    assert "padding: 29% of the elements" in exported.notes
+    assert exported.export_s == 4.0
+    fixed = compose(arrivals, {size: models[size] for size in (16, 40, 64)})
+    assert fixed.stream
+    assert [*fixed.stream.builds] == ["16", "40", "64"]
+    assert fixed.stream.padding == 0
+    assert not fixed.notes
+    assert fixed.key != exported.key
+    opened = compose(arrivals, {size: models[size] for size in (16, 40, 64)}, is_open=True)
+    assert opened.stream
+    assert {opened.stream.name_build(one) for one in opened.stream.sizes} == {"open"}
+    assert opened.stream.open_dims == {"x": (1,)}
+
+
+def test_sizes_that_are_no_stream_are_refused():
+    arrivals = Arrivals(axis="width", sizes=(16, 64))
+    with pytest.raises(ModelError, match="has other weights for each width"):
+        compose(arrivals, {16: sized(16), 64: sized(64, weights_sha256="another")})
+    with pytest.raises(ModelError, match="no input of m has width in its shape"):
+        compose(arrivals, {16: sized(64), 64: sized(64)})
+
+
+def test_padding_goes_behind_what_is_given():
+    into = {"x": np.zeros((2, 4), np.int64)}
+    pad({"x": np.ones((2, 3), np.int64)}, into)
+    assert into["x"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 0]]
+    assert into["x"][corner((2, 3))].shape == (2, 3)
