@@ -87,6 +87,16 @@ class Runner(Protocol):
         """Load a ready session, in each restart's fresh process; affinity and thread variables are already set."""
 
 
+class OpenSession(Session, Protocol):
+    """Run a loaded model that takes any size of an open axis."""
+
+    def sized(self, exported: ExportedModel) -> Session:
+        """Return a session of the same loaded model for the inputs of another size."""
+
+    def compilations(self) -> int | None:
+        """Count what was compiled for sizes since it was loaded; None if the runtime doesn't tell."""
+
+
 class Adapter(Runner, Protocol):
     """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
 

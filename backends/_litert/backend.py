@@ -42,6 +42,11 @@ ERROR_HINTS = (
         reason="LiteRT's converter can't take this model: it has no way to write torch's {operator}",
         fix="another backend, or a model without that operation",
     ),
+    ErrorHint(
+        said=r"Shapes must be 1D sequences of concrete values|Abstract tracer value encountered|symbolic",
+        reason="LiteRT's converter can't leave this model's size open: it has operations with a shape that it computes",
+        fix="use litert:cpu:fp32, a session for each size, or its /bucket-N",
+    ),
 )
 
 
@@ -53,6 +58,7 @@ class LiteRtAdapter:
         consumes=(Artifact.MODULE,),
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *INTEGERS)),
         portable=True,
+        opens=frozenset({Precision.FP32}),
         schemes=SCHEMES,
         options=(
             Option(name=KERNELS, help="whose kernels run in place of XNNPACK's: LiteRT's own", values=(BUILTIN,)),
@@ -78,6 +84,8 @@ class LiteRtAdapter:
         content = quantize(source, exported, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
         (folder / MODEL).write_bytes(content)
         account = survey(folder / MODEL)
+        if exported.stream:  # the file has no sizes to count operations by
+            account["flops_by_precision"] = {}
         if target.precision in INTEGERS:
             _require_quantized(account, target)
         return Built(

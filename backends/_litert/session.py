@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from shootout.backends.common import check_inputs, count_tasks
 from shootout.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.host.environment import version_of
 from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.exported.model import ExportedModel
 
 PACKAGE = "ai-edge-litert"
 MODEL = "model.tflite"
@@ -38,15 +41,33 @@ class LiteRtSlot:
     made: list[Any]
 
 
+@dataclass(slots=True)
+class Layout:
+    """The shapes that a compiled model with open axes is laid out for, which all its sessions share.
+
+    Attributes:
+        shapes: of its inputs; none before the first call.
+        changes: how often they were changed.
+    """
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    changes: int = 0
+
+
 class LiteRtSession:
     """LiteRT's compiled model, of one signature."""
 
     gpu = None
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: Built, opened: LiteRtSession | None = None) -> None:
+        """Compile the model, or share that of another size's session, with open axes."""
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         before = count_tasks()
-        self._model: Any = compile_model(built.folder / MODEL, built.arm)
+        self._model: Any = opened._model if opened else compile_model(built.folder / MODEL, built.arm)
+        self._layout = opened._layout if opened else Layout()
+        self._shapes = tuple(spec.shape for spec in self._inputs)
+        if built.exported.stream:
+            self.execute = self._execute_open  # type: ignore[method-assign] # fixed sizes don't pay for it
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
         self._threads = None if before is None or begins_later else 1 + (count_tasks() or before) - before
         self._slots: dict[int, LiteRtSlot] = {}
@@ -70,6 +91,15 @@ class LiteRtSession:
             **facts,
         )
 
+    def sized(self, exported: ExportedModel) -> LiteRtSession:
+        """Return a session of the same compiled model for the inputs of another size."""
+        model = replace(exported, stream=self._built.exported.stream)
+        return LiteRtSession(replace(self._built, exported=model), opened=self)
+
+    def compilations(self) -> int:
+        """Count how often the model was laid out for other sizes."""
+        return self._layout.changes
+
     def stage(self, inputs: Arrays, slot: int) -> LiteRtSlot:
         """Copy the inputs into the slot's buffers."""
         check_inputs(self._inputs, inputs)
@@ -82,6 +112,21 @@ class LiteRtSession:
         """Run the only signature; return when done."""
         self._model.run_by_index(0, staged.given, staged.made)
         return staged
+
+    def _execute_open(self, staged: LiteRtSlot) -> LiteRtSlot:
+        """Lay the model out for this session's size if it isn't, and run it."""
+        self._lay_out()
+        self._model.run_by_index(0, staged.given, staged.made)
+        return staged
+
+    def _lay_out(self) -> None:
+        if self._layout.shapes != self._shapes:
+            (signature,) = self._model.get_signature_list().values()
+            for place, shape in enumerate(self._shapes):
+                if (name := f"args_{place}") in signature["inputs"]:
+                    self._model.resize_input_tensor(signature["inputs"].index(name), shape)
+            self._layout.shapes = self._shapes
+            self._layout.changes += 1
 
     def synchronize(self) -> None:
         """Do nothing: no work is pending when `execute` has returned."""
@@ -100,9 +145,12 @@ class LiteRtSession:
         if self._model is not None:
             self._model.close()
         self._model = None
+        self.__dict__.pop("execute", None)
 
     def _new_slot(self, slot: int) -> LiteRtSlot:
         """Make buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
+        if self._built.exported.stream:
+            self._lay_out()  # buffers are made for what the model is laid out for
         (key, signature), *_ = self._model.get_signature_list().items()
         wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)
         given = {name: self._model.create_input_buffer_by_name(key, name) for name in signature["inputs"]}

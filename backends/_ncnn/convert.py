@@ -85,7 +85,7 @@ def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -
     shapes = ",".join(f"[{','.join(map(str, spec.shape))}]{TYPES[spec.dtype]}" for spec in exported.inputs)
     settings = [f"inputshape={shapes}", f"fp16={int(half)}", *(f"{key}={path}" for key, path in files.items())]
     ended = subprocess.run(  # noqa: S603 - the converter that was installed with pnnx
-        [program(), _link_source(exported.path(Artifact.ONNX), place), *settings],
+        [program(), _bring_source(exported.path(Artifact.ONNX), place), *settings],
         capture_output=True,
         check=False,
         timeout=TIMEOUT_S,
@@ -104,10 +104,14 @@ def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -
     }
 
 
-def _link_source(source: Path, place: Path) -> Path:
-    """Link the file, and weights that lie beside it, into `place`: pnnx writes a copy beside the file that it reads."""
-    for path in source.parent.glob(f"{source.name}*"):
-        (place / path.name).symlink_to(path.absolute())
+def _bring_source(source: Path, place: Path) -> Path:
+    """Bring the file into `place`: pnnx writes a copy beside what it reads, and takes no weights from a link."""
+    from shootout.exported import onnx_files
+
+    if onnx_files.external_files(source):
+        onnx_files.save(onnx_files.load(source), place / source.name)
+    else:
+        (place / source.name).symlink_to(source.absolute())
     return place / source.name
 
 

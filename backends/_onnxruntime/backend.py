@@ -121,6 +121,7 @@ class OnnxRuntimeAdapter:
         ),
         native=frozenset({Device.CPU, Device.CUDA}),
         classical=True,
+        opens=frozenset({Precision.FP32}),
         modes=frozenset({"", providers.MODE, providers.PLUGIN_MODES}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,
@@ -166,8 +167,8 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         return tensorrt.build_plugin(
             _half_precision_model(exported, arm, place), arm, folder, exported.input_buffers()[0]
         )
-    source, precision = _half_precision_model(exported, arm, place), arm.target.precision
-    scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
+    precision, scheme, notes = arm.target.precision, schemes.parse(arm.target.scheme, own=OWN), list[str]()
+    source = exported.path(Artifact.OPEN) if scheme.is_dynamic else _half_precision_model(exported, arm, place)
     if scheme.is_quantized:
         recoded, added = recode(source, place)
         path = optimize(recoded, arm, folder, without=HARMFUL)

@@ -8,9 +8,9 @@ is waited for once, by `synchronize`, and not by ONNX Runtime at the end of each
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from shootout.contract import Array, Arrays, Executed, TensorSpec
 from shootout.host.cuda_driver import DEVICE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.exported.model import ExportedModel
 
 Update = tuple[str, tuple[int, ...], Any, Callable[[Array], None]]
 """An input's name, shape and NumPy dtype, and what takes an array of these."""
@@ -55,16 +58,21 @@ class OnnxRuntimeSession:
     Args:
         built: what to load.
         stream: the CUDA stream to compute on.
+        opened: a session on the same graph with open axes, whose loaded model this one shares.
     """
 
     gpu: GpuSide | None = None
 
-    def __init__(self, built: Built, stream: int | None = None) -> None:
+    def __init__(self, built: Built, stream: int | None = None, opened: OnnxRuntimeSession | None = None) -> None:
         self._built = built
         self._inputs, self._outputs = built.exported.inputs, built.exported.outputs
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
         before = count_tasks()
-        self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
+        self._session: Any
+        if opened:
+            self._session = opened._session
+        else:
+            self._session = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
         self._own_threads = None if before is None else 1 + (count_tasks() or before) - before
         self._slots: dict[int, OrtSlot] = {}
         self._run: Callable[[Any, Any], None] = self._session.run_with_iobinding
@@ -86,6 +94,14 @@ class OnnxRuntimeSession:
             artifact_bytes=sum(path.stat().st_size for path in files),
             **{name: value for name, value in self._built.facts.items() if name != "notes"},
         )
+
+    def sized(self, exported: ExportedModel) -> OnnxRuntimeSession:
+        """Return a session of the same loaded graph for the inputs of another size."""
+        return OnnxRuntimeSession(replace(self._built, exported=exported), opened=self)
+
+    def compilations(self) -> int:
+        """Return 0: ONNX Runtime's kernels take any size as they are."""
+        return 0
 
     def stage(self, inputs: Arrays, slot: int) -> OrtSlot:
         """Copy the inputs into the slot's tensors; large ones are bound as they are.

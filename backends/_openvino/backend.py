@@ -129,6 +129,7 @@ class OpenVinoAdapter:
             + [(device, precision) for device, floats in ACCELERATED.items() for precision in floats]
         ),
         native=frozenset({Device.CPU}),
+        opens=frozenset({Precision.FP32}),
         schemes={
             **SCHEMES,
             Precision.FP32: frozenset({DEFAULT}),
@@ -156,8 +157,11 @@ class OpenVinoAdapter:
         require_precision(precision, arm.target.device)
         require_precision(floats_of(arm), arm.target.device)
         openvino = import_openvino()
-        model = read_file(exported.path(Artifact.ONNX), folder)
-        model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
+        if scheme.is_dynamic:
+            model = read_file(exported.path(Artifact.OPEN), folder)
+        else:
+            model = read_file(exported.path(Artifact.ONNX), folder)
+            model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
         notes = notes_of(arm, scheme)
         if precision in INTEGERS and not scheme.is_quantized:
             model, undone = quantize(model, exported, arm, scheme)

@@ -8,9 +8,9 @@ don't, so that all are copied; what a call then moves to a discrete GPU and back
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from shootout.backends.common import check_inputs, is_handed_out, is_shared, pre
 from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
 from shootout.session import GpuSide
 from shootout.trace_events import Event
+
+if TYPE_CHECKING:
+    from shootout.exported.model import ExportedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,12 @@ class OpenVinoSlot:
 class OpenVinoSession:
     """A compiled model and one request per slot."""
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: Built, compiled: Any = None) -> None:
+        """Compile the model, or take one with open axes that was compiled for another size."""
         self._on_cpu = built.arm.target.device is Device.CPU
         self.gpu = None if self._on_cpu else GpuSide(copies="staged")
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
-        self._compiled: Any = compile_model(built.folder / IR, built.arm)
+        self._compiled: Any = compiled or compile_model(built.folder / IR, built.arm)
         self._slots: dict[int, OpenVinoSlot] = {}
 
     @cached_property
@@ -60,6 +64,13 @@ class OpenVinoSession:
             staged=next((precision_of(spec.dtype) for spec in self._inputs if "float" in spec.dtype), ""),
             **read_executed(self._compiled, self._built.facts),
         )
+
+    def sized(self, exported: ExportedModel) -> OpenVinoSession:
+        """Return a session of the same compiled model for the inputs of another size."""
+        return OpenVinoSession(replace(self._built, exported=exported), self._compiled)
+
+    def compilations(self) -> None:
+        """Return None: OpenVINO makes kernels for new shapes inside of calls, and doesn't tell how many."""
 
     def stage(self, inputs: Arrays, slot: int) -> OpenVinoSlot:
         """Copy the inputs into the slot's tensors; large ones are used as they are."""
@@ -102,9 +113,15 @@ class OpenVinoSession:
         return self._slots[slot]
 
 
-def _copy_input(request: Any, port: Any, _: TensorSpec) -> Callable[[Array], object]:
-    """Return what copies an array into a request's own input."""
-    return partial(np.copyto, request.get_tensor(port).data)
+def _copy_input(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:
+    """Return what copies an array into a request's own input; of an open shape it has none before the first call."""
+    if not port.partial_shape.is_dynamic:
+        return partial(np.copyto, request.get_tensor(port).data)
+    from openvino import Tensor
+
+    memory = np.empty(spec.shape, spec.dtype)
+    request.set_tensor(port, Tensor(memory, shared_memory=True))
+    return partial(np.copyto, memory)
 
 
 def _copy_output(request: Any, port: Any, _: TensorSpec) -> Callable[[], Array]:

@@ -32,8 +32,8 @@ PRODUCTS = rf"{COMPUTE_OPS}|{INT4_OPS}|linear_pointwise|conv_pointwise"
 CONVERSIONS = r"^(_to_copy|clone|copy_|contiguous|_?(de)?quantize.*)$"
 """Operations that only change a tensor's type or layout."""
 UUID = "shootout-kernel-recorder-2"
-Product = tuple[str, float]
-"""Precision and operations."""
+Product = tuple[str, float | None]
+"""Precision, and operations; None if the sizes are open, so that each call has its own."""
 CONVERTING = r"^(quantize|dequantize|convert_element_type|clone|copy|permute|view|_to_copy)"
 """Operations that only change a tensor's type or layout."""
 ROUNDING = (
@@ -51,18 +51,20 @@ class OperationCounts:
     flops: dict[str, float] = field(default_factory=dict)
     others: Counter[str] = field(default_factory=Counter)
     conversions: int = 0
+    flops_are_known: bool = True
 
-    def add_product(self, precision: str, flops: float) -> None:
+    def add_product(self, precision: str, flops: float | None) -> None:
         """Add one product or convolution."""
         self.products[precision] += 1
-        self.flops[precision] = self.flops.get(precision, 0.0) + flops
+        self.flops[precision] = self.flops.get(precision, 0.0) + (flops or 0.0)
+        self.flops_are_known &= flops is not None
 
     def facts(self) -> dict[str, Any]:
         """Return the counts by their names in `Executed`, as JSON values."""
         return {
             "compute_nodes_by_precision": dict(self.products),
             "other_nodes_by_precision": dict(self.others),
-            "flops_by_precision": dict(self.flops),
+            "flops_by_precision": dict(self.flops) if self.flops_are_known else {},
             "conversion_nodes": self.conversions,
         }
 
@@ -177,7 +179,9 @@ def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iter
     if part.is_extern() or part.is_template():
         name, operands = _kernel_name(part.node), [one for one in part.node.inputs if hasattr(one, "get_dtype")]
         if name and operands:
-            flops = flops_of(name, _operand_shapes(name, operands), *_result_shapes(part.node))
+            shapes, results = _operand_shapes(name, operands), _result_shapes(part.node)
+            sizes = [size for shape in (*shapes, *results) for size in shape or ()]
+            flops = flops_of(name, shapes, *results) if all(map(_is_fixed, sizes)) else None
             yield product_precision(name, str(operands[0].get_dtype()), policy), flops
         return
     for origin in part.node.get_origins():
@@ -187,7 +191,8 @@ def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iter
             seen.add(origin)
             dtypes = [str(_stored_operand(one).meta["val"].dtype) for one in operands[:2]]
             wide = next((one for one in dtypes if one not in EIGHT_BITS), dtypes[0])  # one in 8 bits alone is widened
-            yield product_precision(name, wide, policy), 2.0 * math.prod(origin.meta["val"].shape)
+            shape = origin.meta["val"].shape
+            yield product_precision(name, wide, policy), 2.0 * math.prod(shape) if all(map(_is_fixed, shape)) else None
 
 
 def _only_converts(parts: list[Any]) -> bool:
@@ -199,8 +204,13 @@ def _only_converts(parts: list[Any]) -> bool:
     return all(re.search(CONVERTING, name) or (eight_bits and re.search(ROUNDING, name)) for name in names)
 
 
+def _is_fixed(size: Any) -> bool:
+    """Return whether a size is a number, for all calls; to ask a symbol for its value would fix it."""
+    return isinstance(size, int)
+
+
 def _size_of(node: Any) -> list[int]:
-    return [int(size) for size in node.get_size()]
+    return [int(size) if getattr(size, "is_Integer", True) else size for size in node.get_size()]
 
 
 def _operand_shapes(name: str, operands: list[Any]) -> list[list[int]]:

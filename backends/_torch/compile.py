@@ -72,6 +72,7 @@ from shootout.contract import (
 )
 from shootout.errors import SkippedArm
 from shootout.host.environment import native_flags
+from shootout.schemes import parse
 
 if TYPE_CHECKING:
     import torch
@@ -122,6 +123,8 @@ CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
 NO_STEP = {AOTI: "AOTInductor packages have no backward", GRAPHS: "a training step isn't captured as CUDA graphs here"}
 """Why a mode has no training step."""
+FIXED = {AOTI: "an AOTInductor package is made for one size here", GRAPHS: "a CUDA graph is captured for one size"}
+"""Why a mode takes no open shapes."""
 Made = TypeVar("Made")
 
 
@@ -155,6 +158,7 @@ class TorchCompileAdapter:
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
         native=frozenset({Device.CPU}),
+        opens=FLOATS,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         modes=frozenset({"", AOTI, GRAPHS}),
         cuda_modes=frozenset({GRAPHS}),
@@ -239,7 +243,7 @@ def compile_module(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -
     import torch
 
     torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
-    run: Any = torch.compile(module, fullgraph=True, dynamic=False)
+    run: Any = torch.compile(module, fullgraph=True, dynamic=parse(arm.target.scheme).is_dynamic)
     with torch.inference_mode():
         example = example_of(exported, arm)
         for _ in range(CALLS_TO_CAPTURE if arm.target.mode == GRAPHS else 1):
@@ -365,6 +369,8 @@ def _refuse_request(exported: ExportedModel, arm: Arm) -> None:
         ValueError: such an option.
     """
     mode = arm.target.mode
+    if mode and parse(arm.target.scheme).is_dynamic:
+        raise SkippedArm(FIXED[mode], "use torch-compile")
     if exported.trained and mode:
         raise SkippedArm(NO_STEP[mode], "use torch-compile")
     frozen = arm.options.get(FREEZING) != "0" and not exported.trained

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shootout.backends._torch import quantize, training
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
+    FLOATS,
     LAYOUT,
     MEMORY_FORMAT,
     NATIVE,
@@ -62,6 +63,7 @@ class TorchEagerAdapter:
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS,
         native=NATIVE,
+        opens=FLOATS,
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
         options=(LAYOUT, COPIES),

@@ -19,6 +19,7 @@ is the thread's own, and a session is called from several.
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import threading
 import warnings
@@ -95,6 +96,7 @@ class TorchSession:
         import torch
 
         self._torch, self._run, self._exported, self._account = torch, run, exported, account
+        self._arm = arm
         self._is_held: Callable[[], bool] = torch.is_inference_mode_enabled
         self._dtype, self._device = dtype_of(arm), arm.target.device
         self._inputs, self._output = exported.inputs, exported.outputs[0].name
@@ -109,6 +111,15 @@ class TorchSession:
     def executed(self) -> Executed:
         """Return the adapter's own account, and the device of a real output."""
         return read_account(self, self._exported, self._account)
+
+    def sized(self, exported: ExportedModel) -> TorchSession:
+        """Return a session of the same callable for the inputs of another size."""
+        return session_on(self._run, self._arm, exported, self._account)
+
+    def compilations(self) -> int:
+        """Count the graphs that Dynamo has traced in this process, of which each was compiled."""
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Return tensors in the model's input order, floats in the arm's dtype."""

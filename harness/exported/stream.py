@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from shootout.exported.model import ExportedModel
 
 CALLS = 50
 """The calls of a stream: every percent or two of its sizes is there, and one pass of short calls takes no second."""
+SHOWN = 8
+"""Sizes that a note names."""
 PADDING = "padding: {share:.0%} of the elements"
 OPEN = "open"
 """The name of what is built for all sizes at once."""
@@ -95,6 +98,13 @@ class Arrivals:
     axis: str
     sizes: tuple[int, ...]
 
+    def __str__(self) -> str:
+        """Write for people how many calls have which size."""
+        counts = sorted(Counter(self.sizes).items())
+        listed = ", ".join(f"{count} of {self.axis}={size}" for size, count in counts[:SHOWN])
+        more = f" and {len(counts) - SHOWN} sizes more, up to {counts[-1][0]}" if len(counts) > SHOWN else ""
+        return f"a stream of {len(self.sizes)} calls in a drawn order: {listed}{more}"
+
     def runs(self, bucket: int | None) -> dict[int, int]:
         """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
         return {size: -(-size // bucket) * bucket if bucket else size for size in sorted({*self.sizes})}
@@ -118,7 +128,10 @@ def compose(
     members = tuple(SizedModel(size=size, exported=models[size], runs=models[run]) for size, run in runs.items())
     last = members[-1].exported
     if len({one.weights_sha256 for one in models.values()}) > 1:
-        raise ModelError(f"{last.model} has other weights for each {axis}: a stream varies the shapes of inputs alone")
+        raise ModelError(
+            f"{last.model} has other weights for each {axis}: a stream varies the shapes of inputs alone; draw random "
+            "weights before the inputs, from a seed of their own"
+        )
     if len({one.exported.inputs for one in members}) < len(members):
         raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
     order = tuple([*runs].index(size) for size in arrivals.sizes)
@@ -129,7 +142,7 @@ def compose(
     return dataclasses.replace(
         last,
         key=hashlib.sha256(key.encode()).hexdigest(),
-        notes=(*notes, *padding),
+        notes=(*notes, str(arrivals), *padding),
         export_s=sum(one.export_s for one in models.values()),
         stream=stream,
     )

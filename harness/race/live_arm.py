@@ -105,8 +105,9 @@ class LiveArm:
 
     def read_singly(self) -> None:
         """Read some calls one by one if a reading of the rounds holds several."""
-        if self.tuned.per_reading[Scope.END_TO_END] > 1 and self.arm.scenario is Scenario.LATENCY:
-            most_ns = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
+        varies = self.arm.scenario is Scenario.VARYING
+        if self.tuned.per_reading[Scope.END_TO_END] > 1 and (varies or self.arm.scenario is Scenario.LATENCY):
+            most_ns = int(1e9 * TAIL_S) if varies else 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
             self.single_ns = self.process.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
 
     def read_tail(self, left_s: float) -> None:

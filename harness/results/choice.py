@@ -367,8 +367,8 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if shipped.scenario == Scenario.TRAIN_STEP:
-        return None  # a training step can't be shipped
+    if shipped.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+        return None  # a training step can't be shipped, nor can several sizes in one folder
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]

@@ -33,7 +33,7 @@ from shootout.results.vetoes import withheld
 from shootout.stats import quantiles
 from shootout.units import counted
 
-BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED})
+BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED, Scenario.VARYING})
 """Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
@@ -58,7 +58,8 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     if known:
         facts |= _describe_session(known, prepared.probe if prepared else None) | readiness(known)
     facts |= memory(lines)
-    facts["notes"] = (*facts.get("notes", ()), *_note_error(arm, facts.get("fidelity")), *_note_kills(group, label))
+    found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(group, label))
+    facts["notes"] = (*facts.get("notes", ()), *found)
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
@@ -136,6 +137,13 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
         known = "" if bound == math.inf else f" ({bound:.1e})"
         yield f"{what} is above the error bound of {arm.target.precision}{known}, within --max-error"
+
+
+def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:
+    """Say how often a stream of sizes was compiled for again, if the runtime tells."""
+    counts = [one.executed.recompiles for one in lines if one.executed.recompiles is not None]
+    if counts:
+        yield f"recompiles: {max(counts)} in a pass through the stream"
 
 
 def _note_kills(group: Group, label: str) -> Iterator[str]:

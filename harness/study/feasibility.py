@@ -24,7 +24,7 @@ from shootout.contract import (
 from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.exported import training_step
-from shootout.exported.model import ExportedModel
+from shootout.exported.model import ALONE, ExportedModel
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
 from shootout.study.points import describe, describe_native
@@ -95,7 +95,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if availability.why and not availability.why.builds:
         return availability.why
     capabilities = backends.capabilities(arm.target.backend)
-    if why := _check_target(arm.target, capabilities) or _check_shipped(arm):
+    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_shapes_word(arm, capabilities):
         return why
     if arm.scenario not in capabilities.scenarios:
         others = ", ".join(sorted(capabilities.scenarios))
@@ -121,6 +121,28 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         f"{arm.target.backend} takes {takes}; {arm.model} is only there as {has}",
         f"leave {arm.target.backend} out of --backends, or give a model that has it",
     )
+
+
+def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
+    """Explain why a target can't take any size or pad its inputs here; None if it can, or isn't asked to."""
+    scheme = schemes.parse(arm.target.scheme, own=own_words(can))
+    if not scheme.shapes:
+        return None
+    if arm.scenario is not Scenario.VARYING:
+        reason = f"{scheme.shapes} is for inputs of several sizes, and this race has one"
+        fix = f"add --scenario {Scenario.VARYING} --mix AXIS=SIZE:CALLS,…, such as --mix sequence=16:50,64:30"
+        return NotRun(NotRunKind.UNFIT, reason, fix)
+    if not scheme.is_dynamic:
+        return None
+    static = replace(arm.target, scheme="+".join(replace(scheme, shapes="").words))
+    fix = f"use {static}, a session for each size, or its /bucket-N"
+    if arm.target.precision not in can.opens:
+        reason = f"{arm.target.backend} takes no open shapes here in {arm.target.precision}"
+        return NotRun(NotRunKind.UNSUPPORTED, reason, fix)
+    if is_file(arm.model) and Artifact.ONNX not in can.consumes:
+        reason = f"the torch module of {Path(arm.model).name} is made for one size"
+        return NotRun(NotRunKind.UNFIT, reason, fix)
+    return None
 
 
 def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
@@ -196,10 +218,14 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if arm.target.folder:
         return _check_shapes(open_once(arm.target.folder).inputs, arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
+    if exported.stream and exported.stream.is_open and Artifact.ONNX in consumes:
+        consumes = (Artifact.OPEN,)
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     why = f": {exported.unmade}" if exported.unmade else ""
+    if exported.stream and not why:
+        why = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
     fix = (
         install("torch")
         if why.endswith(UNINSTALLED)
@@ -270,6 +296,7 @@ _ARTIFACT_NAMES = {
     Artifact.FORWARD: "array code",
     Artifact.MODULE: "a torch module",
     Artifact.ONNX: "an ONNX file",
+    Artifact.OPEN: "an ONNX file with open axes",
     Artifact.PT2: "an exported program",
     Artifact.SKLEARN: "a scikit-learn model (.joblib)",
     Artifact.LIGHTGBM: "a LightGBM model (.txt)",

@@ -13,6 +13,7 @@ from shootout.constants import COMPUTE_ROUNDS, ROUNDS
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
 from shootout.messages import Scope
+from shootout.schemes import without_shapes
 from shootout.stats.goals import Aim, Goal
 
 Pair = tuple[str, str]
@@ -78,7 +79,7 @@ def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
 
 def is_exact(precision: str, scheme: str, file: str) -> bool:
     """Return whether this is the model as it was given: in full precision, without a scheme, from the first file."""
-    return precision in FULL and not scheme and not file
+    return precision in FULL and not without_shapes(scheme) and not file
 
 
 def count_comparisons(

@@ -263,7 +263,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="NAME",
-            help="Scenario: latency (default), throughput, train-step, serve or sustained.",
+            help="Scenario: latency (default), throughput, train-step, serve, sustained or varying.",
             read=axes.read_names,
         ),
     ]

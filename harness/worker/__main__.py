@@ -43,11 +43,11 @@ from shootout.messages import (
     Warming,
 )
 from shootout.session import Session
-from shootout.worker import fork_server, precision_checks
+from shootout.worker import fork_server, precision_checks, stream
 from shootout.worker.blocks import Blocks, read_profile
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
-from shootout.worker.verification import Claim, Rechecks, call_once, verify
+from shootout.worker.verification import Claim, Rechecks, call_once, verify, verify_sizes
 
 
 class Worker:
@@ -62,6 +62,8 @@ class Worker:
     _blocks: Blocks | Instances
     _strayed: str | None
     _rechecks: Rechecks | None = None
+    _sizes: Sequence[Sequence[dict[str, Any]]] = ()
+    _first: int = 0
 
     def __init__(self, head_start: HeadStart | None = None) -> None:
         """Make a worker; `head_start` tells what its fork server imported for it."""
@@ -76,7 +78,11 @@ class Worker:
         _look_at_source(exported)
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
-            built = backends.runner(arm.target).build(exported, arm, folder)
+            runner = backends.runner(arm.target)
+            if exported.stream:
+                built = stream.build(runner, exported, arm, folder)
+            else:
+                built = runner.build(exported, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
         return facts, watch.seconds
 
@@ -99,10 +105,10 @@ class Worker:
         with clock.collected_once():
             runner = backends.runner(built.arm.target)
             with clock.Stopwatch() as watch:
-                self._session = runner.load(built)
+                self._session = stream.load(runner, built) if built.exported.stream else runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built, self._buffers = built, built.exported.input_buffers()
+        self._built = built
         self._blocks = self._make_blocks(built)
         first_call_s = self._blocks.first_call_s()
         self._strayed = given.left(current_bounds())
@@ -119,10 +125,10 @@ class Worker:
         self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False
     ) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
-        blocks = self._blocks
+        blocks, exported = self._blocks, self._built.exported
         claim = Claim(
             arm=self._built.arm,
-            exported=self._built.exported,
+            exported=exported,
             session=self._session,
             buffers=self._buffers,
             strayed=self._strayed,
@@ -131,13 +137,24 @@ class Worker:
             max_error=max_error,
             is_scored=is_scored,
         )
-        verified = verify(claim, with_accuracy, keep)
+        if exported.stream:
+            verified, claim = verify_sizes(claim, self._sizes, self._first)
+        else:
+            verified = verify(claim, with_accuracy, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
     def _make_blocks(self, built: Built) -> Blocks | Instances:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         on_gpu = built.arm.target.device.is_gpu
+        if built.exported.stream:
+            self._sizes = stream.list_buffers(built.exported)
+            self._first = int(np.random.default_rng().integers(len(self._sizes)))
+            order = stream.order_calls(built.exported, self._sizes, self._first)
+            others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
+            self._buffers = [*self._sizes[self._first], *others]
+            return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
+        self._buffers = built.exported.input_buffers()
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
         inputs = [self._buffers, *(built.exported.input_buffers() for _ in self._sessions[1:])]

@@ -44,16 +44,27 @@ class Blocks:
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
+        order: which buffer each call of a stream of sizes takes; a reading is then a pass through all of it. None:
+            calls take the buffers in turn.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
     """
 
     def __init__(
-        self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False, on_gpu: bool = False
+        self,
+        session: Session,
+        buffers: Sequence[Arrays],
+        *,
+        cold: bool = False,
+        on_gpu: bool = False,
+        order: Sequence[int] | None = None,
     ) -> None:
         self._session, self.buffers = session, buffers
         self._calls = make_timed_calls(session, buffers)
+        self._stream = len(order) if order else 0
+        self._count = self._stream or len(buffers)
+        self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
         self._chill = make_chill(session) if cold else None
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
@@ -81,7 +92,7 @@ class Blocks:
         if self._chill:
             self._chill()  # the first one makes what it needs
         short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
-        per_reading = {scope: max(1, -(-short_ns // max(1, int(ns)))) for scope, ns in call_ns.items()}
+        per_reading = {scope: self._stream or max(1, -(-short_ns // max(1, int(ns)))) for scope, ns in call_ns.items()}
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
@@ -89,7 +100,7 @@ class Blocks:
         """Play one block per scope, in the order given, each after its lead-in; return nanoseconds per call."""
         clock.quiet_collector()
         if self._on_gpu:
-            clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
+            clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope) for scope in scopes}
 
     def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
@@ -138,15 +149,16 @@ class Blocks:
         self._session.stage(self.buffers[buffer], buffer)
 
     def _estimate_call_ns(self, scope: Scope) -> float:
-        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
-        return float(np.median(call_ns))
+        least = self._stream or _GLANCE_CALLS
+        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=least)
+        return float(call_ns[:least].mean() if self._stream else np.median(call_ns))
 
     def _play_block(self, scope: Scope) -> Array:
         assert self._tuned is not None, "tune comes first"
         k = self._tuned.per_reading[scope]
         long = self._tuned.call_ns[scope] > LONG_CALL_NS
         block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
-        clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
         before_ns = clock.cpu_ns(0)
@@ -157,22 +169,31 @@ class Blocks:
         return read_ns / k
 
     def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
-        call, readings = self._calls[scope], self._readings
-        count = clock.read_cold_block(call, chill, len(self.buffers), readings, block_ns=block_ns, min_calls=min_calls)
+        call, readings = self._timed[scope], self._readings
+        count = clock.read_cold_block(call, chill, self._count, readings, block_ns=block_ns, min_calls=min_calls)
         return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
 
     def _read_calls(
         self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
     ) -> Array:
         count = clock.read_block(
-            self._calls[scope],
-            len(self.buffers),
+            self._timed[scope],
+            self._count,
             readings,
             per_reading=per_reading,
             block_ns=block_ns,
             min_calls=min_calls,
         )
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+def _in_order(call: clock.Call, order: Sequence[int]) -> clock.Call:
+    """Return the call that takes the place of each in a stream, in place of a buffer."""
+
+    def call_next(place: int) -> Any:
+        return call(order[place])
+
+    return call_next
 
 
 def make_chill(session: Session) -> Callable[[], object]:

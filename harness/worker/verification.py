@@ -51,6 +51,8 @@ from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.precision_checks import executed_fault, is_mostly_labeled
 
+PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -122,6 +124,35 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
 
 
+def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
+    """Verify an arm on a stream at each of its sizes, against the reference outputs of that size.
+
+    Args:
+        claim: of the whole stream.
+        buffers: of each size.
+        first: the size whose later answers are checked, by its index.
+
+    Returns:
+        The first fault, or the worst error; and the claim at the size `first`.
+    """
+    assert claim.exported.stream, "only an arm on a stream of sizes comes here"
+    stream, found, own = claim.exported.stream, list[Verified](), claim
+    for index, (one, inputs) in enumerate(zip(stream.sizes, buffers, strict=True)):
+        sized = replace(claim, exported=one.exported, buffers=inputs)
+        own = sized if index == first else own
+        verified = verify(sized, with_accuracy=False)
+        if verified.fault:
+            padded = "" if one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
+            return replace(verified, fault=f"at {stream.axis}={one.size}: {verified.fault}{padded}"), own
+        found.append(verified)
+    worst = max(found, key=lambda one: _rank_error(one.fidelity))
+    return replace(worst, calls=sum(one.calls for one in found)), own
+
+
+def _rank_error(found: Fidelity) -> float:
+    return math.inf if found.relative_l2 is None else found.relative_l2
+
+
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
     """Return the outputs for one set of inputs."""
     raw = session.execute(session.stage(inputs, slot))
@@ -164,7 +195,7 @@ def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
 def _find_standing(evidence: Evidence) -> BoundStanding:
     """Compare an arm without a fault to its error bound, by the worst of its instances."""
     fidelities = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
-    worst = max(fidelities, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
+    worst = max(fidelities, key=_rank_error)
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
 
 
@@ -500,10 +531,15 @@ def _lend_memory(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[A
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:
-        yield memory, [own if buffer is memory else buffer for buffer in blocks.buffers]
+        alike = (buffer for buffer in blocks.buffers if _shapes(buffer) == _shapes(own))  # of a stream, its size's
+        yield memory, [own if buffer is memory else buffer for buffer in alike]
     finally:
         _fill_memory(memory, own)
         blocks.stage(slot)
+
+
+def _shapes(inputs: Arrays) -> list[tuple[int, ...]]:
+    return [array.shape for array in inputs.values()]
 
 
 def _fill_memory(memory: Arrays, inputs: Arrays) -> None:

@@ -186,7 +186,7 @@ def prepared(
 
 
 def all_of(found: Any) -> Exports:
-    return Exports(models={("g", "m", "", 1, Device.CPU): found}, probes={})
+    return Exports(models={("g", "m", "", 1, Device.CPU, 0): found}, probes={})
 
 
 def test_no_arm_goes_on_with_another_export(shop, monkeypatch):

@@ -53,7 +53,7 @@ def test_a_stream_is_the_model_of_its_largest_size():
     assert fixed.stream
     assert [*fixed.stream.builds] == ["16", "40", "64"]
     assert fixed.stream.padding == 0
-    assert not fixed.notes
+    assert fixed.notes == ("a stream of 4 calls in a drawn order: 1 of tokens=16, 2 of tokens=40, 1 of tokens=64",)
     assert fixed.key != exported.key
     opened = compose(arrivals, {size: models[size] for size in (16, 40, 64)}, is_open=True)
     assert opened.stream
