@@ -225,6 +225,12 @@ def open_axes(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _list_axes(info) if axis))
 
 
+def open_beside_batch(model: ModelProto) -> list[str]:
+    """Return the names of the open axes that aren't rows of a call."""
+    rows = _batch_axes(true_inputs(model))
+    return [axis for axis in open_axes(model) if axis not in rows]
+
+
 def example_shapes(model: ModelProto) -> list[str]:
     """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
     return list(_example_shapes(open_axes(model), true_inputs(model), {}))
