@@ -312,7 +312,7 @@ class RaceRunner:
 
     def _call_for_mix(self) -> bool:
         """Call the arms once more that the mix waits for, at the sizes that lag behind; return False if it has none."""
-        if self.plan.study.mix is None:
+        if self.plan.study.answered_mix is None:
             return False
         by_name = {one.group.record.name: one for one in self.entrants}
         self.called = {}

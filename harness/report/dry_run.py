@@ -275,9 +275,9 @@ def _as_grid(planned: Plan) -> list[str]:
 
 def _tell_mix(planned: Plan) -> list[str]:
     """List each size of a mix with its share of the calls, and how a log was put into bins."""
-    mix = planned.study.mix
+    mix = planned.study.answered_mix
     if mix is None:
-        return []
+        return [str(group.arrivals) for group in planned.groups if group.arrivals]
     parts = (f"{size} ({100 * share:.2g} %)" for size, share in zip(mix.sizes, mix.shares, strict=True))
     lines = [f"one answer over a mix of {mix.axis}, by the {mix.by} of its calls: {', '.join(parts)}"]
     if mix.log:

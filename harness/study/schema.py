@@ -207,6 +207,11 @@ class Study(BaseModel):
         return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
 
     @property
+    def answered_mix(self) -> Mix | None:
+        """Return the mix if sizes race by themselves, so that it needs an answer of its own; a stream is one race."""
+        return None if self.all_scenarios == {Scenario.VARYING} else self.mix
+
+    @property
     def turns(self) -> int:
         """Return how many turns each arm takes under sustained load; 0 in other scenarios, whose verdicts end them."""
         if Scenario.SUSTAINED not in self.all_scenarios:
@@ -379,13 +384,18 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
     if mix is None:
         if "mix_by" in study.model_fields_set:
             yield "mix_by (--mix-by) says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)"
+        if Scenario.VARYING in study.all_scenarios:
+            yield "scenario varying is a stream of sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         return
+    if Scenario.VARYING in study.all_scenarios and (study.crossover or study.inputs or study.l2 == "cold"):
+        other = "a crossover" if study.crossover else "inputs (--inputs)" if study.inputs else "l2 cold"
+        yield f"{other} is for one size at a time, and scenario varying has several: leave one of the two out"
     if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
         yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
     if given.get(mix.axis, mix.sizes) != mix.sizes:
         yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
-    if unfit := sorted(study.all_scenarios - {Scenario.LATENCY, Scenario.TRAIN_STEP}):
+    if unfit := sorted(study.all_scenarios - {Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.VARYING}):
         yield f"a mix weighs times of single calls, and scenario {unfit[0]} measures none: leave one of the two out"
 
 

@@ -96,3 +96,19 @@ def test_a_probe_is_asked_without_what_needs_data_or_layers():
     assert schemes.parse("rest-fp32+mixed-sqnr-30").for_probe().words == ("rest-fp32", "shared")
     assert schemes.parse("accuracy-control").for_probe() == Scheme()
     assert schemes.parse("awq+scale-estimation+ratio-0.8+activations-8").for_probe().words == ("activations-8",)
+
+
+def test_how_a_stream_of_sizes_is_run_says_nothing_of_the_model():
+    padded = schemes.parse("per-tensor+bucket-32")
+    assert (padded.bucket, padded.is_dynamic, padded.granularity) == (32, False, "per-tensor")
+    assert schemes.parse("dynamic").is_dynamic
+    assert schemes.parse("shared+dynamic").words == ("dynamic", "shared")
+    assert schemes.without_shapes("per-tensor+bucket-32") == "per-tensor"
+    assert schemes.without_shapes("dynamic") == ""
+    assert padded.for_probe().words == ("per-tensor",)
+    assert schemes.unoffered(schemes.parse("bucket-8"), ()) is None
+    with pytest.raises(UsageError, match="'bucket-32' and 'dynamic' exclude each other"):
+        schemes.parse("bucket-32+dynamic")
+    for word in ("bucket-0", "bucket--8", "bucket-x"):
+        with pytest.raises(UsageError, match=f"scheme '{word}': inputs are padded to a multiple of a whole number"):
+            schemes.parse(word)

@@ -1,0 +1,110 @@
+"""A stream of sizes as a study: one group of all sizes, what each target is exported for, and what makes no sense."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from study.planning import group, groups, study
+
+from shootout.contract import Scenario
+from shootout.errors import UsageError
+from shootout.study.points import points
+
+MIX = "tokens=40:50,64:30,100:20"
+
+
+def varying(*targets: str, mix: str = MIX, model: str = "decoder_prefill", **fields: Any) -> Any:
+    return group(*targets, model=model, scenario="varying", mix=mix, **fields)
+
+
+def test_all_sizes_are_one_group_in_a_drawn_order():
+    found = varying("onnxruntime")
+    assert found.arrivals
+    assert Counter(found.arrivals.sizes) == {40: 25, 64: 15, 100: 10}
+    assert found.request.parameters["tokens"] == 100
+    assert found.request.sweep == {"tokens": (40, 100)}
+    asked = found.requests_of(found.record.arms[0])
+    assert {size: one.parameters["tokens"] for size, one in asked.items()} == {40: 40, 64: 64, 100: 100}
+    again = varying("onnxruntime")
+    assert again.arrivals == found.arrivals
+    assert varying("onnxruntime", seed=1).arrivals != found.arrivals
+
+
+def test_sizes_that_also_race_by_themselves_have_groups_of_their_own():
+    asked = study("onnxruntime", model="decoder_prefill", scenario=["latency", "varying"], mix=MIX)
+    sizes = [(point.scenario, point.parameters["tokens"]) for point in points(asked)]
+    latency = [(Scenario.LATENCY, size) for size in (40, 64, 100)]
+    assert Counter(sizes) == Counter([*latency, (Scenario.VARYING, 100)])
+    assert [one.arrivals is not None for one in groups(asked)].count(True) == 1
+    assert asked.answered_mix is not None
+    assert study("onnxruntime", model="decoder_prefill", scenario="varying", mix=MIX).answered_mix is None
+
+
+def test_a_batch_may_vary():
+    found = varying("onnxruntime", model="residual_mlp", mix="batch=1:3,8:1")
+    asked = found.requests_of(found.record.arms[0])
+    assert {size: one.batch for size, one in asked.items()} == {1: 1, 8: 8}
+    assert found.request.sweep == {"batch": (1, 8)}
+
+
+def test_what_pads_is_exported_for_its_buckets_too():
+    found = varying("onnxruntime", "onnxruntime:cpu:fp32/bucket-32", "onnxruntime:cpu:fp32/dynamic")
+    static, padded, opened = (arm for arm in found.record.arms if not arm.control)
+    assert [*found.requests_of(padded)] == [40, 64, 100, 128]
+    assert [*found.requests_of(static)] == [*found.requests_of(opened)] == [40, 64, 100]
+    assert found.request.sweep == {"tokens": (40, 128)}
+    assert not found.skips
+
+
+def test_a_bucket_that_the_model_cannot_have_is_skipped_with_what_divides():
+    found = varying("onnxruntime", "onnxruntime:cpu:fp32/bucket-48", model="bert", mix="tokens=40:50,500:20")
+    (why,) = found.skips.values()
+    assert why.reason == "bucket-48 pads tokens=500 to 528, and tokens must be a whole number from 1 to 512, got 528"
+    assert why.fix == "a bucket that divides 500"
+
+
+@pytest.mark.parametrize(
+    ("target", "reason", "fix"),
+    [
+        ("numpy:cpu:fp32/dynamic", "numpy takes no open shapes here in fp32", "use numpy:cpu:fp32, a session for each"),
+        (
+            "onnxruntime:cpu:int8-dynamic/dynamic",
+            "onnxruntime takes no open shapes here in int8-dynamic",
+            "use onnxruntime:cpu:int8-dynamic",
+        ),
+    ],
+)
+def test_what_takes_no_open_shapes_is_skipped_with_what_does(target: str, reason: str, fix: str):
+    found = varying("onnxruntime", target)
+    (why,) = found.skips.values()
+    assert why.reason == reason
+    assert why.fix.startswith(fix)
+
+
+@pytest.mark.parametrize("word", ["dynamic", "bucket-32"])
+def test_one_size_leaves_nothing_open(word: str):
+    found = group("onnxruntime", f"onnxruntime:cpu:fp32/{word}", model="decoder_prefill")
+    (why,) = found.skips.values()
+    assert why.reason == f"{word} is for inputs of several sizes, and this race has one"
+    assert why.fix.startswith("add --scenario varying --mix AXIS=SIZE:CALLS")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, r"scenario varying is a stream of sizes: say which, with a mix \(--mix sequence=16:50,64:30,256:20\)"),
+        ({"mix": MIX, "l2": "cold"}, "l2 cold is for one size at a time, and scenario varying has several"),
+        ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size at a time"),
+        ({"mix": MIX, "crossover": {"axis": "batch"}}, "a crossover is for one size at a time"),
+    ],
+)
+def test_what_makes_no_stream_is_refused(fields: dict[str, Any], told: str):
+    with pytest.raises(UsageError, match=told):
+        study("onnxruntime", model="decoder_prefill", scenario="varying", **fields)
+
+
+def test_an_axis_that_the_model_does_not_have_is_refused():
+    with pytest.raises(UsageError, match="unknown parameter 'token'"):
+        varying("onnxruntime", mix="token=40:50,64:30")
