@@ -13,7 +13,7 @@ BUDGETS = {
     "your-own-model.md": 1200,
     "metrics.md": 800,
     "studies.md": 700,
-    "load.md": 700,
+    "load.md": 950,
     "crossover.md": 400,
     "mix.md": 600,
     "quantization.md": 1000,

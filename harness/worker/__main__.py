@@ -108,7 +108,7 @@ class Worker:
                 self._session = stream.load(runner, built) if built.exported.stream else runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built = built
+        self._built, self._buffers = built, self._read_buffers(built)
         self._blocks = self._make_blocks(built)
         first_call_s = self._blocks.first_call_s()
         self._strayed = given.left(current_bounds())
@@ -125,10 +125,10 @@ class Worker:
         self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False
     ) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
-        blocks, exported = self._blocks, self._built.exported
+        blocks = self._blocks
         claim = Claim(
             arm=self._built.arm,
-            exported=exported,
+            exported=self._built.exported,
             session=self._session,
             buffers=self._buffers,
             strayed=self._strayed,
@@ -137,24 +137,31 @@ class Worker:
             max_error=max_error,
             is_scored=is_scored,
         )
-        if exported.stream:
+        if self._sizes:
             verified, claim = verify_sizes(claim, self._sizes, self._first)
         else:
             verified = verify(claim, with_accuracy, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
+    def _read_buffers(self, built: Built) -> list[dict[str, Any]]:
+        """Read the input buffers; of a stream those of all sizes, first those of the size that is checked again later.
+
+        Each restart checks a size of its own.
+        """
+        if not built.exported.stream:
+            return built.exported.input_buffers()
+        self._sizes = stream.list_buffers(built.exported)
+        self._first = int(np.random.default_rng().integers(len(self._sizes)))
+        others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
+        return [*self._sizes[self._first], *others]
+
     def _make_blocks(self, built: Built) -> Blocks | Instances:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         on_gpu = built.arm.target.device.is_gpu
-        if built.exported.stream:
-            self._sizes = stream.list_buffers(built.exported)
-            self._first = int(np.random.default_rng().integers(len(self._sizes)))
+        if self._sizes:
             order = stream.order_calls(built.exported, self._sizes, self._first)
-            others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
-            self._buffers = [*self._sizes[self._first], *others]
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
-        self._buffers = built.exported.input_buffers()
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
         inputs = [self._buffers, *(built.exported.input_buffers() for _ in self._sessions[1:])]
