@@ -132,9 +132,9 @@ class Scheme:
         """Return the words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
         ratio = "" if self.ratio is None else f"ratio-{self.ratio}"
-        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, self.shapes)
-        chosen = (*chosen, self.variant, self.own)
-        return tuple(word for word in (self.granularity, self.symmetry, self.ranges, samples, *chosen) if word)
+        ranges = (self.granularity, self.symmetry, self.ranges, samples)
+        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search)
+        return tuple(word for word in (*ranges, *chosen, self.shapes, self.variant, self.own) if word)
 
     def for_probe(self) -> Scheme:
         """Adapt the scheme to a probe's own model, which has one layer, no labels and few samples.

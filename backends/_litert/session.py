@@ -64,7 +64,7 @@ class LiteRtSession:
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         before = count_tasks()
         self._model: Any = opened._model if opened else compile_model(built.folder / MODEL, built.arm)
-        self._layout = opened._layout if opened else Layout()
+        self._layout: Layout = opened._layout if opened else Layout()
         self._shapes = tuple(spec.shape for spec in self._inputs)
         if built.exported.stream:
             self.execute = self._execute_open  # type: ignore[method-assign] # fixed sizes don't pay for it

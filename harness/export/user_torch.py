@@ -34,8 +34,8 @@ from shootout.quantize import pruning, torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 REASON_LETTERS = 200
-MADE = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX)
-"""All artifacts that a module can have."""
+SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
+"""The artifacts of a size of a sweep that shares an export with open axes."""
 SAME = 1e-3
 """Rows that depend on others differ by far more than this share of the largest output."""
 
@@ -68,7 +68,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     if asked.variant:
         pruning.prune_module(called.module, asked.variant)
     alone = open_axes.write_size(job, called.module, data.buffers[0])
-    made, unmade = (*MADE, Artifact.OPEN), ""
+    made, unmade = SHARED, ""
     if alone is not None:
         made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
