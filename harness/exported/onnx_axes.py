@@ -259,7 +259,8 @@ def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
 def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto]) -> UsageError:
     if name in (info.name for info in inputs):
         return UsageError(f"{name} is an input: give its whole shape, as in --shape {name}=1x3x224x224")
-    return unknown("symbolic axis", name, axes)
+    told = f"the inputs are {_list_inputs(inputs)}; an axis with a size is fixed: export the model with it open"
+    return UsageError(f"{unknown('symbolic axis', name, axes)}; {told}")
 
 
 def _missing_sizes(

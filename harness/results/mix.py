@@ -29,6 +29,8 @@ from shootout.study.group import axes_of, count_comparisons, exact_of, size_of
 from shootout.study.mix import Mix
 
 BY_CALL = (Scenario.LATENCY, Scenario.TRAIN_STEP)
+SHORT_REASON = 40
+"""Letters; a longer reason for a size without a time stands with that size's own row."""
 FEW_CALLS = "too few calls were read one by one for a p99 over the mix"
 DIFFERS = "over the mix, the baseline came out different from its control, a hidden copy"
 UNKNOWN_ERROR = "it isn't known to be as good as plain FP32"
@@ -229,9 +231,10 @@ def _join_rows(mix: Mix, sizes: Sequence[SizeInMix], label: str, evidence: MixEv
     refused = [row for one, row in own if not one.cell.admits(row)]
     worst = max(refused or rows, key=lambda row: (row.fidelity.relative_l2 or 0.0) if row.fidelity else 0.0)
     joined = worst.model_copy(update={"group": cell.group, "compute": None, "cpu": None})
-    lacking = [(one, row) for one, row in own if row.end_to_end is None or row.outcome != "measured"]
-    if lacking or len(own) < len(sizes):
-        return _describe_lack(joined, lacking, sizes, own)
+    by_size = {one.size: one.row_of(label) for one in sizes}
+    lacking = {size: row for size, row in by_size.items() if not (row and row.end_to_end and row.outcome == "measured")}
+    if lacking:
+        return _describe_lack(joined, lacking, mix.axis, at_all=len(lacking) == len(sizes))
     cost_ns = evidence.cost_ns([label] * len(sizes))
     restarts = len(evidence.blocks.get(label, ()))
     if restarts < (LEAST_TAILS if mix.by == "p99" else 1):
@@ -260,20 +263,17 @@ def _weigh(mix: Mix, values: Sequence[float]) -> float:
     return math.fsum(share * value for share, value in zip(mix.shares, values, strict=True))
 
 
-def _describe_lack(
-    joined: Row, lacking: Sequence[tuple[SizeInMix, Row]], sizes: Sequence[SizeInMix], own: Sequence[Any]
-) -> Row:
-    """Return the row of an arm that lacks a time at some size; it names the size, unless it is so at all of them."""
-    if not lacking:
-        there = {one.size for one, _ in own}
-        one = next(one for one in sizes if one.size not in there)
-        lack = {"outcome": "skipped", "cause": NotRunKind.UNAVAILABLE, "reason": one.tell("it wasn't asked for there")}
-        return joined.model_copy(update={"end_to_end": None, **lack})
-    one, row = lacking[0]
-    reason = row.reason or "no time"
-    told = reason if len(lacking) == len(sizes) else one.tell(reason)
-    outcome = {"outcome": row.outcome, "cause": row.cause, "reason": told, "fix": row.fix}
-    return joined.model_copy(update={"end_to_end": None, **outcome})
+def _describe_lack(joined: Row, lacking: Mapping[int, Row | None], axis: str, *, at_all: bool) -> Row:
+    """Return the row of an arm without a time at some sizes, which it names unless they are all."""
+    row = next(filter(None, lacking.values()), joined)
+    reason = row.reason or "it was not asked for there"
+    if not at_all:
+        detail = f": {reason}" if len(reason) <= SHORT_REASON else ""
+        reason = f"no time at {axis} {', '.join(map(str, lacking))}{detail}"
+    cause = row.cause or NotRunKind.UNAVAILABLE
+    outcome = row.outcome if row.end_to_end is None or row.outcome == "failed" else "not timed"
+    lack = {"outcome": outcome, "cause": cause, "reason": reason, "fix": row.fix}
+    return joined.model_copy(update={"end_to_end": None, **lack})
 
 
 def _describe_target(cell: Cell, row: Row, answer: Answer, ship: str | None) -> MixTarget:

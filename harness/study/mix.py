@@ -27,7 +27,7 @@ MOST_LENGTHS = 4_096
 """Different lengths that are binned exactly; of more, neighbors are put together first."""
 MOST_BYTES = 1 << 28
 """Of a log; lengths of a hundred million calls are shorter."""
-FORM = "a mix is AXIS=SIZE:WEIGHT,…, such as sequence=16:50,64:30,256:20, or a file with one length a line"
+FORM = "a mix is AXIS=SIZE:WEIGHT,SIZE:WEIGHT, such as sequence=16:50,64:30,256:20, or a file with one length a line"
 _SIZE = re.compile(r"\s*(\d{1,12})\s*:\s*(\S+?)\s*")
 
 
@@ -81,12 +81,12 @@ class Mix:
         if self.log and self.sizes[-1] > edges[-1]:
             raise UsageError(
                 f"{self.log} has a length of {self.sizes[-1]}, and the largest {self.axis} that was raced is "
-                f"{edges[-1]}: race larger ones, with shootout run … --mix {self.axis}={self.log}"
+                f"{edges[-1]}: race larger ones, by a run with --mix {self.axis}={self.log}"
             )
         if missing := [] if self.log else [size for size in self.sizes if size not in edges]:
             raise UsageError(
                 f"the run has no {self.axis} {', '.join(map(str, missing))}: it has {', '.join(map(str, edges))}; name "
-                f"these, or race the others: shootout run … --mix {self}"
+                f"these, or race the others, by a run with --mix {self}"
             )
         counts: dict[int, float] = {}
         for size, weight in zip(self.sizes, self.weights, strict=True):
@@ -140,7 +140,7 @@ def read_asked(text: str | None, by: str | None) -> Mix | None:
         raise unknown("cost, for --mix-by", by, ["mean", "p99"])
     if text is None and by is not None:
         raise UsageError("--mix-by says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)")
-    return replace(read_any(text), by=by or "mean") if text is not None else None
+    return None if text is None else replace(read_any(text), by="p99" if by == "p99" else "mean")
 
 
 def read_any(text: str) -> Mix:

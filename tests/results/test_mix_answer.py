@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.console import here
 from support.races.planted import LINES, ByBatch, on_stage, run, study
 
 import shootout
@@ -134,9 +135,8 @@ def test_a_target_that_lacks_a_size_is_named_and_not_chosen(stage: list[ByBatch]
     assert found.answer.ship.arm == NUMPY, "though it costs more than the other one would"
     (lost,) = (one for one in found.targets if one.arm == ORT)
     assert lost.cost_ns is None
-    assert lost.reason
-    assert lost.reason.startswith("batch 4096: ")
-    assert "onnxruntime: failed: batch 4096: " in shown(out)
+    assert lost.reason == "no time at batch 4096: it broke"
+    assert "onnxruntime: failed: no time at batch 4096: it broke" in shown(out)
 
 
 def restarts(out: Path) -> dict[str, int]:
@@ -222,3 +222,41 @@ def test_a_policy_allows_what_meets_its_limits_at_every_size(stage: list[ByBatch
     assert refused[NUMPY].startswith("batch 4096: p99 ")
     with pytest.raises(UsageError, match="not by size"):
         answer_mix(read_policy(None, {"objective": "size"}), out, mix)
+
+
+def test_commands_that_read_a_run_take_a_mix_and_end_with_its_code(stage: list[ByBatch], tmp_path: Path):
+    raced(tmp_path / "out", least_restarts=8)
+    found = here("show", "out", "--mix", "batch=1:10,4096:90", "--json", cwd=tmp_path)
+    assert (found.code, found.data["mix"][0]["answer"]["ship"]["arm"]) == (0, ORT)
+    shown = here("show", "out", cwd=tmp_path)
+    assert "batch mix (1: 90 %, 4096: 10 %)" in shown.out, "what the run was asked for"
+    decided = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10ms", "--json", cwd=tmp_path)
+    assert (decided.code, decided.data["mix"][0]["answer"]["ship"]["arm"]) == (0, NUMPY)
+    none = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10us", cwd=tmp_path)
+    assert none.code == 3
+    assert "no answer: batch 1: p99 " in none.out
+    unknown = here("decide", "out", "--mix", "batch=1:90,4096:10", "--min-accuracy", "90%", cwd=tmp_path)
+    assert unknown.code == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("show", "out", "--mix", "batch=1:1,64:1"), "the run has no batch 64"),
+        (("show", "out", "--mix-by", "p99"), "--mix-by says how a mix of sizes is judged"),
+        (("show", "out", "--mix", "batch=1:1", "--mix-by", "p90"), "did you mean 'p99'"),
+        (("show", "out", "--mix", "batch=1:1", "--policy", "x.toml"), "pass only one of them"),
+        (("decide", "out", "--mix", "batch=1:1", "--group", "digits"), "pass only one of them"),
+        (("decide", "out", "out", "--mix", "batch=1:1"), "2 are given: name one"),
+        (("decide", "out", "--mix", "batch=1:1", "--objective", "size"), "not by size"),
+        (("decide", "out", "--mix", "batch=1:1", "--load", "20/s"), "leave the load out"),
+        (("show", "out", "--mix", "x.toml"), "can't read the lengths in 'x.toml'"),
+    ],
+)
+def test_what_contradicts_a_mix_is_a_usage_error(
+    stage: list[ByBatch], tmp_path: Path, words: tuple[str, ...], why: str
+):
+    raced(tmp_path / "out", mix=None)
+    found = here(*words, cwd=tmp_path)
+    assert found.code == 2
+    assert why in found.err
