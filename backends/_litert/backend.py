@@ -43,8 +43,8 @@ ERROR_HINTS = (
         fix="another backend, or a model without that operation",
     ),
     ErrorHint(
-        said=r"Shapes must be 1D sequences of concrete values|Abstract tracer value encountered|symbolic",
-        reason="LiteRT's converter can't leave this model's size open: it has operations with a shape that it computes",
+        said="Failed to allocate tensors",
+        reason="LiteRT can't lay this model out for another size: its converter writes shapes as constants",
         fix="use litert:cpu:fp32, a session for each size, or its /bucket-N",
     ),
 )
@@ -84,8 +84,6 @@ class LiteRtAdapter:
         content = quantize(source, exported, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
         (folder / MODEL).write_bytes(content)
         account = survey(folder / MODEL)
-        if exported.stream:  # the file has no sizes to count operations by
-            account["flops_by_precision"] = {}
         if target.precision in INTEGERS:
             _require_quantized(account, target)
         return Built(

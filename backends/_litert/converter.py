@@ -127,12 +127,7 @@ def _write_file(exported: ExportedModel, path: Path) -> None:
 
         inputs = exported.input_buffers()[0]
         example = tuple(torch.from_numpy(inputs[spec.name]) for spec in exported.inputs)
-        module, shapes = float32_module(exported), None
-        if exported.stream:  # all of whose sizes this one file takes
-            from shootout.models.user.called import open_shapes
-
-            shapes = open_shapes(module, [exported.stream.open_dims[spec.name] for spec in exported.inputs])
-        litert_torch.convert(module, example, dynamic_shapes=shapes).export(str(path))
+        litert_torch.convert(float32_module(exported), example).export(str(path))
 
 
 def _install_converter(folder: Path) -> str:
