@@ -66,7 +66,7 @@ class LiteRtSession:
         self._model: Any = opened._model if opened else compile_model(built.folder / MODEL, built.arm)
         self._layout: Layout = opened._layout if opened else Layout()
         self._shapes = tuple(spec.shape for spec in self._inputs)
-        if built.exported.stream:
+        if built.exported.varying:
             self.execute = self._execute_open  # type: ignore[method-assign] # fixed sizes don't pay for it
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
         self._threads = None if before is None or begins_later else 1 + (count_tasks() or before) - before
@@ -93,7 +93,7 @@ class LiteRtSession:
 
     def sized(self, exported: ExportedModel) -> LiteRtSession:
         """Return a session of the same compiled model for the inputs of another size."""
-        model = replace(exported, stream=self._built.exported.stream)
+        model = replace(exported, varying=self._built.exported.varying)
         return LiteRtSession(replace(self._built, exported=model), opened=self)
 
     def compilations(self) -> int:
@@ -150,7 +150,7 @@ class LiteRtSession:
 
     def _new_slot(self, slot: int) -> LiteRtSlot:
         """Make buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
-        if self._built.exported.stream:
+        if self._built.exported.varying:
             self._lay_out()  # buffers are made for what the model is laid out for
         (key, signature), *_ = self._model.get_signature_list().items()
         wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)

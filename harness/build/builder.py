@@ -29,7 +29,7 @@ from shootout.export.client import Request
 from shootout.export.delivery import Delivery, ModelKey, ProbeKey, name_build
 from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.exported.shipped_folder import MANIFEST
-from shootout.exported.stream import compose
+from shootout.exported.varying import compose
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment

@@ -25,7 +25,7 @@ from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
 
 if TYPE_CHECKING:
-    from shootout.exported.stream import Stream
+    from shootout.exported.varying import Varying
 
 ALIGNMENT = 64
 """Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
@@ -130,7 +130,7 @@ class ExportedModel:
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
         graph: the name of its ONNX file there.
-        stream: of a stream of sizes, whose largest this is, all of them (see `exported.stream`); never on disk.
+        varying: of a stream of sizes, whose largest this is, all of them (see `exported.varying`); never on disk.
     """
 
     folder: Path
@@ -161,7 +161,7 @@ class ExportedModel:
     unpredicted: tuple[str, ...] = ()
     shared: str = ""
     graph: str = ""
-    stream: Stream | None = None
+    varying: Varying | None = None
 
     @property
     def is_file(self) -> bool:

@@ -218,13 +218,13 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if arm.target.folder:
         return _check_shapes(open_once(arm.target.folder).inputs, arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
-    if exported.stream and exported.stream.is_open and Artifact.ONNX in consumes:
+    if exported.varying and exported.varying.is_open and Artifact.ONNX in consumes:
         consumes = (Artifact.OPEN,)
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     why = f": {exported.unmade}" if exported.unmade else ""
-    if exported.stream and not why:
+    if exported.varying and not why:
         why = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
     fix = (
         install("torch")

@@ -29,7 +29,7 @@ from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
 from shootout.export.request import check_sizes, output_names
 from shootout.exported import data_files, truth_files
-from shootout.exported.stream import Arrivals
+from shootout.exported.varying import Arrivals
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.messages import Progress

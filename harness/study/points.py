@@ -16,7 +16,7 @@ from shootout import backends, models, schemes
 from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_shapes
-from shootout.exported.stream import CALLS, Arrivals, draw_arrivals
+from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
 from shootout.host.placement import Threads
 from shootout.messages import Progress
 from shootout.models.user import reading

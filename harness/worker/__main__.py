@@ -43,7 +43,7 @@ from shootout.messages import (
     Warming,
 )
 from shootout.session import Session
-from shootout.worker import fork_server, precision_checks, stream
+from shootout.worker import fork_server, precision_checks, varying
 from shootout.worker.blocks import Blocks, read_profile
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
@@ -79,8 +79,8 @@ class Worker:
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
             runner = backends.runner(arm.target)
-            if exported.stream:
-                built = stream.build(runner, exported, arm, folder)
+            if exported.varying:
+                built = varying.build(runner, exported, arm, folder)
             else:
                 built = runner.build(exported, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
@@ -105,7 +105,7 @@ class Worker:
         with clock.collected_once():
             runner = backends.runner(built.arm.target)
             with clock.Stopwatch() as watch:
-                self._session = stream.load(runner, built) if built.exported.stream else runner.load(built)
+                self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._buffers = built, self._read_buffers(built)
@@ -149,9 +149,9 @@ class Worker:
 
         Each restart checks a size of its own.
         """
-        if not built.exported.stream:
+        if not built.exported.varying:
             return built.exported.input_buffers()
-        self._sizes = stream.list_buffers(built.exported)
+        self._sizes = varying.list_buffers(built.exported)
         self._first = int(np.random.default_rng().integers(len(self._sizes)))
         others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
         return [*self._sizes[self._first], *others]
@@ -160,7 +160,7 @@ class Worker:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         on_gpu = built.arm.target.device.is_gpu
         if self._sizes:
-            order = stream.order_calls(built.exported, self._sizes, self._first)
+            order = varying.order_calls(built.exported, self._sizes, self._first)
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)

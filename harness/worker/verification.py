@@ -135,8 +135,8 @@ def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) 
     Returns:
         The first fault, or the worst error; and the claim at the size `first`.
     """
-    assert claim.exported.stream, "only an arm on a stream of sizes comes here"
-    stream, found, own = claim.exported.stream, list[Verified](), claim
+    assert claim.exported.varying, "only an arm on a stream of sizes comes here"
+    stream, found, own = claim.exported.varying, list[Verified](), claim
     for index, (one, inputs) in enumerate(zip(stream.sizes, buffers, strict=True)):
         sized = replace(claim, exported=one.exported, buffers=inputs)
         own = sized if index == first else own

@@ -13,9 +13,9 @@ from shootout.contract import Arm, Arrays, Artifact, Scenario, Target
 from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
-from shootout.exported.stream import Arrivals, compose
+from shootout.exported.varying import Arrivals, compose
 from shootout.study.target import own_words
-from shootout.worker import stream
+from shootout.worker import varying
 
 NET = f"""{HEAD}
 
@@ -50,24 +50,24 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, ExportedModel]
     return {size: one for size, one in zip(sizes, found, strict=True) if isinstance(one, ExportedModel)}
 
 
-def call(session: stream.StreamSession, inputs: Arrays, slot: int) -> Arrays:
+def call(session: stream.VaryingSession, inputs: Arrays, slot: int) -> Arrays:
     raw = session.execute(session.stage(inputs, slot))
     session.synchronize()
     return session.fetch(raw)
 
 
-def require_right(name: str, scheme: str, models: dict[int, ExportedModel], folder: Path) -> stream.StreamSession:
+def require_right(name: str, scheme: str, models: dict[int, ExportedModel], folder: Path) -> stream.VaryingSession:
     arrivals = Arrivals(axis="tokens", sizes=ORDER)
     bucket = 4 if scheme.startswith("bucket") else None
     asked = {size: models[size] for size in {*arrivals.runs(None), *arrivals.runs(bucket).values()}}
     exported = compose(arrivals, asked, bucket, is_open=scheme == "dynamic")
-    assert exported.stream
+    assert exported.varying
     arm = Arm(target=Target(backend=name, scheme=scheme), model="m", scenario=Scenario.VARYING)
     runner = backends.get(name)
     folder.mkdir(exist_ok=True)
-    session = stream.load(runner, stream.build(runner, exported, arm, folder))
-    for slot, index in enumerate(exported.stream.arrivals):
-        one = exported.stream.sizes[index].exported
+    session = varying.load(runner, varying.build(runner, exported, arm, folder))
+    for slot, index in enumerate(exported.varying.arrivals):
+        one = exported.varying.sizes[index].exported
         inputs, right = one.input_buffers()[slot % 2], one.reference_outputs()[slot % 2]
         outputs = call(session, inputs, slot)
         for output, wanted in right.items():

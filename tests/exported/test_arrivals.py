@@ -12,7 +12,7 @@ from support.exports import bare_exported
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError
 from shootout.exported.model import ExportedModel
-from shootout.exported.stream import Arrivals, compose, corner, draw_arrivals, pad
+from shootout.exported.varying import Arrivals, compose, corner, draw_arrivals, pad
 
 
 def sized(size: int, **facts: object) -> ExportedModel:
@@ -42,23 +42,23 @@ def test_a_stream_is_the_model_of_its_largest_size():
     arrivals = Arrivals(axis="tokens", sizes=(40, 16, 64, 40))
     models = {size: sized(size) for size in (16, 32, 40, 64)}
     exported = compose(arrivals, models, 32)
-    assert exported.stream
+    assert exported.varying
     assert exported.inputs == models[64].inputs
-    assert exported.stream.arrivals == (1, 0, 2, 1)
-    assert [*exported.stream.builds] == ["32", "64"]
-    assert exported.stream.padding == pytest.approx(1 - 160 / 224)
+    assert exported.varying.arrivals == (1, 0, 2, 1)
+    assert [*exported.varying.builds] == ["32", "64"]
+    assert exported.varying.padding == pytest.approx(1 - 160 / 224)
     assert "padding: 29% of the elements" in exported.notes
     assert exported.export_s == 4.0
     fixed = compose(arrivals, {size: models[size] for size in (16, 40, 64)})
-    assert fixed.stream
-    assert [*fixed.stream.builds] == ["16", "40", "64"]
-    assert fixed.stream.padding == 0
+    assert fixed.varying
+    assert [*fixed.varying.builds] == ["16", "40", "64"]
+    assert fixed.varying.padding == 0
     assert fixed.notes == ("a stream of 4 calls in a drawn order: 1 of tokens=16, 2 of tokens=40, 1 of tokens=64",)
     assert fixed.key != exported.key
     opened = compose(arrivals, {size: models[size] for size in (16, 40, 64)}, is_open=True)
-    assert opened.stream
-    assert {opened.stream.name_build(one) for one in opened.stream.sizes} == {"open"}
-    assert opened.stream.open_dims == {"x": (1,)}
+    assert opened.varying
+    assert {opened.varying.name_build(one) for one in opened.varying.sizes} == {"open"}
+    assert opened.varying.open_dims == {"x": (1,)}
 
 
 def test_sizes_that_are_no_stream_are_refused():

@@ -45,7 +45,7 @@ class SizedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class Varying:
     """Hold the sizes of a stream, and the order of its calls.
 
     Attributes:
@@ -135,7 +135,7 @@ def compose(
     if len({one.exported.inputs for one in members}) < len(members):
         raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
     order = tuple([*runs].index(size) for size in arrivals.sizes)
-    stream = Stream(axis=axis, sizes=members, arrivals=order, is_open=is_open)
+    stream = Varying(axis=axis, sizes=members, arrivals=order, is_open=is_open)
     key = json.dumps([axis, is_open, order, [(one.exported.key, one.runs.key) for one in members]])
     notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
     padding = [PADDING.format(share=stream.padding)] * (bucket is not None)
@@ -144,7 +144,7 @@ def compose(
         key=hashlib.sha256(key.encode()).hexdigest(),
         notes=(*notes, str(arrivals), *padding),
         export_s=sum(one.export_s for one in models.values()),
-        stream=stream,
+        varying=stream,
     )
 
 

@@ -15,10 +15,10 @@ from support.exports import bare_exported
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
 from shootout.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
-from shootout.exported.stream import Arrivals, compose
+from shootout.exported.varying import Arrivals, compose
 from shootout.messages import Scope
 from shootout.session import Session
-from shootout.worker import stream
+from shootout.worker import varying
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
 
@@ -102,13 +102,13 @@ def made(tmp_path: Path, bucket: int | None = None, *, is_open: bool = False) ->
     return compose(ARRIVALS, models, bucket, is_open=is_open)
 
 
-def loaded(exported: ExportedModel, folder: Path, asked: Arm, runner: Any = None) -> stream.StreamSession:
+def loaded(exported: ExportedModel, folder: Path, asked: Arm, runner: Any = None) -> stream.VaryingSession:
     folder.mkdir()
     used = runner or Runner()
-    return stream.load(used, stream.build(used, exported, asked, folder))
+    return varying.load(used, varying.build(used, exported, asked, folder))
 
 
-def call(session: stream.StreamSession, inputs: Arrays) -> Arrays:
+def call(session: stream.VaryingSession, inputs: Arrays) -> Arrays:
     raw = session.execute(session.stage(inputs, 0))
     session.synchronize()
     return session.fetch(raw)
@@ -121,8 +121,8 @@ SCHEMES: Sequence[tuple[str, int | None, bool]] = (("", None, False), ("bucket-2
 def test_each_size_is_answered_at_its_own_shape(scheme: str, bucket: int | None, is_open: bool, tmp_path: Path):
     exported = made(tmp_path, bucket, is_open=is_open)
     session = loaded(exported, tmp_path / "built", arm(scheme))
-    assert exported.stream
-    for one in exported.stream.sizes:
+    assert exported.varying
+    for one in exported.varying.sizes:
         for inputs, right in zip(one.exported.input_buffers(), one.exported.reference_outputs(), strict=True):
             np.testing.assert_array_equal(call(session, inputs)["y"], right["y"])
     with pytest.raises(ValueError, match=r"input 'x': expected float32\[1, 4\], got float32\[1, 5\]"):
@@ -149,9 +149,9 @@ def test_what_is_compiled_again_is_counted_in_a_pass(tmp_path: Path):
 
 def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):
     exported = made(tmp_path)
-    buffers = stream.list_buffers(exported)
+    buffers = varying.list_buffers(exported)
     for first in range(3):
-        order = stream.order_calls(exported, buffers, first)
+        order = varying.order_calls(exported, buffers, first)
         flat = [*buffers[first], *(one for index, some in enumerate(buffers) if index != first for one in some)]
         taken = [flat[place]["x"] for place in order]
         assert [array.shape[1] for array in taken] == [*ARRIVALS.sizes]
@@ -161,8 +161,8 @@ def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):
 def test_a_reading_is_a_pass_through_the_stream(tmp_path: Path):
     exported = made(tmp_path)
     session = loaded(exported, tmp_path / "built", arm())
-    buffers = [one for some in stream.list_buffers(exported) for one in some]
-    order = stream.order_calls(exported, stream.list_buffers(exported), 0)
+    buffers = [one for some in varying.list_buffers(exported) for one in some]
+    order = varying.order_calls(exported, varying.list_buffers(exported), 0)
     blocks = Blocks(session, buffers, order=order)
     assert set(blocks.tune().per_reading.values()) == {len(ARRIVALS.sizes)}
     blocks.play([Scope.END_TO_END])

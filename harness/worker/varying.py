@@ -1,6 +1,6 @@
 """One arm on a stream of sizes: sessions for each size, one that takes any, or a few that inputs are padded to.
 
-Behind `StreamSession` each call goes to the session of its inputs' shapes, as a service would hand it on.
+Behind `VaryingSession` each call goes to the session of its inputs' shapes, as a service would hand it on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shootout.backends.adapter import Built, OpenSession, Runner
 from shootout.backends.common import check_inputs
 from shootout.contract import Arm, Arrays, Executed, TensorSpec
 from shootout.exported.model import ExportedModel, aligned
-from shootout.exported.stream import OPEN, SizedModel, Stream, corner, pad
+from shootout.exported.varying import OPEN, SizedModel, Varying, corner, pad
 from shootout.schemes import without_shapes
 from shootout.session import GpuSide, Session
 from shootout.trace_events import Event
@@ -37,14 +37,14 @@ def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Bu
     return Built(arm=arm, exported=exported, folder=folder, facts={**last, "notes": [*notes], SIZES: facts})
 
 
-def load(runner: Runner, built: Built) -> StreamSession:
+def load(runner: Runner, built: Built) -> VaryingSession:
     """Load all of a stream's sessions."""
     stream, loaded = _stream_of(built.exported), dict[str, Session]()
     arm = _inner_arm(built.exported, built.arm)
     for name, model in _list_builds(built.exported).items():
         facts = built.facts[SIZES][name]
         loaded[name] = runner.load(Built(arm=arm, exported=model, folder=built.folder / name, facts=facts))
-    return StreamSession(stream, loaded)
+    return VaryingSession(stream, loaded)
 
 
 def list_buffers(exported: ExportedModel) -> list[list[dict[str, Any]]]:
@@ -69,7 +69,7 @@ def order_calls(exported: ExportedModel, buffers: Sequence[Sequence[Arrays]], fi
     return order
 
 
-class StreamSession:
+class VaryingSession:
     """The sessions of one arm on a stream, behind one.
 
     Args:
@@ -77,7 +77,7 @@ class StreamSession:
         loaded: by the name of what was built.
     """
 
-    def __init__(self, stream: Stream, loaded: Mapping[str, Session]) -> None:
+    def __init__(self, stream: Varying, loaded: Mapping[str, Session]) -> None:
         self._stream, self._loaded = stream, loaded
         self._sessions = [self._session_of(one) for one in stream.sizes]
         self._telling = _find_telling([one.exported.inputs for one in stream.sizes])
@@ -210,9 +210,9 @@ class PaddedSession:
         """Leave the larger session to the stream, which closes it."""
 
 
-def _stream_of(exported: ExportedModel) -> Stream:
-    assert exported.stream, "only an arm on a stream of sizes comes here"
-    return exported.stream
+def _stream_of(exported: ExportedModel) -> Varying:
+    assert exported.varying, "only an arm on a stream of sizes comes here"
+    return exported.varying
 
 
 def _inner_arm(exported: ExportedModel, arm: Arm) -> Arm:
