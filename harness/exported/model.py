@@ -165,11 +165,10 @@ class ExportedModel:
     ) -> tuple[float | None, float]:
         """Return the largest error that a target's precision explains (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own error
-        bound is so wide that it says nothing. Where the rest of
-        the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
-        exact as that either (twice the predicted error), unless many layers were left as they are, or the two error
-        bounds lie near each other.
+        What a quantizer made, or rounds to TF32, can't be as exact as FP32, unless the model gives it nothing to round,
+        or FP32's own error bound is so wide that it says nothing. Where the rest of the model computes in half
+        precision, it errs by as much as that whole model would, at most, and can't be as exact as that either (twice
+        the predicted error), unless many layers were left as they are, or the two error bounds lie near each other.
 
         Args:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
@@ -178,10 +177,11 @@ class ExportedModel:
         own, exact = self.error_bounds.get(self._bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
-        if own is None or not (target.precision in SCALED or rounds_weights):
+        rounds = rounds_weights or target.precision in (*SCALED, Precision.TF32)
+        if own is None or not rounds:
             return own, 0.0
         least = exact if own > TELLING * exact and exact <= WIDE_BOUND else 0.0
-        if rest is Precision.FP32 or rounds_weights:
+        if rest is Precision.FP32 or rounds_weights or target.precision is Precision.TF32:
             return own, least
         beside = self.error_bounds.get(rest)
         if beside is None:
