@@ -253,10 +253,10 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
     case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
-        reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
-        found = _first_reason(reasons, case)
-        side = "faster" if ratio.value < 1 else "slower"
-        return f"no verdict, measured {side} than FP32: {found}" if found else None
+        faster, slower = ratio.value < LIKELY, ratio.value > 1 / LIKELY
+        found = _first_reason(GAINS if faster else LOSSES if slower else NO_GAINS, case)
+        looks = "faster than" if faster else "slower than" if slower else "about as fast as"
+        return f"no verdict, measured {looks} FP32: {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 

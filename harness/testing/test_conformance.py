@@ -56,8 +56,12 @@ def _is_tested(target: Target, *, must: bool) -> bool:
 
 @cache
 def answers(backend: str) -> dict[Device, Availability]:
-    """Return what the backend's probe says on each device."""
-    found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend)))
+    """Return what the backend's probe says on each device.
+
+    Where there is a GPU, no process is forked for it: libraries that have begun to use one don't after a fork.
+    """
+    warm = "" if has_gpu() else warm_of(Target(backend=backend))
+    found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm)
     return found
 
 

@@ -205,6 +205,15 @@ def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: Exporte
     assert gate(errors[Precision.BF16], exported.error_bounds[Precision.TF32])
 
 
+def test_what_errs_as_fp32_rounded_nothing_to_tf32(exported_models: ExportedByName):
+    """At batch 1 cuBLAS takes a kernel that multiplies in FP32, whatever TF32's switch says: seen on an H200."""
+    exported = exported_models["residual_mlp"]
+    bound, least = exported.error_bound(Target(backend="any", device=Device.CUDA, precision=Precision.TF32))
+    assert bound is not None
+    assert 0 < least == exported.error_bounds[Precision.FP32] < bound
+    assert exported.error_bound(Target(backend="any"))[1] == 0
+
+
 def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     inputs = [{"x": np.full((1, 4), 2.0**17, np.float32)}]
     module = torch.nn.Linear(4, 4, bias=False)
