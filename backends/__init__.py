@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -21,8 +21,9 @@ from typing import Any, cast
 from shootout.backends import description
 from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship, explain_error
 from shootout.backends.description import Description, Folders
-from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
+from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
@@ -440,6 +441,20 @@ def describe(name: str) -> Description:
         return Description(capabilities=get(name).capabilities)
     together = tuple((one.name, one.value) for one in _third_parties() if _package_of(one) == row.package)
     return description.ask(together, row.fix, _package_folders(), os.environ.get(MORE, ""))[name]
+
+
+def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
+    """List the files of an exported model that are read where these arms are built from it, and raced.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    artifacts, quantizes = set[Artifact](), False
+    for arm in arms:
+        first = next((one for one in capabilities(arm.target.backend).consumes if one in exported.artifacts), None)
+        artifacts |= {first} if first else set()
+        quantizes |= arm.target.precision in SCALED
+    return exported.files_read(artifacts, quantizes=quantizes)
 
 
 def is_installed(name: str) -> bool:

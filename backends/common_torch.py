@@ -62,10 +62,9 @@ def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Mo
     """
     import torch
 
-    from shootout.models.user import program
     from shootout.quantize.retyping import retyped
 
-    if not (exported.is_file or program.is_meant(exported.model)):
+    if not exported.is_program:
         return float32_module(exported)
     converted = exported_program(exported).run_decompositions()
     for node in list(converted.graph.nodes):

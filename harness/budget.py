@@ -18,8 +18,8 @@ from shootout.clock import Deadline
 RACING_S = 90.0
 """The longest race for the best target of one group, if no `--max-time` is given."""
 PREPARING_S = 25.0
-"""What planning, exports and builds take beyond this comes off the race, so that all takes 120 s at most if they take
-55 s or less.
+"""Seconds for planning, exports and builds. What they take beyond these comes off the race, so that all takes 120 s at
+most if they take 55 s or less.
 """
 LEAST_RACING = 2 / 3
 """The part of the race's time that stays, however long the preparation took."""

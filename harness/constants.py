@@ -9,7 +9,7 @@ BIAS_FLOOR = 0.005
 SAME_WITHIN = 0.01
 """An interval wholly inside ±1 % means `same`."""
 INDIFFERENT = 0.05
-"""Of two arms that lie within ±5 % of each other, either may be shipped."""
+"""The difference, ±5 %, within which either of two arms may be shipped."""
 CONTROL_WITHIN = 0.10
 """A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
@@ -43,11 +43,11 @@ are replicates, so the time is better spent on more of those.
 """
 MAX_RESTARTS = 20
 MAX_RESTARTS_IN_TIME = 60
-"""Where a race's own time ends it, or a closeness that was asked for."""
+"""The most restarts of a race that ends by its own time, or at a closeness that was asked for."""
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""
 FIRST_CALL_FACTOR = 4.0
-"""What was not foreseen is left out when its call takes so many times the cap."""
+"""The multiple of the cap on a call's time at which an arm that was not foreseen is left out."""
 
 LEAD_IN_CALLS = 3
 LEAD_IN_NS = 2_000_000
@@ -62,7 +62,8 @@ WINDOW_NS = 50_000_000
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
-"""Of such an arm so many more are read one by one, in each restart: the mean of k calls has no tail."""
+"""The calls of such an arm that are read one by one in each restart, after a lead-in: the mean of k calls has no tail.
+"""
 TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
@@ -161,7 +162,7 @@ HOLD_SHARE = 0.8
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#control"
-"""How the label of the baseline's hidden copy ends."""
+"""The end of the label of the baseline's hidden copy."""
 SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""
 CLASSICAL_DOMAIN = "ai.onnx.ml"

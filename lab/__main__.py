@@ -66,7 +66,7 @@ SECTIONS: Mapping[str, Section] = {
     "onnx": Section("onnx_cases:figures", "models of the onnx package beside its own outputs"),
     "simulate": Section("simulate:section", "the method's error rates, simulated"),
 }
-"""What `make bench` runs."""
+"""The sections that `make bench` runs."""
 ON_REQUEST: Mapping[str, Section] = {
     "onnx-all": Section("onnx_cases:all_figures", "onnx, with every operator case"),
     "files": Section("packaged_runs:figures", "ONNX files out of packages, each in a whole run"),
@@ -86,7 +86,9 @@ ON_REQUEST: Mapping[str, Section] = {
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
     "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),
 }
-"""What runs only if `--only` names it: long sections, and those that say nothing about the harness's own times."""
+"""The sections that run only if `--only` names them: long ones, and those that say nothing about the harness's own
+times.
+"""
 EVERY = {**SECTIONS, **ON_REQUEST}
 
 

@@ -32,10 +32,10 @@ QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
 GIVEN_UP_S = 600.0
 """A run that keeps to no limit is ended, and its row says so."""
 BUSY = "waiting for another run on this machine"
-"""What a run says whose time another one had: that is no answer about a file."""
+"""The words of a run whose time another one had: that is no answer about a file."""
 MEASURED = "measured"
 LETTERS = 300
-"""Of a reason."""
+"""The most letters of a reason."""
 
 
 def figures(bench: Bench) -> Tables:

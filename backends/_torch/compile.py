@@ -121,7 +121,7 @@ CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
 NO_STEP = {AOTI: "AOTInductor packages have no backward", GRAPHS: "a training step isn't captured as CUDA graphs here"}
-"""Why a mode has no training step."""
+"""The reason why a mode has no training step."""
 Made = TypeVar("Made")
 
 

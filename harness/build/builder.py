@@ -42,7 +42,7 @@ from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
-UNSENT = "it wasn't exported for this machine, since the study doesn't name this size: add it to the study"
+UNSENT = "the machine that exports for this one gave no exported model of this size"
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
@@ -53,7 +53,7 @@ class Exports:
     Attributes:
         models: by group, and `_request_key` of the request.
         probes: by `probe_key`; one that couldn't be exported is missing.
-        were_sent: whether another machine made them, which knew the study's own sizes alone.
+        were_sent: whether another machine made them, which may be out of reach when a search adds a size.
     """
 
     models: Mapping[ModelKey, Exported]
@@ -63,7 +63,8 @@ class Exports:
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
         key = (group.record.name, *_request_key(group.request_of(arm)))
-        return self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
+        late = SkippedArm(UNSENT, "run the same command again", NotRunKind.NOT_REACHED)
+        return self.models.get(key, late) if self.were_sent else self.models[key]
 
 
 def export_all(
@@ -121,8 +122,19 @@ def open_delivery(delivery: Delivery) -> Exports:
         key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
     }
     _require_one(models.values())
-    probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
+    probes = {key: cache.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
+
+
+def list_undelivered(delivery: Delivery, groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
+    """List the groups that need an exported model of which the delivery says nothing."""
+    return [
+        group
+        for group in groups
+        if any(
+            (group.record.name, *_request_key(group.request_of(arm))) not in delivery.models for arm in group.building
+        )
+    ]
 
 
 def _require_one(made: Collection[Exported]) -> None:
@@ -137,7 +149,9 @@ def _require_one(made: Collection[Exported]) -> None:
 
 
 def _open_sent(key: str) -> Exported:
-    return cache.lookup(key) or ModelError("what was exported on another machine and sent here is gone: run again")
+    return cache.lookup(key, is_whole=False) or ModelError(
+        "what was exported on another machine and sent here is gone: run again"
+    )
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:

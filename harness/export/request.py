@@ -91,6 +91,7 @@ class ExportJob:
             model and the original of a user's file are the files' names.
         file: path of a user's ONNX file, "" for other models.
         contents: hashes of the file and of those beside it that hold its weights, by name.
+        file_bytes: their bytes; 0 for other models.
         holds: the precisions other than FP32 that the file holds itself.
         classical: the file's operators of `ai.onnx.ml`.
         native: the library whose own file it was converted from here, if it was (see `export.trees`).
@@ -110,6 +111,7 @@ class ExportJob:
     request: Request
     file: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
+    file_bytes: int = 0
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
     native: Artifact | None = None
@@ -142,11 +144,6 @@ class ExportJob:
     def weights_sha256(self) -> str:
         """Hash a user's file and its weights' contents."""
         return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
-
-    @property
-    def file_bytes(self) -> int:
-        """Return the bytes of a user's ONNX file and of its weights; 0 for other models."""
-        return sum((Path(self.file).parent / name).stat().st_size for name in self.contents)
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -241,7 +238,13 @@ def _file_job(request: Request) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _explaining_errors(path := path_of(request.model)):
-        from shootout.exported.onnx_files import classical_operators, external_files, header, own_precisions
+        from shootout.exported.onnx_files import (
+            classical_operators,
+            external_files,
+            header,
+            own_precisions,
+            whole_bytes,
+        )
 
         converted = trees.open_converted(path)
         files = {
@@ -250,10 +253,12 @@ def _file_job(request: Request) -> ExportJob:
             **({converted.file.name: converted.file} if converted else {}),
         }
         contents = {name: sha256(file) for name, file in files.items()}
+        file_bytes = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
     return ExportJob(
         request=_with_absolute_paths(replace(request, model=path.name, **_labeling(request))),
         file=str(path),
         contents=contents,
+        file_bytes=file_bytes,
         holds=own_precisions(header(path)),
         classical=classical_operators(header(path)),
         native=converted.artifact if converted else None,

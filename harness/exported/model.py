@@ -30,8 +30,8 @@ more only by luck, and that changes times: XLA reads an aligned array in place a
 """
 SCHEMA = 2
 MANIFEST = "manifest.json"
-ONNX_SUFFIX = ".onnx"
-"""The ending of a user's file's name, and of no other model's."""
+ONNX_SUFFIX, PROGRAM_SUFFIX = ".onnx", ".pt2"
+"""The endings of the names of a user's file, and of a module given in Python; no other model's name has one."""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -47,6 +47,10 @@ GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
+QUANTIZING = (CALIBRATION, SELECTION)
+"""The files that only a build that quantizes reads."""
+SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
+"""The files that some targets read, and others don't."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
@@ -160,6 +164,11 @@ class ExportedModel:
         """Return whether it is a user's own model, for which they can give inputs."""
         return self.is_file or bool(self.source_sha256)
 
+    @property
+    def is_program(self) -> bool:
+        """Return whether libraries that take a torch module find a program of it in `model.pt2`."""
+        return self.model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX))
+
     def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
@@ -224,6 +233,16 @@ class ExportedModel:
         if artifact not in self.artifacts:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
         return self.folder / FILES[artifact]
+
+    def files_read(self, artifacts: Collection[Artifact], *, quantizes: bool = True) -> list[str]:
+        """List the files that targets which load these artifacts read, or all targets do.
+
+        Args:
+            quantizes: whether one of them is quantized as it is built.
+        """
+        read = {name for artifact in artifacts for name in _files_of(artifact, self.model)}
+        read |= {*QUANTIZING} if quantizes else set()
+        return sorted(path.name for path in self.folder.iterdir() if not _is_of(path.name, SOME_READ - read))
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
@@ -356,8 +375,25 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
     return rests.get((target.device, target.precision), usual)
 
 
-def open_exported(folder: Path) -> ExportedModel:
+def _is_of(name: str, files: Collection[str]) -> bool:
+    """Return whether a file is one of these, or holds weights of one of them, such as `model.onnx.data`."""
+    return any(name == one or name.startswith(f"{one}.") for one in files)
+
+
+def _files_of(artifact: Artifact, model: str) -> tuple[str, ...]:
+    """Return the files that an artifact of a model is read from."""
+    if artifact is not Artifact.MODULE or not model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX)):
+        return (FILES[artifact],)
+    program = FILES[Artifact.PT2]
+    return (program,) if model.endswith(ONNX_SUFFIX) else (WEIGHTS, program)
+
+
+def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
     """Open an exported model after checking every file's hash.
+
+    Args:
+        is_whole: whether all its files must be there. One that was sent to be measured lacks what no target there
+            reads, and has the artifacts whose files it has.
 
     Raises:
         ModelError: a file is missing, foreign or changed, the manifest among them.
@@ -366,19 +402,23 @@ def open_exported(folder: Path) -> ExportedModel:
         stored = open_sealed(folder / MANIFEST)
         if stored.pop("schema") != SCHEMA:
             raise ModelError(f"{folder} was made by another version")
-        _check_files(folder, stored.pop("files"))
-        return _from_facts(folder, stored)
+        _check_files(folder, stored.pop("files"), is_whole=is_whole)
+        made = _from_facts(folder, stored)
+        there = {path.name for path in folder.iterdir()}
+        held = tuple(one for one in made.artifacts if there.issuperset(_files_of(one, made.model)))
+        return made if is_whole else dataclasses.replace(made, artifacts=held)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
-def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+def _check_files(folder: Path, expected: Mapping[str, str], *, is_whole: bool) -> None:
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
-    if found != set(expected):
+    needed = set(expected) if is_whole else {name for name in expected if not _is_of(name, SOME_READ)}
+    if not needed <= found <= set(expected):
         raise ModelError(f"{folder} should hold {sorted(expected)}, holds {sorted(found)}")
-    for name, digest in expected.items():
-        if sha256(folder / name) != digest:
+    for name in found:
+        if sha256(folder / name) != expected[name]:
             raise ModelError(f"{folder / name} was changed after it was written")
 
 

@@ -12,6 +12,7 @@ parsed.
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import re
@@ -30,8 +31,10 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
 from shootout.errors import ModelError, UsageError, one_line
-from shootout.exported.model import INLINE_BYTES
+from shootout.exported.model import INLINE_BYTES, sha256
 
+WHOLE = "shootout.whole"
+"""The property of a model without its weights that tells of them."""
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
@@ -203,6 +206,29 @@ def load(path: Path) -> ModelProto:
     model = parse(path)
     load_external_data_for_model(model, str(path.parent))
     return model
+
+
+def without_weights(path: Path) -> bytes:
+    """Return the file's header as a model, which names the contents of the whole: other weights make it another one.
+
+    Raises:
+        UsageError, ModelError: as `external_files` does.
+    """
+    files = [path, *external_files(path).values()]
+    model = ModelProto()
+    model.CopyFrom(header(path))
+    for tensor in filter(uses_external_data, tensors(model)):
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT
+    whole = {"bytes": sum(file.stat().st_size for file in files), "sha256": [sha256(file) for file in files]}
+    model.metadata_props.add(key=WHOLE, value=json.dumps(whole))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def whole_bytes(path: Path) -> int | None:
+    """Return the bytes of the file and its weights that `without_weights` left out; None if nothing was."""
+    told = next((one.value for one in header(path).metadata_props if one.key == WHOLE), None)
+    return None if told is None else int(json.loads(told)["bytes"])
 
 
 def external_files(path: Path) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
 
 SCHEMA = 3
-"""Of the journal and its lines; each line ends with a checksum."""
+"""The version of the journal and its lines; each line ends with a checksum."""
 
 
 class Record(BaseModel):
@@ -261,7 +261,7 @@ def _recall_reason(reason: object) -> object:
 
 
 Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]
-"""Why a round is flagged; older journals hold a sentence."""
+"""The reason for which a round is flagged; older journals hold a sentence."""
 
 
 class Rounds(Record):

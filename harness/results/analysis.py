@@ -127,8 +127,8 @@ def analyse_cells(folder: Path) -> Analysed:
 
 
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    arms = (arm for arm in group.record.arms if not arm.control)
-    rows = [make_row(group, arm, samples, complete=history.complete) for arm in arms]
+    arms, changes = (arm for arm in group.record.arms if not arm.control), over_time.describe_arms(group)
+    rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
     limits = read_metric_limits(history.header)
     environment = history.header.environment
     return add_accuracy(with_ceilings(rows, environment), group, environment, limits)

@@ -263,7 +263,7 @@ USUAL = {
     Device.CPU: ("onnxruntime", "torch-compile+aoti"),
     Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
 }
-"""What an expert would take without measuring, by the device of what is shipped: plain FP32 rows of these backends."""
+"""The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 
 
 AS_SMALL = 1.05

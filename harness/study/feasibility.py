@@ -33,7 +33,7 @@ from shootout.study.target import Describe, open_once, own_words, provider
 BYTES_PER_WEIGHT_ARM = 8
 """Weights plus a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
-"""What a user's file may come to: whether it can be made a torch module, only its export tells."""
+"""The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 

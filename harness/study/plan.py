@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -170,6 +170,7 @@ class Plan:
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
+        ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -184,6 +185,7 @@ class Plan:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
     delivery: Delivery | None = None
+    ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
     dealt_among: int | None = None
 
     @property

@@ -23,7 +23,7 @@ from shootout.study.target import canonical
 
 MAX_BATCH = 2**20
 SUFFIX = ".toml"
-"""Of study files."""
+"""The ending of study files' names."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)

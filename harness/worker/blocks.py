@@ -149,9 +149,9 @@ class Blocks:
         clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
-        before_ns = clock.cpu_ns(0)
+        before_ns = clock.spent_cpu_ns()
         read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
-        after_ns = clock.cpu_ns(0)
+        after_ns = clock.spent_cpu_ns()
         if scope is Scope.END_TO_END:
             self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
         return read_ns / k

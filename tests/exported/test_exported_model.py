@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.exports import obtain
+from support.exports import bare_exported, obtain
 
 from shootout import models
 from shootout.contract import Artifact, Device, Precision, Target
@@ -318,6 +318,41 @@ def test_the_manifest_hashes_every_other_file(exported_models: ExportedByName):
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
     assert {"model.onnx", "model.pt2", "params.safetensors", "report.npz"} <= set(files)
+
+
+def test_one_that_lacks_what_no_target_reads_has_the_artifacts_that_are_left(
+    exported_models: ExportedByName, tmp_path: Path
+):
+    whole, sent = exported_models["digits"], tmp_path / "sent"
+    read = whole.files_read({Artifact.ONNX}, quantizes=False)
+    assert {"inputs.npz", "reference.npz", "report.npz", "model.onnx"} <= {*read}
+    assert not {"model.pt2", "params.safetensors", "calibration.npz", "selection.npz"} & {*read}
+    sent.mkdir()
+    for name in read:
+        (sent / name).hardlink_to(whole.folder / name)
+    found = open_exported(sent, is_whole=False)
+    assert (found.key, found.artifacts) == (whole.key, (Artifact.ONNX,))
+    with pytest.raises(ModelError, match="should hold"):
+        open_exported(sent)
+    (sent / "reference.npz").unlink()
+    with pytest.raises(ModelError, match="should hold"):
+        open_exported(sent, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "module"),
+    [
+        ("net.py:make", {"params.safetensors"}),
+        ("m.onnx", {"model.pt2"}),
+        ("/c/M.pt2", {"params.safetensors", "model.pt2"}),
+    ],
+)
+def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, model: str, module: set[str]):
+    files = {"params.safetensors", "model.pt2", "model.onnx", "inputs.npz"}
+    for name in files:
+        (tmp_path / name).touch()
+    exported = bare_exported({}, folder=tmp_path, model=model)
+    assert {*exported.files_read({Artifact.MODULE})} == module | {"inputs.npz"}
 
 
 def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

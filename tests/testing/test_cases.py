@@ -61,11 +61,9 @@ def test_what_can_t_be_exported_costs_its_own_targets_alone(monkeypatch: pytest.
             raise UsageError("forest.joblib needs skl2onnx")
         return None, ("model",)
 
-    exported: list[str] = []
     monkeypatch.setattr(cases, "_find_needs", find_needs)
-    monkeypatch.setattr(cases, "obtain_all", exported.extend)
-    cases.export_for([Target(backend="sklearn"), eager])
-    assert exported == ["model"]
+    monkeypatch.setattr(cases, "obtain_all", lambda requests: [f"exported {one}" for one in requests])
+    assert cases.export_for([Target(backend="sklearn"), eager]) == [("model", "exported model")]
 
 
 @pytest.mark.parametrize(("gpu", "warm"), [(True, ""), (False, f"{cases.OURS},torch")])
