@@ -427,6 +427,22 @@ def input_texts(model: str) -> dict[str, str]:
         return onnx_axes.input_texts(header(path))
 
 
+def open_axes(model: str) -> list[str]:
+    """Return the axes that a model's file leaves open beside the batch; none of what is no ONNX file.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    if not is_file(model):
+        return []
+    with _explaining_errors(path := path_of(model)):
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_files import header
+
+        return onnx_axes.open_beside_batch(header(path))
+
+
 def output_names(model: str) -> tuple[str, ...]:
     """Return the names of the outputs of a user's file, by its header alone.
 

@@ -33,8 +33,9 @@ from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
+from shootout.results.analysis import analyse
 from shootout.results.group import group_of
-from shootout.stats.group_evidence import Rules
+from shootout.stats.group_evidence import Pair, Rules
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import rows_of
 from shootout.study.schema import Study
@@ -71,6 +72,7 @@ class RaceRunner:
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
         ending: estimates when the run ends.
+        called: by group, how many restarts it had played when the mix called pairs of arms once more, and these.
     """
 
     plan: Plan
@@ -92,6 +94,7 @@ class RaceRunner:
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
     ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
+    called: dict[str, tuple[int, list[Pair]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -163,7 +166,8 @@ class RaceRunner:
                 return False
             if self._add_crossover_groups(asks):
                 continue
-            if not (chosen := self._find_confirmations()):
+            chosen = self._find_confirmations()
+            if not (chosen or self._call_for_mix()):
                 return True
             if not self._has_time_for(0.0):
                 return False
@@ -307,11 +311,31 @@ class RaceRunner:
             self._update_barred(one)
         pressing = self.search.pressing()
         for one in self.entrants:
-            wanted = pressing.get(one.group.record.name, {})
+            wanted = {**pressing.get(one.group.record.name, {}), **self._find_called(one)}
             if one in changed or wanted != one.pressing:
                 one.look(wanted)
                 if told := one.take_first_answer():
                     self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
+
+    def _call_for_mix(self) -> bool:
+        """Call the arms once more that the mix waits for, at the sizes that lag behind; return False if it has none."""
+        if self.plan.study.mix is None:
+            return False
+        by_name = {one.group.record.name: one for one in self.entrants}
+        self.called = {}
+        for mix in analyse(self.out).mix:
+            sizes = [by_name[name] for name in mix.groups]
+            for pair in mix.waits_for:
+                least = min(one.race.count_shared(pair) for one in sizes)
+                for one in (one for one in sizes if one.race.count_shared(pair) == least):
+                    self.called.setdefault(one.group.record.name, (one.race.played, []))[1].append(pair)
+        self._choose_next_arms(())
+        return any(one.players for one in self.entrants)
+
+    def _find_called(self, one: ScheduledGroup) -> dict[Pair, float]:
+        """Return the pairs that the mix has called for a group's next restart."""
+        played, pairs = self.called.get(one.group.record.name, (0, []))
+        return dict.fromkeys(pairs, 1.0) if played == one.race.played else {}
 
     def _add_crossover_groups(self, asks: Sequence[Ask]) -> bool:
         """Add the groups that crossovers ask for; return False if there is none."""

@@ -384,7 +384,7 @@ def _decide_with(decision: Decision, question: Question, options: Iterable[str])
         return f"the same command with {' '.join(options)}"
     cells = {id(play.cell): play.cell for one in question.candidates for play in one.plays}.values()
     groups = {cell.group for cell in cells}
-    is_named = len(groups) == 1 and any(cell.of_several for cell in cells)
+    is_named = len(groups) == 1 and any(cell.named for cell in cells)
     group = ["--group", reproduce.quote(groups)] if is_named else []
     return " ".join(["shootout decide", reproduce.quote(decision.runs), *group, *options])
 

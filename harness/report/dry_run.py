@@ -152,6 +152,7 @@ def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
+        "mix": asdict(planned.study.mix) if planned.study.mix else None,
         "rows": _describe_inputs(planned),
         "truth": _describe_truth(planned),
         "cells": len(_list_arms(planned.groups)),
@@ -201,6 +202,7 @@ def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
     """Render the plan group by group, or by its axes if there are many; `max_time_s` as in `as_data`."""
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
+        *_tell_mix(planned),
         *_tell_rows(planned),
         _tell_measured(planned),
         _tell_time(planned, max_time_s),
@@ -268,6 +270,19 @@ def _as_grid(planned: Plan) -> list[str]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _tell_restarts(planned, groups)]
+
+
+def _tell_mix(planned: Plan) -> list[str]:
+    """List each size of a mix with its share of the calls, and how a log was put into bins."""
+    mix = planned.study.mix
+    if mix is None:
+        return []
+    parts = (f"{size} ({100 * share:.2g} %)" for size, share in zip(mix.sizes, mix.shares, strict=True))
+    lines = [f"one answer over a mix of {mix.axis}, by the {mix.by} of its calls: {', '.join(parts)}"]
+    if mix.log:
+        padded = f"each call counts as the largest of its bin, {100 * mix.padding:.2g} % more in all"
+        lines.append(f"  {mix.log} in {counted(len(mix.sizes), 'bin')}: {padded}")
+    return lines
 
 
 def _tell_rows(planned: Plan) -> list[str]:

@@ -526,9 +526,9 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
-    silent = {"description", "ceilings", "energy", "unsynchronized"}
+    silent = {"description", "ceilings", "energy", "unsynchronized", "mix_by"}  # which the mix has too
     # of a folder that was begun without the key
-    silent |= {name for name in ("least_restarts", "sustained_s") if not getattr(study, name)}
+    silent |= {name for name in ("least_restarts", "sustained_s", "mix") if not getattr(study, name)}
     fields = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not

@@ -30,6 +30,7 @@ MACHINE = {
 }
 LABELS = ("Ship", "Tied", "Unsure", "Sure", "Faster, not shipped", "Not", "Smaller", "Changes", "Skipped", "Next")
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
+BY_NAME = ("--group", "toy, batch 1")
 
 
 def shown(found: Document, width: int = 100) -> list[str]:
@@ -274,7 +275,7 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     rough = [row(f"{name}:cpu:int8", ns, fidelity=fidelity(1.9e-3), **mine) for name, ns in (("a", 1e5), ("b", 2e5))]
     rows = [one.model_copy(update=mine) for one in (SLOW, FAST)]
     command = "shootout run --model net.onnx"
-    told = screen(*rows, *rough, command=command, run="results/x", of_several=True)["Faster, not shipped"]
+    told = screen(*rows, *rough, command=command, run="results/x", named=BY_NAME)["Faster, not shipped"]
     assert told.startswith(
         "a:cpu:int8  5.00x faster than fast (4.90 to 5.10), error 1.9e-3 "
         "b:cpu:int8  2.50x faster than fast (2.45 to 2.55), error 1.9e-3 each: no "
@@ -301,7 +302,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
 
 def test_what_comes_next_is_a_command():
     assert screen(SLOW, FAST, run="results/a")["Next"] == "shootout ship results/a -o model-1"
-    assert screen(SLOW, FAST, of_several=True)["Next"] == "shootout ship RUN --group 'toy, batch 1' -o model-1"
+    assert screen(SLOW, FAST, named=BY_NAME)["Next"] == "shootout ship RUN --group 'toy, batch 1' -o model-1"
     more = screen(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy", run="results/a")
     assert more["Next"] == "shootout run toy --out results/a --max-time 5m"
     assert "Next" not in screen(SLOW, FAST, within=math.inf), "from Python nothing is typed"

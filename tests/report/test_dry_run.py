@@ -243,3 +243,18 @@ def test_the_time_that_was_given_is_what_there_is():
         (line,) = (line for line in text(found, given) if line.startswith("goal"))
         assert says in line
     assert 1 < least < 600
+
+
+def test_a_mix_is_told_with_its_shares_and_a_log_with_its_bins(tmp_path: Path):
+    assert "one answer over a mix of batch, by the mean of its calls: 1 (62 %), 8 (38 %)" in text(
+        planned(mix="batch=1:50,8:30")
+    )
+    log = tmp_path / "sizes.txt"
+    log.write_text("\n".join(["1"] * 60 + ["7"] * 10 + ["8"] * 50))
+    by_p99 = planned(mix=f"batch={log}", mix_by="p99")
+    lines = text(by_p99)
+    assert "one answer over a mix of batch, by the p99 of its calls: 1 (50 %), 8 (50 %)" in lines
+    assert f"  {log} in 2 bins: each call counts as the largest of its bin, 1.9 % more in all" in lines
+    data = dry_run.as_data(by_p99)["mix"]
+    assert (data["axis"], data["sizes"], data["by"]) == ("batch", (1, 8), "p99")
+    assert dry_run.as_data(planned())["mix"] is None

@@ -85,6 +85,7 @@ def header(asked: Study) -> Header:
         groups=tuple(group.record for group in plan_groups(asked, here())),
         environment={"machine": "made"},
         axis=asked.crossover.axis if asked.crossover else None,
+        mix=asked.mix,
     )
 
 
