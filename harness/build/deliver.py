@@ -35,7 +35,7 @@ def deliver(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline)
         ShootoutError: nothing that could be measured could be exported.
     """
     progress.stage("exporting for the other machine")
-    exports = export_all(groups, progress, limit, needs=needs_of(groups))
+    exports = export_all(groups, progress, limit, needs=needs_of(groups), leading=needs_of(groups))
     return Delivery(
         made_on=f"{environment.cpu_model()} ({platform.machine()})",
         models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},

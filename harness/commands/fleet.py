@@ -137,8 +137,8 @@ def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDis
     made = deliver(groups, progress, limit)
     there = {model: name for name, model in here.items()}
     models = {
-        (name, there.get(model, model), variant, batch, device): one
-        for (group, model, variant, batch, device), one in made.models.items()
+        (name, there.get(model, model), *of): one
+        for (group, model, *of), one in made.models.items()
         for name in (group, confirming_name(group))
     }
     return replace(made, models=models)

@@ -47,6 +47,8 @@ GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
+SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
+"""The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
@@ -56,8 +58,10 @@ was quantized.
 """
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-INLINE_BYTES = 1 << 30
-"""Larger weights lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+INLINE_BYTES = 1 << 28
+"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
+graph changes, and a protobuf holds at most 2 GiB.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

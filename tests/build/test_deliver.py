@@ -49,8 +49,8 @@ class Maker:
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache of the test's own, and exports, libraries and builds without either."""
-    exports = Exports(models={("g", "m", "", 1, Device.CPU): MODEL}, probes={probe_key(PORTABLE): PROBE})  # type: ignore[dict-item]
-    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
+    exports = Exports(models={("g", "m", "", 1, Device.CPU, False): MODEL}, probes={probe_key(PORTABLE): PROBE})  # type: ignore[dict-item]
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(deliver, "export_all", lambda *_, **__: exports)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda *_: request)
@@ -164,7 +164,7 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     fleet = tmp_path / "cache" / "fleet"
     made = Delivery(
         made_on="Some CPU (x86_64)",
-        models={("g", "m", "", 1, Device.CPU): MODEL.key, ("g", "m", "v", 1, Device.CPU): lacks},
+        models={("g", "m", "", 1, Device.CPU, False): MODEL.key, ("g", "m", "v", 1, Device.CPU, False): lacks},
         probes={("permutation_probe", "", Device.CPU): PROBE.key},
         builds={OWN: tmp_path / ("d" * 64), OF_PROBE: why},
     )
@@ -173,7 +173,7 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     assert read is not None
     assert (read.made_on, read.probes, read.keys) == (made.made_on, made.probes, made.keys)
     assert read.builds == {OWN: fleet / ("d" * 64), OF_PROBE: why}, "where it was sent to"
-    refused = read.models["g", "m", "v", 1, Device.CPU]
+    refused = read.models["g", "m", "v", 1, Device.CPU, False]
     assert isinstance(refused, SkippedArm)
     assert refused.why == lacks.why
     assert read_delivery(tmp_path / "of a run here") is None
@@ -219,4 +219,4 @@ def test_a_strangers_delivery_names_no_place_outside_the_cache(tmp_path: Path, s
 def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
     (tmp_path / "cache").mkdir(mode=0o700)
     with pytest.raises(ModelError, match="sent here is gone: run again"):
-        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU): MODEL.key}))
+        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU, False): MODEL.key}))

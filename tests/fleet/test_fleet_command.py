@@ -101,7 +101,7 @@ def test_every_kind_measures_every_group_and_its_nodes_share_them(use: Use, tmp_
 
 def test_nodes_that_get_exports_get_those_of_their_kind(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = tmp_path / ("d" * 64)
-    models = {("g1", "m", "", 1, Device.CPU): "a" * 64}
+    models = {("g1", "m", "", 1, Device.CPU, False): "a" * 64}
     asked_for = list[str]()
 
     def deliver(_study: object, _parcel: object, kind: NodeKind, *_: object) -> Delivery:
