@@ -67,6 +67,8 @@ class Entry:
             threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
+        ready_gb_s, build_gb_s: seconds more of a GB of float32 weights.
+        copies: how often its build has the weights on the disk.
     """
 
     path: str
@@ -93,6 +95,9 @@ class Entry:
     ready_s: float = 2.0
     build_s: float = 3.0
     mode_build_s: Mapping[str, float] = field(default_factory=dict)
+    ready_gb_s: float = 2.0
+    build_gb_s: float = 5.0
+    copies: float = 1.0
 
     @property
     def fix(self) -> str:
@@ -142,6 +147,7 @@ SHIPPED = {
         ships="shootout.backends._numpy.backend:ship",
         ready_s=0.3,
         build_s=0.3,
+        copies=0.0,
     ),
     "torch-eager": Entry(
         path="shootout.backends._torch.eager:TorchEagerAdapter",
@@ -157,6 +163,7 @@ SHIPPED = {
         fixture="shootout.backends._torch.eager:FIXTURE",
         unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
         ready_s=1.7,
+        copies=0.0,
     ),
     "torch-compile": Entry(
         path="shootout.backends._torch.compile:TorchCompileAdapter",
@@ -203,6 +210,7 @@ SHIPPED = {
         fixture="shootout.backends._jax.backend:FIXTURE",
         ships="shootout.backends._jax.backend:ship",
         ready_s=1.0,
+        copies=0.0,
     ),
     "onnxruntime": Entry(
         file_baseline=True,
@@ -325,6 +333,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "lightgbm": Entry(
         path="shootout.backends._trees.backend:LightGbmAdapter",
@@ -338,6 +347,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "xgboost": Entry(
         path="shootout.backends._trees.backend:XgboostAdapter",
@@ -351,6 +361,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "spin": Entry(
         path="shootout.backends._spin:SpinAdapter",
@@ -360,6 +371,7 @@ SHIPPED = {
         movable=True,
         ready_s=0.3,
         build_s=0.3,
+        copies=0.0,
     ),
 }
 

@@ -13,8 +13,10 @@ INDIFFERENT = 0.05
 CONTROL_WITHIN = 0.10
 """A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
-LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
-"""About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and `MIN_ROUNDS`."""
+LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 20, 7
+"""About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and the fewest rounds.
+The last two are of calls longer than `LONG_CALL_NS` and `SLOW_CALL_NS`.
+"""
 AIMED_RESTARTS = 4
 """Into so many the time of a race is parted. By then one of nine arms that is a tenth slower is mostly known to be, if
 restarts spread by 2 %."""
@@ -57,6 +59,15 @@ BLOCK_NS = 10_000_000
 BLOCK_CALLS = 5
 LONG_CALL_NS = 200_000_000
 """Calls longer than this make blocks of one call."""
+SLOW_CALL_NS = 1_000_000_000
+"""Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. They need no long
+warm-up either, since those that verified the arm came before, and a reading of one holds as much time as a hundred
+blocks of short calls.
+"""
+SLOW_ROUNDS, SLOW_COMPUTE_ROUNDS, SLOW_WARM_UP_CALLS = 2, 1, 1
+"""In place of `MIN_ROUNDS`, `COMPUTE_ROUNDS` and `WARM_UP_LONG_CALLS`, for such calls. The replicates are restarts, so
+fewer readings in each make its figure noisier, and the intervals wider, but no verdict wrong.
+"""
 WINDOW_NS = 50_000_000
 """Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SHORT_CALL_NS = 20_000

@@ -70,6 +70,7 @@ SECTIONS: Mapping[str, Section] = {
 ON_REQUEST: Mapping[str, Section] = {
     "onnx-all": Section("onnx_cases:all_figures", "onnx, with every operator case"),
     "files": Section("packaged_runs:figures", "ONNX files out of packages, each in a whole run"),
+    "corpus": Section("corpus:figures", "nets of 1 MB to 1.2 GB, each in a whole run, beside what a dry run foresees"),
     "tasks": Section("tasks:figures", "twelve models, INT8 decided by each one's own measure and checked by hand"),
     "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
     "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),
@@ -185,7 +186,8 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--targets", help="the arms of parity, order, restarts, ship; the models of tasks; the runs of claims"
+        "--targets",
+        help="the arms of parity, order, restarts, ship; the models of tasks and corpus; the runs of claims",
     )
     return parser.parse_args()
 

@@ -35,7 +35,7 @@ def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], progress: Pr
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
-    exports = export_all(groups, progress, limit, needs=needs)
+    exports = export_all(groups, progress, limit, needs=needs, leading=needs)
     pairs = {
         name_build(model.key, arm): (arm, model)
         for group in groups

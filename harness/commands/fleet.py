@@ -159,8 +159,8 @@ def _deliver(
     made = deliver(groups[len(planned) :] if further else groups, needs_of(groups), progress, limit)
     there = {model: name for name, model in here.items()}
     models = {
-        (name, there.get(model, model), variant, batch, device): one
-        for (group, model, variant, batch, device), one in made.models.items()
+        (name, there.get(model, model), *of): one
+        for (group, model, *of), one in made.models.items()
         for name in (group, confirming_name(group))
     }
     return replace(made, models=models)

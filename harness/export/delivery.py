@@ -27,8 +27,10 @@ SENT_EXPORTS = "SHOOTOUT_SENT_EXPORTS"
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
 _KEY, _FOLDER = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32,64}")
-ModelKey = tuple[str, str, str, int, Device]
-"""The group, the model as the study names it, the variant, the batch, and the device that the variant is for."""
+ModelKey = tuple[str, str, str, int, Device, bool]
+"""The group, the model as the study names it, the variant, the batch, the device that the variant is for, and whether
+it is a file's torch module.
+"""
 ProbeKey = tuple[str, str, Device]
 """The probe's model, its variant, and the device that the variant is for."""
 
@@ -129,10 +131,10 @@ def from_json(stored: Any) -> Delivery:
     return Delivery(
         made_on=stored["made_on"],
         models={
-            (group, model, variant, batch, Device(device)): _require_hash(made["key"], _KEY)
+            (group, model, variant, batch, Device(device), module): _require_hash(made["key"], _KEY)
             if "key" in made
             else error_from_json(made["error"])
-            for group, model, variant, batch, device, made in stored["models"]
+            for group, model, variant, batch, device, module, made in stored["models"]
         },
         probes={
             (model, variant, Device(device)): _require_hash(key, _KEY)

@@ -52,7 +52,7 @@ class Request:
         weights: a user's own, for a transformers config: a file or a folder.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
-        module: of a user's file, the torch module too, for backends that run nothing else.
+        module: of a user's file, the torch module alone, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
         needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
@@ -101,7 +101,7 @@ class ExportJob:
             exported model says then.
         reduced: whether quantized weights get 7 bits.
         base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
-            the original's.
+            the original's; of another file's torch module, the file's.
         versions: of the packages that an exported model depends on.
         key: hash of all above, and of the code that exports a model.
         folder: where the exported model goes; "" until there is a place.
@@ -192,6 +192,9 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
+    elif job.request.module and job.base is None:
+        of_file = replace(job.request, variant=request.variant, module=False)
+        job = replace(job, base=replace(job, request=of_file).keyed())
     return replace(job, request=replace(job.request, variant=request.variant)).keyed()
 
 

@@ -51,6 +51,8 @@ QUANTIZING = (CALIBRATION, SELECTION)
 """The files that only a build that quantizes reads."""
 SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
 """The files that some targets read, and others don't."""
+SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
+"""The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
@@ -60,8 +62,10 @@ was quantized.
 """
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-INLINE_BYTES = 1 << 30
-"""Larger weights lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+INLINE_BYTES = 1 << 28
+"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
+graph changes, and a protobuf holds at most 2 GiB.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,8 +68,8 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for name in FILES_HELD:
             (tmp_path / made.key / name).touch()
     model, probe = (replace(made, folder=tmp_path / made.key) for made in (MODEL, PROBE))
-    exports = Exports(models={("g", "m", "", 1, Device.CPU): model}, probes={probe_key(PORTABLE): probe})  # type: ignore[dict-item]
-    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
+    exports = Exports(models={("g", "m", "", 1, Device.CPU, False): model}, probes={probe_key(PORTABLE): probe})  # type: ignore[dict-item]
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(deliver, "export_all", lambda *_, **__: exports)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda *_: request)
@@ -220,7 +220,7 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     fleet = tmp_path / "cache" / "fleet"
     made = Delivery(
         made_on="Some CPU (x86_64)",
-        models={("g", "m", "", 1, Device.CPU): MODEL.key, ("g", "m", "v", 1, Device.CPU): lacks},
+        models={("g", "m", "", 1, Device.CPU, False): MODEL.key, ("g", "m", "v", 1, Device.CPU, False): lacks},
         probes={("permutation_probe", "", Device.CPU): PROBE.key},
         builds={OWN: tmp_path / ("d" * 64), OF_PROBE: why},
     )
@@ -228,9 +228,9 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     read = read_delivery(tmp_path)
     assert read is not None
     assert (read.made_on, read.probes) == (made.made_on, made.probes)
-    assert read.models["g", "m", "", 1, Device.CPU] == MODEL.key
+    assert read.models["g", "m", "", 1, Device.CPU, False] == MODEL.key
     assert read.builds == {OWN: fleet / ("d" * 64), OF_PROBE: why}, "where it was sent to"
-    refused = read.models["g", "m", "v", 1, Device.CPU]
+    refused = read.models["g", "m", "v", 1, Device.CPU, False]
     assert isinstance(refused, SkippedArm)
     assert refused.why == lacks.why
     assert read_delivery(tmp_path / "of a run here") is None
@@ -277,4 +277,4 @@ def test_a_strangers_delivery_names_no_place_outside_the_cache(tmp_path: Path, s
 def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
     (tmp_path / "cache").mkdir(mode=0o700)
     with pytest.raises(ModelError, match="sent here is gone: run again"):
-        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU): MODEL.key}))
+        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU, False): MODEL.key}))

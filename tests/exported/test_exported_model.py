@@ -14,6 +14,7 @@ import torch
 from support.exports import bare_exported, obtain
 
 from shootout import models
+from shootout.backends.common_torch import exported_program
 from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
@@ -58,7 +59,7 @@ def outputs_of(exported: ExportedModel, artifact: Artifact) -> list[dict[str, An
         return [{"y": session.run(["y"], dict(one))[0]} for one in exported.input_buffers()]
 
     if artifact is Artifact.PT2:
-        module: Any = torch.export.load(exported.path(artifact)).module()
+        module: Any = exported_program(exported).module()
     else:
         module = models.get(exported.model).module(exported.parameters)
         module.load_state_dict({name: torch.from_numpy(array) for name, array in exported.weights().items()})

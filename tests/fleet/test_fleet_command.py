@@ -109,7 +109,7 @@ def test_nodes_that_get_exports_get_those_of_their_kind(use: Use, tmp_path: Path
     made = tmp_path / ("d" * 64)
     made.mkdir()
     (made / "engine").touch()
-    models = {("g1", "m", "", 1, Device.CPU): "a" * 64}
+    models = {("g1", "m", "", 1, Device.CPU, False): "a" * 64}
     files, asked_for = {"a" * 64: ["model.onnx"]}, list[str]()
 
     def deliver(_study: object, _parcel: object, kind: NodeKind, *_: object) -> Delivery:
