@@ -309,7 +309,7 @@ def load_graph(path: Path) -> ModelProto:
 
 def _size_of(tensor: TensorProto) -> int:
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return math.prod(tensor.dims) * int(kind.itemsize)
+    return int(math.prod(tensor.dims) * kind.itemsize)
 
 
 def save(model: ModelProto, path: Path, source: Path | None = None) -> None:

@@ -209,8 +209,8 @@ def _cache_level(row: Row, environment: Mapping[str, Any]) -> str | None:
         found = environment.get("cpu", {}).get("cache_bytes") or {}
         caches = {f"the {level} cache": found.get(level, 0) for level in ("L2", "L3")}
     else:
-        gpus = (gpu for gpu in environment.get("gpus") or () if gpu.get("visible"))
-        caches = {"the GPU's L2 cache": next(gpus, {}).get("l2_bytes") or 0}
+        sizes = [gpu.get("l2_bytes") or 0 for gpu in environment.get("gpus") or () if gpu.get("visible")]
+        caches = {"the GPU's L2 cache": max(sizes, default=0)}
     return next((name for name, size in caches.items() if (row.artifact_bytes or 0) <= size), None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def _marks_of(target: Target, check: str) -> list[pytest.MarkDecorator]:
 def _asked_of(session: pytest.Session) -> list[tuple[Target, str]]:
     """Return the targets and checks that this run chose."""
     items = (item for item in session.items if isinstance(item, pytest.Function))
-    chosen = [item.callspec.params for item in items if item.originalname == test_conforms.__name__]
+    chosen: list[Any] = [item.callspec.params for item in items if item.originalname == test_conforms.__name__]
     return [(params["target"], params["check"]) for params in chosen]
 
 
