@@ -397,7 +397,7 @@ def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
 
     Args:
         is_whole: whether all its files must be there. One that was sent to be measured lacks what no target there
-            reads, and has the artifacts whose files it has.
+            reads.
 
     Raises:
         ModelError: a file is missing, foreign or changed, the manifest among them.
@@ -407,10 +407,7 @@ def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
         if stored.pop("schema") != SCHEMA:
             raise ModelError(f"{folder} was made by another version")
         _check_files(folder, stored.pop("files"), is_whole=is_whole)
-        made = _from_facts(folder, stored)
-        there = {path.name for path in folder.iterdir()}
-        held = tuple(one for one in made.artifacts if there.issuperset(_files_of(one, made.model)))
-        return made if is_whole else dataclasses.replace(made, artifacts=held)
+        return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
