@@ -19,8 +19,8 @@ from shootout.contract import Device
 from shootout.export.delivery import DELIVERY, Delivery, read_delivery, to_json
 from shootout.fleet.node_side import ASKED, GIVEN, HEARD, write_whole
 
-BEGUN = Delivery(made_on="it", models={("g1", "identity", "", 1, Device.CPU): "a" * 64})
-FURTHER = Delivery(made_on="it", models={("g2", "identity", "", 8, Device.CPU): "b" * 64})
+BEGUN = Delivery(made_on="it", models={("g1", "identity", "", 1, Device.CPU, False): "a" * 64})
+FURTHER = Delivery(made_on="it", models={("g2", "identity", "", 8, Device.CPU, False): "b" * 64})
 RECORDS = node("one").header.groups[:1]
 
 
