@@ -31,6 +31,7 @@ from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
 from shootout.errors import ModelError, UsageError, one_line
 from shootout.exported.model import INLINE_BYTES
+from shootout.exported.streams import Stream
 
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
@@ -271,8 +272,11 @@ def save(model: ModelProto, path: Path) -> None:
         load_external_data_for_model(model, str(path.parent))
 
 
-def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
     """Run the file at `path` as it is written, without optimization and in one thread; return its outputs.
+
+    Args:
+        stream: what calls hand on to each other; None: nothing.
 
     Raises:
         ModelError: it can't be loaded or run; calls it `name`.
@@ -288,8 +292,12 @@ def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array
     except Exception as error:
         raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
     names = [output.name for output in session.get_outputs()]
+
+    def call(one: Arrays) -> dict[str, Array]:
+        return dict(zip(names, session.run(names, dict(one)), strict=True))
+
     try:
-        return [dict(zip(names, session.run(names, dict(one)), strict=True)) for one in inputs]
+        return list(map(stream.carry(call) if stream else call, inputs))
     except Exception as error:
         hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
         raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error

@@ -167,6 +167,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
         return
     row = next(row for row in rows if row.arm == ship.arm)
     yield tell_time(row)
+    if row.real_time_factor is not None:
+        yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:

@@ -316,6 +316,8 @@ def labeled_exported() -> Any:
         batch=1,
         trained=False,
         original=None,
+        stream=None,
+        pick=list,
         reference_outputs=lambda: outputs,
         own_outputs=lambda: outputs,
         shared_outputs=lambda: None,
