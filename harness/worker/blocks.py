@@ -67,10 +67,10 @@ class Blocks:
         clips: Clips | None = None,
     ) -> None:
         self._session, self.buffers = session, buffers
-        self._calls = make_timed_calls(session, buffers)
-        self._answer = self._calls[Scope.END_TO_END]
+        self._single = self._calls = make_timed_calls(session, buffers)
         if clips:
-            self._calls[Scope.END_TO_END] = make_stream_call(session, clips, slot=len(buffers))
+            stream = make_stream_call(session, clips, slot=len(buffers))
+            self._calls = {**self._single, Scope.END_TO_END: stream}
         self._chill = make_chill(session) if cold else None
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
@@ -144,11 +144,11 @@ class Blocks:
 
     def answered(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `end_to_end` times it, on this buffer, outside of a stream."""
-        return cast("Arrays", self._answer(buffer))
+        return cast("Arrays", self._single[Scope.END_TO_END](buffer))
 
     def seconds_to_answer(self, buffer: int) -> float:
         """Return the seconds of such a call."""
-        return clock.seconds_to_call(self._answer, buffer)
+        return clock.seconds_to_call(self._single[Scope.END_TO_END], buffer)
 
     def stage(self, buffer: int) -> None:
         """Stage an input buffer again after its memory was written to."""

@@ -253,7 +253,7 @@ def check_error(evidence: Evidence) -> str | None:
     return _apply_gate(evidence, evidence.judged)
 
 
-def check_steps(evidence: Evidence) -> str | None:
+def check_first_calls(evidence: Evidence) -> str | None:
     """Check that a clip's first calls err no more than the label's precision explains so soon."""
     for one in evidence.steps[:-1]:  # the last is the whole
         if one.error_bound is None:
@@ -298,7 +298,7 @@ CHECKS: Sequence[Callable[[Evidence], str | None]] = (
     check_account,
     check_step,
     check_error,
-    check_steps,
+    check_first_calls,
     check_reference,
     check_instances,
 )
