@@ -392,10 +392,19 @@ def check_sizes(request: Request) -> int | None:
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
         specs = onnx_axes.input_specs(header(path), axes.sizes)
-        stream = stream_of(request, specs, onnx_axes.output_forms(header(path), axes.sizes))
+        outputs = onnx_axes.output_forms(header(path), axes.sizes)
+        stream = stream_of(request, specs, outputs)
     if request.inputs_npz is None:
         return None
-    count, place = data_files.check(request.inputs_npz, specs, stream), labels_of(request)
+    try:
+        count, place = data_files.check(request.inputs_npz, specs, stream), labels_of(request)
+    except UsageError as error:
+        states = () if stream or request.state is not None else streams.guess_state(specs, outputs)
+        if not states:
+            raise
+        told = f"a call gives the next one its {' and '.join(states)}"
+        hint = f"if {told}, add --stream N: rows are clips of N calls"
+        raise UsageError(f"{error}; {hint}") from None
     if place:
         input_sets.common_batch(specs, stream)
         input_sets.check_labels(place, [count] if count else [])

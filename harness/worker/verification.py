@@ -220,7 +220,7 @@ def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity
     if keep:
         from shootout.models.user.scoring import saving  # which hardly any worker needs
 
-        run = saving(run, keep)
+        run = saving(run, keep, calls=-(-len(report.rows) // claim.exported.batch))
     elif report.labels is None:
         return found
     return fidelity.with_accuracy(found, run, report, claim.exported.batch, claim.exported.class_scores)

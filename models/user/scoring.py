@@ -33,7 +33,9 @@ from shootout.models.user.metrics import WholeSet
 from shootout.stats.jackknife import find_pseudo_values
 
 NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
-"""The folder's files: the outputs' names, the answer, what to score by, and one for each call."""
+"""The folder's files: the outputs' names, the answer, what to score by, and one for some calls each."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
@@ -131,14 +133,22 @@ def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Col
             )
 
 
-def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], Arrays]:
-    """Return `run`, which also leaves the outputs of each call in the folder."""
-    numbers = count()
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
 
     def saved(inputs: Arrays) -> Arrays:
-        outputs = run(inputs)
-        (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
-        np.savez(folder / f"{next(numbers):06}", *outputs.values())
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
         return outputs
 
     return saved
@@ -464,10 +474,8 @@ def _read_calls(
     assert report is not None, "outputs were kept of its report split"
     steps = exported.stream.steps if exported.stream and by_clip else 1
     own = exported.report_outputs() if truth is None and exported.has_own_report_outputs else None
-    for number, path in enumerate(sorted(folder.glob(CALLS))):
+    for number, outputs in enumerate(_read_outputs(folder, names)):
         here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(report.rows)))
-        with np.load(path, allow_pickle=False) as stored:
-            outputs = {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
         right: Any
         if truth is not None:
             right = truth_files.take_rows(truth, report.rows[here] // steps)
@@ -481,6 +489,14 @@ def _read_calls(
             inputs=report.take(here),
             rows=report.rows[here],
         )
+
+
+def _read_outputs(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+    """Yield what `saving` left of each call, in their order."""
+    for path in sorted(folder.glob(CALLS)):
+        with np.load(path, allow_pickle=False) as stored:
+            stacks = [stored[f"arr_{index}"] for index in range(len(names))]
+        yield from (dict(zip(names, one, strict=True)) for one in zip(*stacks, strict=True))
 
 
 def _cut(array: Array, batch: int, rows: int) -> Array:

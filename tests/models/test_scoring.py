@@ -12,7 +12,7 @@ import pytest
 from support.exports import bare_exported
 from support.onnx_made import linear
 
-from shootout.contract import Arrays
+from shootout.contract import Array, Arrays
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.exported.fidelity import rows
@@ -326,3 +326,26 @@ def test_truth_of_clips_is_scored_once_a_clip(clips: tuple[Path, ExportedModel],
     )
     own = scoring.score_rows(Measure(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
     assert own.rows == pytest.approx((-2.0, -2.0, -2.0, -1.0))
+
+
+def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writing one for each takes longer than a call of a stream."""
+    plain = bare_exported({}, batch=2, stream=Stream(steps=3))
+    made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
+    np.save(tmp_path / "truth.npy", np.arange(12.0))
+    for most, files in ((1 << 20, 1), (16, 2)):  # 16 bytes are two calls
+        monkeypatch.setattr(scoring, "FILE_BYTES", most)
+        folder = tmp_path / f"{files} files"
+        folder.mkdir()
+        memory = np.zeros((2, 1), np.float32)  # as a session that hands out the same memory again
+
+        def run(inputs: Arrays, memory: Array = memory) -> Arrays:
+            np.copyto(memory, inputs["x"])
+            return {"y": memory}
+
+        call = scoring.saving(run, folder, calls=6)
+        for first in range(0, 12, 2):
+            call(made.report().take(np.arange(first, first + 2)))
+        assert len(list(folder.glob(scoring.CALLS))) == files
+        found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
+        assert found.rows == pytest.approx((0.0,) * 4)
