@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shootout import models, schemes
-from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, Value
+from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
 from shootout.export import cache, input_sets, trees
-from shootout.exported import data_files
+from shootout.exported import data_files, streams
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
 from shootout.host.environment import providing
-from shootout.models.base import IntRange
+from shootout.models.base import IntRange, set_bytes
 from shootout.models.user import hfconfig
 
 JOBS = "jobs.json"
@@ -61,6 +61,8 @@ class Request:
         rows_by: a file with what each row belongs to; the rows of one stay together.
         saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
             this machine's.
+        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.
     """
 
     model: str
@@ -80,6 +82,8 @@ class Request:
     class_scores: str = ""
     rows_by: Path | None = None
     saturates: bool | None = None
+    state: Mapping[str, str] | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +204,8 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
 
 def _model_job(request: Request) -> ExportJob:
     """Check a request for a model in the registry."""
+    if request.state or request.steps:
+        raise UsageError(f"{request.model} has no state: --state and --stream are for a model of your own")
     if request.weights:
         raise UsageError(f"--weights is for a transformers config: {request.model} has its own")
     if request.inputs_npz or request.labels_npz:
@@ -207,7 +213,7 @@ def _model_job(request: Request) -> ExportJob:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    asked = replace(request, parameters=parameters, module=False, needs=(), scored="")
+    asked = replace(request, parameters=parameters, module=False, needs=(), scored="", state=None)
     return ExportJob(request=_with_absolute_paths(asked))
 
 
@@ -394,13 +400,47 @@ def check_sizes(request: Request) -> int | None:
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
         specs = onnx_axes.input_specs(header(path), axes.sizes)
+        outputs = onnx_axes.output_forms(header(path), axes.sizes)
+        stream = stream_of(request, specs, outputs)
     if request.inputs_npz is None:
         return None
-    count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
+    try:
+        count, place = data_files.check(request.inputs_npz, specs, stream), labels_of(request)
+    except UsageError as error:
+        states = () if stream or request.state is not None else streams.guess_state(specs, outputs)
+        if not states:
+            raise
+        told = f"a call gives the next one its {' and '.join(states)}"
+        hint = f"if {told}, add --stream N: rows are clips of N calls"
+        raise UsageError(f"{error}; {hint}") from None
     if place:
-        input_sets.common_batch(specs)
+        input_sets.common_batch(specs, stream)
         input_sets.check_labels(place, [count] if count else [])
     return count
+
+
+def stream_of(
+    request: Request, inputs: Sequence[TensorSpec], outputs: streams.Forms, flops: float | None = None
+) -> streams.Stream | None:
+    """Return the stream that a request asks for, or that the names of a model's inputs suggest.
+
+    Args:
+        flops: operations of a call, by which a guessed stream is shorter; None if they aren't known.
+
+    Raises:
+        UsageError: as `streams.choose`; or the clips of such inputs take too much memory.
+    """
+    if request.training:
+        return None
+    has_data = bool(request.inputs_npz or request.calibration_npz)
+    found = streams.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
+    if found:
+        found.count_clips(set_bytes(inputs))
+    if found and labels_of(request):
+        why = "calls of one clip are no independent rows"
+        fix = "give them as --truth with --metric accuracy, which counts a clip once"
+        raise UsageError(f"labels don't go with a stream, since {why}: {fix}")
+    return found
 
 
 def check_data(request: Request) -> None:

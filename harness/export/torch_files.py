@@ -18,9 +18,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shootout.clock import Stopwatch
+from shootout.constants import MIN_INPUT_BUFFERS
 from shootout.contract import Arrays, Artifact
 from shootout.exported.effort import Effort
 from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
+from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen, make_unseen
 from shootout.quantize import torch_error_bounds
 from shootout.quantize.retyping import retype_programs
@@ -102,7 +104,8 @@ def reference_and_error_bounds(
     by_rows: bool = True,
     names: Sequence[str] = ("y",),
     effort: Effort | None = None,
-) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None], Unseen]:
+    stream: Stream | None = None,
+) -> tuple[list[dict[str, np.ndarray]], tuple[dict[str, float | None], ...], Unseen]:
     """Return the float64 outputs of each input buffer, the error bounds by precision, and unseen inputs with outputs.
 
     The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
@@ -114,21 +117,22 @@ def reference_and_error_bounds(
         by_rows: the model's own word (see `Model`).
         names: of the module's outputs in order.
         effort: how much there is time for, which may be fewer of the input buffers; None: all of it.
+        stream: how the inputs' calls make clips, for each of whose marks there are error bounds; None: single calls.
 
     Raises:
         SkippedArm: there is no time even for the fewest.
     """
     wide, effort = module.double(), effort or Effort()
     retype_programs(wide, torch.float32, torch.float64)
+    first: list[dict[str, np.ndarray]] = []
     with Stopwatch() as watch:
-        first = list(torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names))
-    inputs = inputs[: effort.buffers(len(inputs), watch.seconds)]
+        first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
+    inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
     calibration = calibration[: effort.most_sets]
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
-    reference_outputs = [*first, *run(inputs[len(first) :])]
+    reference_outputs = list(run(inputs, stream=stream)) if stream else [*first, *run(inputs[len(first) :])]
     unseen = make_unseen(inputs, run, reference_outputs[0], is_brief=effort.is_brief)
-    return (
-        reference_outputs,
-        torch_error_bounds.error_bounds(wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort),
-        unseen,
+    error_bounds = torch_error_bounds.error_bounds(
+        wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort, stream=stream
     )
+    return reference_outputs, error_bounds, unseen

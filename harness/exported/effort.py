@@ -196,18 +196,19 @@ class Effort:
                 NotRunKind.NOT_REACHED,
             )
 
-    def buffers(self, count: int, call_s: float) -> int:
+    def buffers(self, count: int, call_s: float, least: int = MIN_INPUT_BUFFERS) -> int:
         """Return for how many of `count` input buffers there is time, all else included.
 
         Args:
             call_s: seconds of a call of what the reference outputs are made with; of several side by side, a part.
+            least: the fewest that will do; of a stream one clip.
 
         Raises:
             SkippedArm: not even for the fewest.
         """
         if self.expect(count, call_s):
             return count
-        fewest = min(count, MIN_INPUT_BUFFERS)
+        fewest = min(count, least)
         self._require_time(LEAST_RUNS * fewest, call_s)
         self._longest_s = 2 * call_s * fewest
         if fewest < count:

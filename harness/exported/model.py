@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,14 +21,16 @@ from shootout import schemes
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
+from shootout.exported.streams import Stream
 from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
 
+T = TypeVar("T")
 ALIGNMENT = 64
 """Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
 more only by luck, and that changes times: XLA reads an aligned array in place and copies another one in the call.
 """
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST = "manifest.json"
 ONNX_SUFFIX, PROGRAM_SUFFIX = ".onnx", ".pt2"
 """The endings of the names of a user's file, and of a module given in Python; no other model's name has one."""
@@ -90,12 +92,21 @@ class ReportRows:
         rows: (rows,), the number of each in the user's own data, from 0.
         other_rows: likewise, of the rows for timing and calibration.
         labels: (rows,), the right class of each; None if they have none.
+        shared: inputs that are no rows: all calls of a stream share them.
     """
 
     inputs: Arrays
     rows: Array
     other_rows: Array
     labels: Array | None
+    shared: frozenset[str] = frozenset()
+
+    def take(self, rows: Array) -> dict[str, Array]:
+        """Return the inputs of some of these rows; past the end it starts again from the first."""
+        return {
+            name: array if name in self.shared else np.take(array, rows, axis=0, mode="wrap")
+            for name, array in self.inputs.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +138,8 @@ class ExportedModel:
         spread: of the reference outputs (see `fidelity.spread`).
         class_scores: the output that holds the scores of the labels' classes; "" without labels.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
+        stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
+        bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
     """
 
     folder: Path
@@ -155,6 +168,8 @@ class ExportedModel:
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
     unpredicted: tuple[str, ...] = ()
+    stream: Stream | None = None
+    bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_file(self) -> bool:
@@ -202,6 +217,10 @@ class ExportedModel:
         if own > TELLING * beside and is_whole and not re.search(CHOOSES_LAYERS, target.scheme):
             least = max(least, 2 * beside / FIDELITY_MARGIN)
         return own + beside, least
+
+    def up_to(self, step: int) -> ExportedModel:
+        """Return the model with the error bounds of a clip's first calls, so many, one of the stream's `marks`."""
+        return dataclasses.replace(self, error_bounds=self.bounds_by_step.get(step, self.error_bounds))
 
     def is_telling(self, error_bound: float) -> bool:
         """Return whether an error bound separates a right answer from one that ignores its inputs."""
@@ -269,12 +288,16 @@ class ExportedModel:
             return {name: stored.get_tensor(name) for name in names}
 
     def input_buffers(self) -> list[dict[str, Array]]:
-        """Return the input sets that calls rotate through."""
+        """Return the input sets that calls rotate through; of a stream all of its clips, call by call."""
         return load_sets(self.folder / INPUTS, [spec.name for spec in self.inputs])
 
     def reference_outputs(self) -> list[dict[str, Array]]:
         """Return the right outputs for each input buffer; float ones in float64."""
         return load_sets(self.folder / REFERENCE, [spec.name for spec in self.outputs])
+
+    def pick(self, sets: Sequence[T]) -> list[T]:
+        """Return those of what belongs to each input buffer that calls outside of a stream rotate through."""
+        return self.stream.pick(sets) if self.stream else list(sets)
 
     def gradients(self) -> list[dict[str, Array]]:
         """Return a training step's right gradients for each input buffer, sketched (see `training_step.sketch`)."""
@@ -319,7 +342,8 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             labels = stored[LABELS] if LABELS in stored.files else None
             numbers = {"rows": stored[ROWS], "other_rows": stored[OTHER_ROWS]}
-            return ReportRows(inputs=self._inputs_in(stored), labels=labels, **numbers)
+            shared = self.stream.shared(self.inputs) if self.stream else frozenset[str]()
+            return ReportRows(inputs=self._inputs_in(stored), labels=labels, shared=shared, **numbers)
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
@@ -427,6 +451,9 @@ def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
     facts["inputs"], facts["outputs"] = _read_specs(facts["inputs"]), _read_specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
     facts |= {name: tuple(facts[name]) for name in ("notes", "trained", "unpredicted")}
+    facts["bounds_by_step"] = {int(step): bounds for step, bounds in facts["bounds_by_step"].items()}
+    if stream := facts["stream"]:
+        facts["stream"] = Stream(**stream)
     if work := facts["work"]:
         facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
     return ExportedModel(folder=folder, **facts)

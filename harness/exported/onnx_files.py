@@ -39,6 +39,7 @@ from shootout.contract import Array, Arrays, Precision
 from shootout.errors import ModelError, UsageError, one_line
 from shootout.exported.effort import beside
 from shootout.exported.model import INLINE_BYTES, sha256
+from shootout.exported.streams import Stream
 from shootout.host.store import copy_file
 
 WHOLE = "shootout.whole"
@@ -346,10 +347,14 @@ def _copy_weights(outside: Sequence[TensorProto], source: Path, path: Path) -> N
                 entry.value = copies[entry.value]
 
 
-def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
     """Run the file at `path` as it is written, without optimization; return its outputs.
 
-    Each input set takes one thread, so that its sums have one order. Sets run side by side.
+    Each input set takes one thread, so that its sums have one order. Sets run side by side, but
+    for those of a stream.
+
+    Args:
+        stream: what calls hand on to each other; None: nothing.
 
     Raises:
         ModelError: it can't be loaded or run; calls it `name`.
@@ -365,10 +370,15 @@ def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array
     except Exception as error:
         raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
     names = [output.name for output in session.get_outputs()]
+
+    def call(one: Arrays) -> dict[str, Array]:
+        return dict(zip(names, session.run(names, dict(one)), strict=True))
+
     try:
+        if stream:
+            return list(map(stream.carry(call), inputs))
         with ThreadPoolExecutor(beside()) as pool:
-            found = [*pool.map(lambda one: session.run(names, dict(one)), inputs)]
-        return [dict(zip(names, outputs, strict=True)) for outputs in found]
+            return list(pool.map(call, inputs))
     except Exception as error:
         hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
         raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error

@@ -68,7 +68,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
     else:
         notes += write_mixed(base, variant, target, reduced=reduced)
-    save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model))
+    save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))
     for name in SETS:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)

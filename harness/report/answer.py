@@ -193,6 +193,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
         return
     row = next(row for row in rows if row.arm == ship.arm)
     yield f"{mix.by} of the mix {duration(ship.median_ns)}" if mix else tell_time(row)
+    if row.real_time_factor is not None and not mix:
+        yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:

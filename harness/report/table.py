@@ -455,6 +455,7 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     measured = [row for row in _list_rows(rows) if row.end_to_end]
     answers = [answer for answer in document.answer if answer.group == summary.name]
     parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    parts += map(Text, notes.tell_errors_by_step(rows))
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
     is_told = not full and len(answers) == len(document.answer) == 1
     parts += _tell_setbacks(

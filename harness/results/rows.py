@@ -120,7 +120,11 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
         replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
         for one in line.by_output
     )
-    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output}
+    by_step = tuple(
+        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
+        for one in line.by_step
+    )
+    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output, "by_step": by_step}
     return FidelityFigures(**figures, probe=probe)
 
 

@@ -27,6 +27,7 @@ from shootout.host.store import cache_folder
 from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
+from shootout.study.axes import read_state
 from shootout.study.plan import PlannedGroup
 from shootout.study.points import find_rows, find_scored
 from shootout.study.reproduce import words
@@ -118,6 +119,8 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         scored=find_scored(given.get("--metric"), rows.truth),
         class_scores=given.get("--scores", "") if files["labels"] else "",
         rows_by=files["rows-by"],
+        state=read_state("--state", [given["--state"]]) if "--state" in given else None,
+        steps=int(given.get("--stream", 0)),
     )
     return PlannedGroup(record=record, request=request, skips=skips)
 

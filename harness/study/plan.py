@@ -255,7 +255,8 @@ def make_plan(
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-    files += _check_truth(study, rows, counts, models)
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, counts | clips, models)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     here = Here(
         available={},
@@ -299,7 +300,7 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
     """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
 
     Args:
-        counts: each number of rows that the inputs may have.
+        counts: each number of rows that the inputs may have, and of clips of a stream, which may have one truth each.
 
     Raises:
         UsageError: it doesn't.
@@ -539,7 +540,9 @@ def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronized", "mix_by"}  # which the mix has too
     # of a folder that was begun without the key
-    silent |= {name for name in ("least_restarts", "sustained_s", "mix") if not getattr(study, name)}
+    unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
+    silent |= {name for name in unset if not getattr(study, name)}
+    silent |= {"state"} if study.state is None else set()
     fields = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not

@@ -267,6 +267,8 @@ def request(study: Study, point: Point) -> Request:
         scored=find_scored(study.metric, rows.truth),
         class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
+        state=study.state,
+        steps=study.stream or 0,
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))

@@ -14,11 +14,11 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, path_of
+from shootout.export.request import axis_sizes_of, path_of, stream_of
 from shootout.exported import data_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.workload import Work
-from shootout.models.base import Model, buffer_count
+from shootout.models.base import Model, buffer_count, set_bytes
 from shootout.models.drawing import usual
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Preview:
     Attributes:
         inputs: none where only running the user's code tells them.
         buffers: how many input sets calls rotate through; None where only the data tell.
+        steps: how many of them make a clip; None if calls are no stream, or only running the user's code tells.
         calibration: what quantization takes its ranges from.
         notes: what was decided about the axes.
         operators: how often the graph has each, branches and loops inside; empty where there is no graph yet.
@@ -58,6 +59,7 @@ class Preview:
 
     inputs: tuple[InputPreview, ...] = ()
     buffers: int | None = None
+    steps: int | None = None
     calibration: str
     notes: tuple[str, ...] = ()
     operators: Mapping[str, int] = field(default_factory=dict)
@@ -170,25 +172,41 @@ def _preview_file(request: Request, calibration: str) -> Preview:
             calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz
     told = given and data_files.title(given)
-    ways = {} if given else onnx_inputs.ways(head, specs)
     work = _count_work(fixed)
+    stream = stream_of(request, specs, onnx_axes.output_forms(head, axes.sizes), work.flops if work else None)
+    states = dict(stream.state) if stream else {}
+    ways = {} if given else onnx_inputs.ways(head, specs, states)
     operators = Counter(node.op_type for node in onnx_files.every_node(head) if node.op_type != "Constant")
     return Preview(
         inputs=tuple(
             InputPreview(
                 text=texts[spec.name],
                 shape=spec.shape,
-                filled=f"from {told}" if given else f"drawn: {ways[spec.name].told}",
+                filled=_tell_state(states[spec.name], request)
+                if spec.name in states
+                else f"from {told}"
+                if given
+                else f"drawn: {ways[spec.name].told}",
             )
             for spec in specs
         ),
-        buffers=None if given else buffer_count(specs),
+        buffers=None
+        if given
+        else stream.steps * stream.count_clips(set_bytes(specs))
+        if stream
+        else buffer_count(specs),
+        steps=stream.steps if stream else None,
         calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
         notes=axes.notes,
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),
         flops=work.flops if work else None,
     )
+
+
+def _tell_state(made: str, request: Request) -> str:
+    guessed = " (by their names; --state none: single calls)" if request.state is None else ""
+    return f"a state: {made} of the call before{guessed}"
 
 
 def _format_spec(spec: TensorSpec) -> str:

@@ -3,6 +3,10 @@
 The bracket is the same for every backend: stage, execute, synchronize, fetch for `end_to_end`; execute and synchronize
 on inputs staged before for `compute`.
 
+A stream goes on from block to block, and begins anew with each clip. Handing a state on takes a copy on the host, which
+is part of `end_to_end`, as it is for a user. `compute` hands nothing on: its inputs hold the states that the reference
+had there.
+
 `read_profile` shows where the time of a call goes: its steps, and what the backend's own profiler tells.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 import traceback
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -30,6 +35,8 @@ from shootout.constants import (
     SLOW_CALL_NS,
 )
 from shootout.contract import Array, Arrays
+from shootout.exported.model import aligned
+from shootout.exported.streams import Stream
 from shootout.messages import Looked, Scope, TimeBin, Tuned
 from shootout.session import Session
 from shootout.trace_events import Event
@@ -45,16 +52,26 @@ class Blocks:
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
+        clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
     """
 
     def __init__(
-        self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False, on_gpu: bool = False
+        self,
+        session: Session,
+        buffers: Sequence[Arrays],
+        *,
+        cold: bool = False,
+        on_gpu: bool = False,
+        clips: Clips | None = None,
     ) -> None:
         self._session, self.buffers = session, buffers
-        self._calls = make_timed_calls(session, buffers)
+        self._single = self._calls = make_timed_calls(session, buffers)
+        if clips:
+            stream = make_stream_call(session, clips, slot=len(buffers))
+            self._calls = {**self._single, Scope.END_TO_END: stream}
         self._chill = make_chill(session) if cold else None
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
@@ -134,12 +151,12 @@ class Blocks:
         return outputs
 
     def answered(self, buffer: int) -> Arrays:
-        """Return the outputs of a call as `end_to_end` times it."""
-        return cast("Arrays", self._calls[Scope.END_TO_END](buffer))
+        """Return the outputs of a call as `end_to_end` times it, on this buffer, outside of a stream."""
+        return cast("Arrays", self._single[Scope.END_TO_END](buffer))
 
     def seconds_to_answer(self, buffer: int) -> float:
-        """Return the seconds of a call as `end_to_end` times it."""
-        return clock.seconds_to_call(self._calls[Scope.END_TO_END], buffer)
+        """Return the seconds of such a call."""
+        return clock.seconds_to_call(self._single[Scope.END_TO_END], buffer)
 
     def stage(self, buffer: int) -> None:
         """Stage an input buffer again after its memory was written to."""
@@ -182,6 +199,45 @@ class Blocks:
             min_calls=min_calls,
         )
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clips:
+    """Hold the calls of a stream: the sets of all its clips, call by call."""
+
+    stream: Stream
+    sets: Sequence[Arrays]
+
+
+def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:
+    """Return a function that makes the next call of a stream, whatever buffer it is given.
+
+    The states have memory of their own, which each call stages, and into which its outputs are copied.
+
+    Args:
+        slot: for the inputs; no other call stages it meanwhile.
+    """
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    steps, count, sets = clips.stream.steps, len(clips.sets), clips.sets
+    memory = {name: aligned(sets[0][name]) for name in clips.stream.state}
+    handed = [(memory[name], made) for name, made in clips.stream.state.items()]
+    called = [{**one, **memory} for one in sets]
+    at = 0
+
+    def call(_buffer: int) -> Any:
+        nonlocal at
+        if at % steps == 0:
+            for name, state in memory.items():
+                np.copyto(state, sets[at][name])
+        raw = execute(stage(called[at], slot))
+        synchronize()
+        outputs = fetch(raw)
+        for state, made in handed:
+            np.copyto(state, outputs[made])
+        at = at + 1 if at + 1 < count else 0
+        return outputs
+
+    return call
 
 
 def make_chill(session: Session) -> Callable[[], object]:

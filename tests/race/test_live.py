@@ -133,7 +133,7 @@ class InProcessStage:
         return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
 
 
-NO_REPORT = SimpleNamespace(report_calls=0)
+NO_REPORT = SimpleNamespace(report_calls=0, stream=None)
 
 
 def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> ArmProcess:

@@ -104,6 +104,21 @@ def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
     assert any(line.endswith("computing alone, accuracy, error, what ran, sizes, memory") for line in given)
 
 
+def test_a_guessed_state_is_told_and_so_is_how_to_turn_it_off(tmp_path: Path):
+    nodes = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
+    ends = [value("x", (1, 4)), value("h", (1, 4))], [value("y", (1, 4)), value("hn", (1, 4))]
+    how = {"model": str(write(tmp_path / "m.onnx", nodes, *ends)), "targets": ("numpy",)}
+    told = "  input h float32[1, 4], a state: hn of the call before"
+    guessed = text(planned(**how))
+    assert guessed[2] == f"{told} (by their names; --state none: single calls)"
+    assert guessed[3].startswith("  a stream: clips of 100 calls; calibration")
+    asked = text(planned(**how, state={"h": "hn"}, stream=7))
+    assert (asked[2], asked[3].split(";")[0]) == (told, "  a stream: clips of 7 calls")
+    off = text(planned(**how, state="none"))
+    assert off[2] == "  input h float32[1, 4], drawn: zeros, a state at its start"
+    assert off[3].startswith("  8 input sets")
+
+
 def test_a_grid_of_a_thousand_groups_is_told_by_its_axes():
     grid = planned(
         memory=4 * GIB, batch=tuple(range(1, 101)), parameters={"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
