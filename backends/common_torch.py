@@ -45,10 +45,10 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
 
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:
-    """Load the exported model's program from a file of its own, whose hash was checked."""
-    import torch
+    """Load the exported model's program and its weights."""
+    from shootout.models.user.called import read_program
 
-    return torch.export.load(exported.path(Artifact.PT2))
+    return read_program(exported.path(Artifact.PT2), exported.path(Artifact.MODULE))
 
 
 def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Module:
@@ -62,10 +62,9 @@ def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Mo
     """
     import torch
 
-    from shootout.models.user import program
     from shootout.quantize.retyping import retyped
 
-    if not (exported.is_file or program.is_meant(exported.model)):
+    if not exported.is_program:
         return float32_module(exported)
     converted = exported_program(exported).run_decompositions()
     for node in list(converted.graph.nodes):

@@ -291,7 +291,8 @@ class Capabilities:
     """Declare what an adapter can do.
 
     Attributes:
-        consumes: the artifacts it can load, the preferred one first; an exported model with none of them is skipped.
+        consumes: the artifacts it can load. It reads the first one that an exported model has, and no other: other
+            machines are sent no more. A model with none of them is skipped.
         targets: every (device, precision) it has code for.
         native: the devices on which it runs a user's ONNX file in the precisions that the file itself holds.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.
@@ -398,6 +399,22 @@ class OutputError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepError:
+    """Compare the first calls of a stream's clips with the reference's.
+
+    Attributes:
+        step: how many calls of a clip.
+        relative_l2: the largest error of any of these calls, relative to the outputs' size over the whole stream; None
+            if an output has NaN or infinity.
+        error_bound: the largest that the label explains so soon; None if nothing useful is known.
+    """
+
+    step: int
+    relative_l2: float | None
+    error_bound: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
     """Compare outputs with the reference outputs, over all input buffers; float outputs unless said otherwise.
 
@@ -419,6 +436,7 @@ class Fidelity:
         standing: to that error bound (see `ExportedModel.is_judged`, and `--max-error`).
         gradient_l2: of a training step, the worst gradient's error for the middle buffer; `relative_l2` is no smaller.
         by_output: in the model's order; empty of older runs.
+        by_step: of a stream, the errors of its clips' first 1, 10, 100 … calls; the last is of all.
     """
 
     max_abs: float | None
@@ -434,6 +452,7 @@ class Fidelity:
     error_bound: float | None = None
     standing: BoundStanding = BoundStanding.MET
     by_output: tuple[OutputError, ...] = ()
+    by_step: tuple[StepError, ...] = ()
 
     @property
     def worst_output(self) -> OutputError | None:

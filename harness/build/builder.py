@@ -27,6 +27,7 @@ from shootout.errors import ArmFailed, ArmOut, Hung, ModelError, NotRun, NotRunK
 from shootout.export import cache, client
 from shootout.export.client import Request
 from shootout.export.delivery import Delivery, ModelKey, ProbeKey, name_build
+from shootout.export.request import labels_of
 from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.varying import compose
@@ -37,13 +38,14 @@ from shootout.host.scratch import scratch
 from shootout.host.store import mark_used, open_sealed, sealed
 from shootout.messages import Progress
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
+from shootout.study.group import FULL
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker import precision_checks, process
 from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
-UNSENT = "it wasn't exported for this machine, since the study doesn't name this size: add it to the study"
+UNSENT = "the machine that exports for this one gave no exported model of this size"
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
@@ -54,7 +56,7 @@ class Exports:
     Attributes:
         models: by group, and `_request_key` of the request.
         probes: by `probe_key`; one that couldn't be exported is missing.
-        were_sent: whether another machine made them, which knew the study's own sizes alone.
+        were_sent: whether another machine made them, which may be out of reach when a search adds a size.
     """
 
     models: Mapping[ModelKey, Exported]
@@ -64,9 +66,10 @@ class Exports:
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
         found = dict[int, Exported]()
+        late = SkippedArm(UNSENT, "run the same command again", NotRunKind.NOT_REACHED)
         for size, request in group.requests_of(arm).items():
             key = (group.record.name, *_request_key(request), size)
-            found[size] = self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
+            found[size] = self.models.get(key, late) if self.were_sent else self.models[key]
         if group.arrivals is None:
             return found[0]
         made = {size: one for size, one in found.items() if isinstance(one, ExportedModel)}
@@ -85,6 +88,7 @@ def export_all(
     limit: Deadline,
     begun_on: Collection[str] = (),
     needs: Collection[str] = (),
+    leading: Collection[str] = (),
 ) -> Exports:
     """Export all that these groups' arms are built from; what must be made shares one process.
 
@@ -93,6 +97,7 @@ def export_all(
         limit: when the whole run ends; a model for which there is no time is skipped.
         begun_on: the keys of the exported models that this run began with.
         needs: the precisions whose errors are needed, see `needs_of`.
+        leading: those of them that may be the answer (`leading_of`).
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
@@ -105,7 +110,7 @@ def export_all(
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     saturates = next((group.request.saturates for group in groups), None)
     probes = {key: replace(probe_request(*key), saturates=saturates) for key in sorted(shown)}
-    results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
+    results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, leading, begun_on)
     models = dict(zip(wanted, results, strict=False))
     made = [models[key] for group in groups for key in _list_requests(group, group.playing)]
     _require_one(made)
@@ -115,7 +120,7 @@ def export_all(
             progress.say(
                 f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {result}"
             )
-    plain = {key: models.get((*key[:2], "", key[3], Device.CPU, key[5])) for key in models}
+    plain = {key: models.get((*key[:2], "", key[3], Device.CPU, False, key[6])) for key in models}
     return Exports(
         models={key: _same_inputs(result, plain[key]) for key, result in models.items()},
         probes={key: result for key, result in proofs.items() if isinstance(result, ExportedModel)},
@@ -132,8 +137,13 @@ def open_delivery(delivery: Delivery) -> Exports:
         key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
     }
     _require_one(models.values())
-    probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
+    probes = {key: cache.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
+
+
+def list_undelivered(delivery: Delivery, groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
+    """List the groups that need an exported model of which the delivery says nothing."""
+    return [group for group in groups if not _list_requests(group, group.building).keys() <= delivery.models.keys()]
 
 
 def _require_one(made: Collection[Exported]) -> None:
@@ -148,7 +158,9 @@ def _require_one(made: Collection[Exported]) -> None:
 
 
 def _open_sent(key: str) -> Exported:
-    return cache.lookup(key) or ModelError("what was exported on another machine and sent here is gone: run again")
+    return cache.lookup(key, is_whole=False) or ModelError(
+        "what was exported on another machine and sent here is gone: run again"
+    )
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
@@ -156,6 +168,18 @@ def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
     precisions = {arm.target.precision for group in groups for arm in group.record.arms}
     needs, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
     return needs | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
+
+
+def leading_of(groups: Iterable[PlannedGroup], *, any_error: bool) -> set[str]:
+    """Return the precisions among `needs_of` that may be the answer: without labels or a metric only exact ones.
+
+    Args:
+        any_error: whether the user allows an error.
+    """
+    groups = list(groups)
+    if any_error or any(group.request.scored or labels_of(group.request) for group in groups):
+        return needs_of(groups)
+    return needs_of(groups) & set(map(str, FULL))
 
 
 def probe_key(arm: Arm) -> ProbeKey | None:
@@ -185,9 +209,9 @@ def _list_requests(group: PlannedGroup, arms: Sequence[Arm]) -> dict[ModelKey, R
     return {key: requests[key] for key in sorted(requests)}
 
 
-def _request_key(request: Request) -> tuple[str, str, int, Device]:
+def _request_key(request: Request) -> tuple[str, str, int, Device, bool]:
     """Return what separates the requests of one group from each other."""
-    return request.model, request.variant, request.batch, request.device
+    return request.model, request.variant, request.batch, request.device, request.module
 
 
 def _same_inputs(variant: Exported, plain: Exported | None) -> Exported:

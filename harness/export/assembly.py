@@ -5,7 +5,7 @@ something.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from shootout.exported.model import (
     save_sets,
     sha256,
 )
+from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen
 
 
@@ -49,6 +50,8 @@ class ExportFindings:
         split: rows for accuracy and metrics, checked against the outputs.
         unmade: why there are no more artifacts.
         shares: its graph and weights lie in the open export that all sizes of a sweep share.
+        stream: how the buffers' calls make clips; None for single calls.
+        bounds_by_mark: error bounds by precision, at each mark of the stream.
     """
 
     parameters: Mapping[str, Value]
@@ -59,7 +62,7 @@ class ExportFindings:
     buffers: Sequence[Arrays]
     reference_outputs: Sequence[Arrays]
     artifacts: tuple[Artifact, ...] = ()
-    error_bounds: Mapping[str, float | None] = field(default_factory=dict)
+    bounds_by_mark: Sequence[Mapping[str, float | None]] = ({},)
     drawn: bool = False
     shared_outputs: Sequence[Arrays] | None = None
     unseen: Unseen = ()
@@ -70,6 +73,7 @@ class ExportFindings:
     notes: tuple[str, ...] = ()
     unmade: str = ""
     shares: bool = False
+    stream: Stream | None = None
 
 
 def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
@@ -106,7 +110,9 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         inputs=found.inputs,
         outputs=found.outputs,
         artifacts=found.artifacts,
-        error_bounds=found.error_bounds,
+        error_bounds=found.bounds_by_mark[-1],
+        bounds_by_step=dict(zip(found.stream.marks[:-1], found.bounds_by_mark, strict=False)) if found.stream else {},
+        stream=found.stream,
         parameter_count=found.parameter_count,
         weights_sha256=job.weights_sha256 if job.file else sha256(weights / WEIGHTS),
         versions=job.versions,

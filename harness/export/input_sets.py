@@ -18,6 +18,7 @@ from shootout.exported import truth_files
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
+from shootout.exported.streams import Stream
 from shootout.models.base import LabeledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
 
@@ -88,9 +89,12 @@ def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, 
     return sets
 
 
-def _split_batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
-    count = len(next(iter(splits.values())))
-    return [{name: rows(array, first, batch) for name, array in splits.items()} for first in range(0, count, batch)]
+def _split_batches(splits: Arrays, batch: int, shared: Collection[str] = ()) -> list[dict[str, Array]]:
+    count = max(len(array) for name, array in splits.items() if name not in shared)
+    return [
+        {name: array if name in shared else rows(array, first, batch) for name, array in splits.items()}
+        for first in range(0, count, batch)
+    ]
 
 
 HALF_ROWS = 16
@@ -108,6 +112,7 @@ class RowSplit:
         report: rows for accuracy and metrics.
         report_labels: likewise.
         report_rows, other_rows: (rows,), the number of each in the user's own data.
+        shared: inputs that are no rows, since all calls of a stream share them.
         notes: what a row of the table should say of it.
     """
 
@@ -118,6 +123,7 @@ class RowSplit:
     report_labels: Array | None
     report_rows: Array
     other_rows: Array
+    shared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
     def buffers(self, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
@@ -126,7 +132,7 @@ class RowSplit:
 
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""
-        return _split_batches(self.other, self.batch)
+        return _split_batches(self.other, self.batch, self.shared)
 
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
@@ -142,7 +148,7 @@ class RowSplit:
         Raises:
             UsageError: an output doesn't have the rows along axis 0.
         """
-        outputs = run(_split_batches(self.report, self.batch))
+        outputs = run(_split_batches(self.report, self.batch, self.shared))
         for name in names:
             if (first := outputs[0][name]).shape[:1] != (self.batch,):
                 got = f"output {name!r} is {list(first.shape)}"
@@ -193,27 +199,39 @@ def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[A
 
 
 def split_rows(
-    inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec], units: Array | None = None
+    inputs: Arrays,
+    labels: Array | None,
+    specs: Sequence[TensorSpec],
+    units: Array | None = None,
+    stream: Stream | None = None,
 ) -> RowSplit:
     """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
 
     Args:
         labels: the right class of each row; None if another metric than accuracy scores them.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
+        stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
 
     Raises:
         UsageError: the labels aren't one class for each row.
     """
-    count, batch = len(next(iter(inputs.values()))), common_batch(specs)
+    shared = stream.shared(specs) if stream else frozenset()
+    count, batch = max(len(array) for name, array in inputs.items() if name not in shared), common_batch(specs, stream)
     if labels is not None:
         refuse_misfits(labels, {count})
     numbers = np.arange(count)
+    if stream:
+        numbers = numbers[: count - count % stream.steps]
+        units = numbers // stream.steps if units is None else units[numbers - numbers % stream.steps]
     places = numbers if units is None else np.unique(units, return_inverse=True)[1]
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
-    if min(len(report), len(other)) < max(HALF_ROWS, 2 * batch) or places.max() + 1 < 2 * HALF_ROWS:
+    least = max(HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
+    if min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
         report, other = numbers, numbers
+    if stream:
+        report, other = stream.in_order(report, batch), stream.in_order(other, batch)
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
-    if len(report) < count:
+    if len(report) < len(numbers):
         note = (
             f"{len(other)} of your {count} {kind}rows were used for calibration and timing; "
             f"{what} is of the other {len(report)}"
@@ -222,9 +240,10 @@ def split_rows(
         note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: too few to share out"
     return RowSplit(
         batch=batch,
-        other={name: array[other] for name, array in inputs.items()},
+        shared=shared,
+        other={name: array if name in shared else array[other] for name, array in inputs.items()},
         other_labels=None if labels is None else labels[other],
-        report={name: array[report] for name, array in inputs.items()},
+        report={name: array if name in shared else array[report] for name, array in inputs.items()},
         report_labels=None if labels is None else labels[report],
         report_rows=report,
         other_rows=other,
@@ -260,7 +279,13 @@ def check_labels(labels: Path, counts: Collection[int]) -> None:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec], rows_by: Path | None = None) -> RowSplit:
+def read_split(
+    inputs: Path,
+    labels: Path | None,
+    specs: Sequence[TensorSpec],
+    rows_by: Path | None = None,
+    stream: Stream | None = None,
+) -> RowSplit:
     """Read the user's rows and split them.
 
     Args:
@@ -268,25 +293,28 @@ def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec], r
         labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
         specs: the model's inputs; axis 0 of each is the batch.
         rows_by: a file with what each row belongs to.
+        stream: see `split_rows`.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
     """
-    common_batch(specs)
-    rows_of, found = read_rows(inputs, specs), read_labels(labels) if labels else None
+    common_batch(specs, stream)
+    rows_of, found = read_rows(inputs, specs, stream), read_labels(labels) if labels else None
     try:
-        return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None)
+        return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None, stream)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def common_batch(specs: Sequence[TensorSpec]) -> int:
-    """Return the rows that a call takes: the common axis 0 of all inputs.
+def common_batch(specs: Sequence[TensorSpec], stream: Stream | None = None) -> int:
+    """Return the rows that a call takes: the common axis 0 of all inputs, but for those that a stream's calls share.
 
     Raises:
         UsageError: there is none.
     """
-    sizes: Mapping[str, int | None] = {spec.name: spec.shape[0] if spec.shape else None for spec in specs}
+    shared = stream.shared(specs) if stream else ()
+    of_rows = [spec for spec in specs if spec.name not in shared]
+    sizes: Mapping[str, int | None] = {spec.name: spec.shape[0] if spec.shape else None for spec in of_rows}
     found = set(sizes.values())
     if len(found) != 1 or None in found:
         raise UsageError(f"labels and metrics need inputs whose first axis is the batch; the model's are {dict(sizes)}")

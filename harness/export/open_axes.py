@@ -217,9 +217,9 @@ def _agrees(program: Path, module: nn.Module, example: Arrays) -> bool:
 @functools.lru_cache(maxsize=1)
 def _open_program(path: Path) -> Any:
     """Load a program that all sizes in this process share."""
-    import torch
+    from shootout.models.user.called import read_program
 
-    return torch.export.load(path).module(check_guards=False)
+    return read_program(path, path.with_name(WEIGHTS)).module(check_guards=False)
 
 
 def _run(module: Any, inputs: Arrays) -> list[Array]:

@@ -18,11 +18,11 @@ from shootout import models, schemes
 from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
 from shootout.export import cache, input_sets, trees
-from shootout.exported import data_files
+from shootout.exported import data_files, streams
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
 from shootout.host.environment import providing
-from shootout.models.base import IntRange, Model
+from shootout.models.base import IntRange, Model, set_bytes
 from shootout.models.user import hfconfig
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
@@ -54,7 +54,7 @@ class Request:
         weights: a user's own, for a transformers config: a file or a folder.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
-        module: of a user's file, the torch module too, for backends that run nothing else.
+        module: of a user's file, the torch module alone, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
         needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
@@ -66,6 +66,8 @@ class Request:
         sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
             these axes open is shared by all sizes, if there can be one (see `export.open_axes`).
         is_open: it is that export, of no size by itself.
+        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.
     """
 
     model: str
@@ -87,6 +89,8 @@ class Request:
     saturates: bool | None = None
     sweep: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     is_open: bool = False
+    state: Mapping[str, str] | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,7 @@ class ExportJob:
             model and the original of a user's file are the files' names.
         file: path of a user's ONNX file, "" for other models.
         contents: hashes of the file and of those beside it that hold its weights, by name.
+        file_bytes: their bytes; 0 for other models.
         holds: the precisions other than FP32 that the file holds itself.
         classical: the file's operators of `ai.onnx.ml`.
         native: the library whose own file it was converted from here, if it was (see `export.trees`).
@@ -107,7 +112,7 @@ class ExportJob:
             exported model says then.
         reduced: whether quantized weights get 7 bits.
         base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
-            the original's.
+            the original's; of another file's torch module, the file's.
         versions: of the packages that an exported model depends on.
         key: hash of all above, and of the code that exports a model.
         folder: where the exported model goes; "" until there is a place.
@@ -119,6 +124,7 @@ class ExportJob:
     request: Request
     file: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
+    file_bytes: int = 0
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
     native: Artifact | None = None
@@ -153,11 +159,6 @@ class ExportJob:
     def weights_sha256(self) -> str:
         """Hash a user's file and its weights' contents."""
         return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
-
-    @property
-    def file_bytes(self) -> int:
-        """Return the bytes of a user's ONNX file and of its weights; 0 for other models."""
-        return sum((Path(self.file).parent / name).stat().st_size for name in self.contents)
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -207,12 +208,17 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
+    elif job.request.module and job.base is None:
+        of_file = replace(job.request, variant=request.variant, module=False)
+        job = replace(job, base=replace(job, request=of_file).keyed())
     opened = None if request.variant else job.opened
     return replace(job, request=replace(job.request, variant=request.variant), opened=opened).keyed()
 
 
 def _model_job(request: Request) -> ExportJob:
     """Check a request for a model in the registry."""
+    if request.state or request.steps:
+        raise UsageError(f"{request.model} has no state: --state and --stream are for a model of your own")
     if request.weights:
         raise UsageError(f"--weights is for a transformers config: {request.model} has its own")
     if request.inputs_npz or request.labels_npz:
@@ -221,7 +227,7 @@ def _model_job(request: Request) -> ExportJob:
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
     sweep = {} if model.write else _sweep_of_shapes(model, replace(request, parameters=parameters))
-    asked = replace(request, parameters=parameters, module=False, needs=(), scored="", sweep=sweep)
+    asked = replace(request, parameters=parameters, module=False, needs=(), scored="", state=None, sweep=sweep)
     return ExportJob(request=_with_absolute_paths(asked))
 
 
@@ -271,7 +277,13 @@ def _file_job(request: Request) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _explaining_errors(path := path_of(request.model)):
-        from shootout.exported.onnx_files import classical_operators, external_files, header, own_precisions
+        from shootout.exported.onnx_files import (
+            classical_operators,
+            external_files,
+            header,
+            own_precisions,
+            whole_bytes,
+        )
 
         converted = trees.open_converted(path)
         files = {
@@ -280,10 +292,12 @@ def _file_job(request: Request) -> ExportJob:
             **({converted.file.name: converted.file} if converted else {}),
         }
         contents = {name: sha256(file) for name, file in files.items()}
+        file_bytes = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
     return ExportJob(
         request=_with_absolute_paths(replace(request, model=path.name, **_labeling(request))),
         file=str(path),
         contents=contents,
+        file_bytes=file_bytes,
         holds=own_precisions(header(path)),
         classical=classical_operators(header(path)),
         native=converted.artifact if converted else None,
@@ -441,13 +455,47 @@ def check_sizes(request: Request) -> int | None:
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
         specs = onnx_axes.input_specs(header(path), axes.sizes)
+        outputs = onnx_axes.output_forms(header(path), axes.sizes)
+        stream = stream_of(request, specs, outputs)
     if request.inputs_npz is None:
         return None
-    count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
+    try:
+        count, place = data_files.check(request.inputs_npz, specs, stream), labels_of(request)
+    except UsageError as error:
+        states = () if stream or request.state is not None else streams.guess_state(specs, outputs)
+        if not states:
+            raise
+        told = f"a call gives the next one its {' and '.join(states)}"
+        hint = f"if {told}, add --stream N: rows are clips of N calls"
+        raise UsageError(f"{error}; {hint}") from None
     if place:
-        input_sets.common_batch(specs)
+        input_sets.common_batch(specs, stream)
         input_sets.check_labels(place, [count] if count else [])
     return count
+
+
+def stream_of(
+    request: Request, inputs: Sequence[TensorSpec], outputs: streams.Forms, flops: float | None = None
+) -> streams.Stream | None:
+    """Return the stream that a request asks for, or that the names of a model's inputs suggest.
+
+    Args:
+        flops: operations of a call, by which a guessed stream is shorter; None if they aren't known.
+
+    Raises:
+        UsageError: as `streams.choose`; or the clips of such inputs take too much memory.
+    """
+    if request.training:
+        return None
+    has_data = bool(request.inputs_npz or request.calibration_npz)
+    found = streams.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
+    if found:
+        found.count_clips(set_bytes(inputs))
+    if found and labels_of(request):
+        why = "calls of one clip are no independent rows"
+        fix = "give them as --truth with --metric accuracy, which counts a clip once"
+        raise UsageError(f"labels don't go with a stream, since {why}: {fix}")
+    return found
 
 
 def check_data(request: Request) -> None:

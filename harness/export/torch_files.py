@@ -6,6 +6,7 @@ Runs in the export process only.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,9 +18,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from shootout.clock import Stopwatch
+from shootout.constants import MIN_INPUT_BUFFERS
 from shootout.contract import Arrays, Artifact
 from shootout.exported.effort import Effort
 from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
+from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen, make_unseen
 from shootout.models.user.called import open_shapes
 from shootout.quantize import torch_error_bounds
@@ -54,6 +57,8 @@ def write_program(
 ) -> torch.export.ExportedProgram:
     """Trace the module and write `model.pt2`; also returns the program.
 
+    The file has the program alone: its weights are those of `write_weights`, and would be on the disk twice.
+
     Args:
         open_dims: of each input, the axes that may have any size in a call; None: all are as in the example.
     """
@@ -62,8 +67,18 @@ def write_program(
     if open_dims is not None:
         shapes = open_shapes(module, [open_dims[name] for name in example])
     program = torch.export.export(module, tensors, dynamic_shapes=shapes)
-    torch.export.save(program, folder / FILES[Artifact.PT2])
+    state, stored = program.state_dict, set(module.state_dict())
+    program._state_dict = {name: _stand_in(one) if name in stored else one for name, one in state.items()}
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that no stand-in covers its storage
+        torch.export.save(program, folder / FILES[Artifact.PT2])
+    program._state_dict = state
     return program
+
+
+def _stand_in(weight: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of a weight's shape that is a single number in memory."""
+    blank = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
+    return nn.Parameter(blank, requires_grad=weight.requires_grad) if isinstance(weight, nn.Parameter) else blank
 
 
 def write_onnx(
@@ -106,7 +121,8 @@ def reference_and_error_bounds(
     by_rows: bool = True,
     names: Sequence[str] = ("y",),
     effort: Effort | None = None,
-) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None], Unseen]:
+    stream: Stream | None = None,
+) -> tuple[list[dict[str, np.ndarray]], tuple[dict[str, float | None], ...], Unseen]:
     """Return the float64 outputs of each input buffer, the error bounds by precision, and unseen inputs with outputs.
 
     The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
@@ -118,6 +134,7 @@ def reference_and_error_bounds(
         by_rows: the model's own word (see `Model`).
         names: of the module's outputs in order.
         effort: how much there is time for, which may be fewer of the input buffers; None: all of it.
+        stream: how the inputs' calls make clips, for each of whose marks there are error bounds; None: single calls.
 
     Raises:
         SkippedArm: there is no time even for the fewest.
@@ -125,16 +142,14 @@ def reference_and_error_bounds(
     wide, effort = module.double(), effort or Effort()
     retype_programs(wide, torch.float32, torch.float64)
     first: list[dict[str, np.ndarray]] = []
-    if effort.is_limited:
-        with Stopwatch() as watch:
-            first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
-        inputs = inputs[: effort.buffers(len(inputs), watch.seconds)]
-        calibration = calibration[: effort.most_sets]
+    with Stopwatch() as watch:
+        first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
+    inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
+    calibration = calibration[: effort.most_sets]
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
-    reference_outputs = [*first, *run(inputs[len(first) :])]
+    reference_outputs = list(run(inputs, stream=stream)) if stream else [*first, *run(inputs[len(first) :])]
     unseen = make_unseen(inputs, run, reference_outputs[0], is_brief=effort.is_brief)
-    return (
-        reference_outputs,
-        torch_error_bounds.error_bounds(wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort),
-        unseen,
+    error_bounds = torch_error_bounds.error_bounds(
+        wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort, stream=stream
     )
+    return reference_outputs, error_bounds, unseen

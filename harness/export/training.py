@@ -73,7 +73,7 @@ def take(job: ExportJob) -> ExportedModel:
         buffers=buffers,
         reference_outputs=losses,
         artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
-        error_bounds=_error_bounds(module, trained, buffers, reference_outputs),
+        bounds_by_mark=[_error_bounds(module, trained, buffers, reference_outputs)],
         parameter_count=model.parameter_count(parameters),
         gradients=gradients,
         notes=buffer_notes(specs),

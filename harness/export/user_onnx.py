@@ -21,23 +21,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.clock import Stopwatch
-from shootout.constants import WIDE_BOUND
+from shootout.constants import CALIBRATION_ROWS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
-from shootout.errors import UNINSTALLED, ModelError, explained
+from shootout.errors import UNINSTALLED, ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, trees
 from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import read_split, save_rows
-from shootout.export.request import ExportJob, Request, axis_sizes_of
+from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
-from shootout.exported import onnx_axes, onnx_files, onnx_graph
+from shootout.exported import onnx_axes, onnx_files, onnx_graph, streams
+from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
-from shootout.exported.effort import Effort
+from shootout.exported.effort import LEAST_RUNS, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate
-from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
+from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
+from shootout.exported.streams import LEAST_STEPS, Stream
 from shootout.exported.unseen import make_unseen
-from shootout.models.base import buffer_count, buffer_notes, draw
+from shootout.host.store import copy_file
+from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
 from shootout.quantize import onnx_error_bounds, pruning
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 INPUT_SEED = 1
+FLOAT_BYTES = 4
+MOST_LOAD_S = 0.2
+"""A longer first call is mostly computing."""
 REASON_LETTERS = 300
 WIDE_NOTE = (
     "the last bits move this file's outputs: errors up to {error_bound:.2g} pass, so they may not tell FP32 from BF16"
@@ -70,13 +76,18 @@ class PreparedFile:
         found: without artifacts, error bounds and calibration sets.
         graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
-        error_bound: the FP32 fidelity gate, relative L2.
+        error_bounds: the FP32 fidelity gate, relative L2, at each mark of the stream.
     """
 
     found: ExportFindings
     graph: Path
     ways: Mapping[str, InputWay]
-    error_bound: float
+    error_bounds: tuple[float, ...]
+
+    @property
+    def error_bound(self) -> float:
+        """Return FP32's error bound for all calls."""
+        return self.error_bounds[-1]
 
 
 def take(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -101,7 +112,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, numbers)
         if rows := original.selection():
             save_rows(folder / SELECTION, _as_typed(rows.inputs, found.inputs), rows.labels)
-    sets, fault = _choose_calibration(asked, prepared, original, effort)
+    sets, fault = _choose_calibration(folder, asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split and asked.labels_npz:
         found.split.find_class_scores(found.outputs, asked.class_scores)
@@ -111,18 +122,20 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         outputs=found.reference_outputs,
         calibration=sets,
         workshop=folder.parent,
+        stream=found.stream,
     )
-    error_bounds = (
-        {str(Precision.FP32): prepared.error_bound}
+    by_mark: Sequence[Mapping[str, float | None]] = (
+        [{str(Precision.FP32): prepared.error_bound}]
         if native
-        else onnx_error_bounds.error_bounds(reference_run, prepared.error_bound, effort)
+        else onnx_error_bounds.error_bounds(reference_run, prepared.error_bounds, effort)
     )
-    as_it_is = native_error_bound(job.holds, error_bounds, effort.unpredicted)
-    unmade = (
-        _write_module(prepared.graph, folder, found, WIDE_BOUND if as_it_is is None else as_it_is)
-        if asked.module
-        else ""
-    )
+    as_they_are = [native_error_bound(job.holds, bounds, effort.unpredicted) for bounds in by_mark]
+    as_it_is = as_they_are[-1]
+    by_mark = [
+        bounds if own is None else {**bounds, Precision.NATIVE: own}
+        for bounds, own in zip(by_mark, as_they_are, strict=True)
+    ]
+    unmade = _write_module(prepared.graph, folder, found, as_it_is) if asked.module else ""
     found = replace(
         found,
         artifacts=(
@@ -131,7 +144,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2)),
             *([native.artifact] if native else []),
         ),
-        error_bounds=error_bounds if as_it_is is None else {**error_bounds, Precision.NATIVE: as_it_is},
+        bounds_by_mark=by_mark,
         calibration=sets,
         calibration_fault=fault,
         notes=tuple(_make_notes(job.holds, prepared, original, as_it_is, native)),
@@ -150,8 +163,37 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return replace(assemble(job, beside), whole_s=original.whole_s, class_scores=original.class_scores)
 
 
+def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
+    """Make the exported model of a user's file as a torch module, from that of the file.
+
+    The file itself isn't in it: whatever runs that has it from the other one.
+
+    Raises:
+        SkippedArm: there is no time for it.
+    """
+    base, folder = open_exported(Path(job.base_folder)), Path(job.folder)
+    buffers = base.input_buffers()
+    size = ModelSize(weight_bytes=FLOAT_BYTES * base.parameter_count, work=base.work, sets=len(buffers))
+    effort.require(module_s(size), "making the torch module")
+    found = ExportFindings(
+        parameters=base.parameters,
+        batch=base.batch,
+        inputs=base.inputs,
+        outputs=base.outputs,
+        parameter_count=base.parameter_count,
+        buffers=buffers,
+        reference_outputs=base.reference_outputs(),
+    )
+    unmade = _write_module(base.path(Artifact.ONNX), folder, found, base.error_bounds.get(Precision.NATIVE))
+    for name in SETS:
+        if (base.folder / name).exists():
+            copy_file(base.folder / name, folder / name)
+    made = () if unmade else (Artifact.MODULE, Artifact.PT2)
+    return replace(base, folder=folder, artifacts=made, versions=job.versions, unmade=unmade, shared="", graph="")
+
+
 def _choose_calibration(
-    asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
+    folder: Path, asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
     """Return the sets that quantizers see, and why the user's own can't be used.
 
@@ -166,7 +208,12 @@ def _choose_calibration(
         own = found.split.sets() if found.split else buffers
     else:
         own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
-    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own[: effort.most_sets])
+    own = own[: effort.most_sets]
+    if found.stream and (found.split or not asked.inputs_npz):  # else they are the buffers, which have their states
+        own = own[:CALIBRATION_ROWS]
+        outputs = onnx_files.run(folder / FILES[Artifact.ONNX], own, asked.model, found.stream)
+        own = found.stream.fill(own, outputs)
+    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own)
 
 
 def prepare(
@@ -197,42 +244,57 @@ def prepare(
         ModelError: the file can't be run, or not the same way twice.
     """
     effort = effort or Effort()
-    model = onnx_files.load(path)
+    model = onnx_files.load_graph(path)
     onnx_axes.require_tensor_outputs(model)
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     specs = onnx_axes.input_specs(model)
+    stream = None if native else _find_stream(asked, model, specs, original)
+    most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     split = None
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by)
-        real = split.buffers(specs)
+        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by, stream)
+        real = split.sets()[:most]
     elif asked.inputs_npz:
-        real = read_sets(asked.inputs_npz, specs)
+        real = read_sets(asked.inputs_npz, specs, stream)[: most if stream else None]
     else:
-        real = input_sets.calibration_as_inputs(asked.calibration_npz, specs) or []
-    ways = {} if real else onnx_inputs.ways(header(path), specs)
-    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
+        real = (not stream and input_sets.calibration_as_inputs(asked.calibration_npz, specs)) or []
+    ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
+    buffers = real or draw(specs, most, INPUT_SEED, ways)
     graph = shared = share(axes.sizes)
     if graph is None:
         graph = folder / FILES[Artifact.ONNX]
-        onnx_files.save(model, graph)
+        onnx_files.save(model, graph, path)
+    model = onnx_files.load_graph(graph)
     if effort.is_limited:
-        effort.foresee(len(buffers), onnx_graph.count(graph))
+        effort.foresee(len(buffers), onnx_graph.count(graph), beside())
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
-    run: Callable[[Sequence[Arrays]], list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
+    call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
     if native:
-        run = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
+        call = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
     with Stopwatch() as watch:
-        raw = run(buffers[:1])
+        first = call(buffers[:1])
+    call_s = watch.seconds
+    if stream and call_s < MOST_LOAD_S:  # of many short calls, loading the file would count for each
+        with Stopwatch() as watch:
+            call(buffers[: 1 + LEAST_STEPS])
+        call_s = max(watch.seconds - call_s, 0.0) / LEAST_STEPS
+    if stream and not _hands_on(stream, asked, specs, _output_specs(first), effort, call_s):
+        stream, buffers = None, buffers[: buffer_count(specs)]
+    run = partial(call, stream=stream) if stream else call
+    call_s /= 1 if stream else beside()
     if original:  # the two take all the same buffers
-        effort.expect(len(buffers), watch.seconds)
+        effort.expect(len(buffers), call_s)
     else:
-        buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
-    raw += run([*buffers[1:], buffers[0]])
+        least = stream.steps if stream else MIN_INPUT_BUFFERS
+        buffers = buffers[: effort.buffers(len(buffers), call_s, least)]
+    raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
     reference_outputs = _check_repeated(raw, path.name)
+    if stream and not original:
+        buffers = stream.fill(buffers, raw)
     found = ExportFindings(
         parameters=axes.sizes,
         batch=split.batch if split else axes.batch,
@@ -243,7 +305,8 @@ def prepare(
         reference_outputs=reference_outputs,
         drawn=bool(ways),
         split=split,
-        notes=(*axes.notes, *_note_input_weights(model)),
+        stream=stream,
+        notes=(*axes.notes, *([stream.note] if stream else []), *_note_input_weights(model)),
     )
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
@@ -251,12 +314,46 @@ def prepare(
     right = reference_outputs  # of the file itself: how far a conversion is from its origin says nothing of FP32
     if native:
         right = onnx_files.run(graph, buffers, path.name)
-    error_bound = onnx_error_bounds.float32_error_bound(model, buffers, right, name=path.name, workshop=folder.parent)
+    error_bounds = onnx_error_bounds.float32_error_bounds(
+        model, buffers, right, name=path.name, place=graph, workshop=folder, stream=stream
+    )
     unseen = make_unseen(
-        buffers, lambda sets: map(_widen_all, run(sets)), reference_outputs[0], is_brief=effort.is_brief
+        buffers, lambda sets: map(_widen_all, call(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
     found = replace(found, unseen=unseen, shares=shared is not None)
-    return PreparedFile(found=found, graph=graph, ways=ways, error_bound=error_bound)
+    return PreparedFile(found=found, graph=graph, ways=ways, error_bounds=error_bounds)
+
+
+def _find_stream(
+    asked: Request, model: ModelProto, specs: Sequence[TensorSpec], original: ExportedModel | None
+) -> Stream | None:
+    """Return how calls of the file make clips, as far as its graph tells; a file beside another takes that one's."""
+    if original:
+        return original.stream
+    work = onnx_graph.count(model)
+    return stream_of(asked, specs, onnx_axes.output_forms(model, {}), work.flops if work else None)
+
+
+def _hands_on(
+    stream: Stream,
+    asked: Request,
+    specs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    effort: Effort,
+    call_s: float,
+) -> bool:
+    """Return whether outputs are what states become, now that a call has shown them; of a guess also if there is time.
+
+    Raises:
+        UsageError: the user says that they are, and they aren't.
+    """
+    try:
+        streams.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
+    except UsageError:
+        if asked.state or asked.steps:
+            raise
+        return False
+    return bool(asked.state or asked.steps) or effort.limit.allows(LEAST_RUNS * stream.steps * call_s)
 
 
 def _note_input_weights(model: ModelProto) -> Iterator[str]:
@@ -289,7 +386,7 @@ def _make_notes(
         yield from found.split.notes
     if prepared.ways:
         yield from onnx_inputs.notes(prepared.ways)
-        yield from buffer_notes(found.inputs)
+        yield from () if found.stream else buffer_notes(found.inputs)
     if original:
         yield BESIDE_NOTE.format(original=original.model)
     if prepared.error_bound > WIDE_BOUND and not holds:
@@ -352,11 +449,12 @@ def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     return reference_outputs
 
 
-def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float) -> str:
-    """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
+def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float | None) -> str:
+    """Write a file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:
-        error_bound: how far from the reference outputs its outputs may be.
+        graph: the file.
+        error_bound: how far from the reference outputs its outputs may be; None: nothing is known.
     """
     try:
         import torch
@@ -379,7 +477,7 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
-        compare(outputs, found.reference_outputs), error_bound
+        compare(outputs, found.reference_outputs), WIDE_BOUND if error_bound is None else error_bound
     ):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"

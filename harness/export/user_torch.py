@@ -21,12 +21,13 @@ from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, torch_files
 from shootout.export.assembly import ExportFindings, assemble, require_telling
-from shootout.export.request import ExportJob
+from shootout.export.request import ExportJob, Request, stream_of
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
+from shootout.exported.streams import Stream
 from shootout.exported.unseen import is_like
-from shootout.models.base import buffer_count, set_count
+from shootout.models.base import buffer_count, set_bytes, set_count
 from shootout.models.user.called import Called
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
@@ -63,8 +64,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
     called = model.called({**asked.parameters, BATCH: asked.batch, **own})
     specs, batch = _input_specs(job, called)
-    data = _choose_sets(job, called, specs)
-    sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, data.calibration)
+    stream = _find_stream(asked, called, specs)
+    data = _choose_sets(job, called, specs, stream)
     if asked.variant:
         pruning.prune_module(called.module, asked.variant)
     alone = open_axes.write_size(job, called.module, data.buffers[0])
@@ -73,10 +74,17 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers, found = _usable_buffers(job, called, data)
+    buffers, found = _usable_buffers(job, called, data, stream)
+    calibration = data.calibration
+    if stream:
+        buffers = stream.fill(buffers, found)
+        calibration = calibration[: max(len(buffers), CALIBRATION_ROWS)]
+        ran = torch_error_bounds.outputs(called.module, calibration, by_rows=False, names=called.outputs, stream=stream)
+        calibration = stream.fill(calibration, list(ran))
+    sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, found)
-    reference_outputs, error_bounds, unseen = torch_files.reference_and_error_bounds(
-        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
+    reference_outputs, bounds_by_mark, unseen = torch_files.reference_and_error_bounds(
+        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream
     )
     buffers = buffers[: len(reference_outputs)]
     outputs = _output_specs(called, reference_outputs)
@@ -85,28 +93,47 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         data.split.find_class_scores(outputs, asked.class_scores)
     elif data.split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
-        run = partial(torch_error_bounds.run, called.module, names=called.outputs)
-        data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(map(run, sets)))
+        run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
+        data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(run(sets)))
     findings = ExportFindings(
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
         reference_outputs=reference_outputs,
         artifacts=made,
-        error_bounds=error_bounds,
+        bounds_by_mark=bounds_by_mark,
+        stream=stream,
         parameter_count=count,
         batch=batch,
         parameters={**asked.parameters, **({} if called.batch is None else {BATCH: called.batch})},
         calibration=sets,
         calibration_fault=fault,
         split=data.split,
-        notes=(*called.notes, *(data.split.notes if data.split else ()), *filter(None, [alone])),
+        notes=(
+            *called.notes,
+            *([stream.note] if stream else []),
+            *(data.split.notes if data.split else ()),
+            *filter(None, [alone]),
+        ),
         unmade=unmade,
         shares=alone is None,
         drawn=data.drawn,
         unseen=unseen,
     )
     return assemble(job, findings)
+
+
+def _find_stream(asked: Request, called: Called, specs: Sequence[TensorSpec]) -> Stream | None:
+    """Return how calls make clips; None for single calls.
+
+    Raises:
+        UsageError: what the user calls a state is none.
+    """
+    if len(specs) < 2 and asked.state is None and not asked.steps:
+        return None
+    example = torch_error_bounds.run(called.module, called.inputs, names=called.outputs)
+    dtypes = dict(zip(called.outputs, called.dtypes, strict=True))
+    return stream_of(asked, specs, {name: (dtypes[name], array.shape) for name, array in example.items()})
 
 
 def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
@@ -177,7 +204,7 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
     return tuple(made), ""
 
 
-def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> InputData:
+def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> InputData:
     """Choose the sets that the user gave for an export job, or make some from the example.
 
     Raises:
@@ -187,19 +214,25 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) 
     npz = asked.inputs_npz
     split = None
     if npz and (asked.labels_npz or asked.scored):
-        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by)
+        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream)
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
+    most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     if split:
-        return InputData(buffers=split.buffers(specs), calibration=split.sets(), split=split)
+        return InputData(buffers=split.sets()[:most], calibration=split.sets(), split=split)
     if npz:
-        sets = read_sets(npz, specs)
-        return InputData(buffers=sets, calibration=sets)
-    if real := input_sets.calibration_as_inputs(asked.calibration_npz, specs):
+        sets = read_sets(npz, specs, stream)
+        return InputData(buffers=sets[: most if stream else None], calibration=sets)
+    if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
         return InputData(buffers=real, calibration=real)
-    count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, asked.batch, specs)
+    more = set_count(CALIBRATION_ROWS, asked.batch, specs)
+    begun = {name: called.inputs[name] for name in stream.state} if stream else {}  # as the example begins
     draw = called.draw or (lambda count, seed: _shuffle_example(called.inputs, count, seed))
-    return InputData(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
+    buffers, calibration = (
+        [{**one, **begun} for one in draw(count, seed)]
+        for count, seed in ((most, INPUT_SEED), (more, CALIBRATION_SEED))
+    )
+    return InputData(buffers=buffers, calibration=calibration, drawn=True)
 
 
 def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
@@ -221,7 +254,7 @@ def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
 
 
 def _usable_buffers(
-    job: ExportJob, called: Called, data: InputData
+    job: ExportJob, called: Called, data: InputData, stream: Stream | None
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """Return the buffers, or the example alone if shuffled ones aren't valid inputs; and the outputs for each.
 
@@ -237,7 +270,9 @@ def _usable_buffers(
         )
     ours = data.drawn and not called.draw
     try:
-        found = [torch_error_bounds.run(called.module, one, names=called.outputs) for one in buffers]
+        found = list(
+            torch_error_bounds.outputs(called.module, buffers, by_rows=False, names=called.outputs, stream=stream)
+        )
     except Exception as error:
         if ours:
             return buffers[:1], [first]

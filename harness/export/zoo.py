@@ -57,7 +57,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         buffers=buffers,
         reference_outputs=reference_outputs,
         artifacts=model.artifacts if alone is not None else (*model.artifacts, Artifact.OPEN),
-        error_bounds=error_bounds,
+        bounds_by_mark=[error_bounds],
         parameter_count=model.parameter_count(parameters),
         calibration=sets,
         calibration_fault=fault,
@@ -116,9 +116,10 @@ def _write_artifacts(
     alone = open_axes.write_size(job, module, buffers[0])
     if alone is not None:
         torch_files.write_module(module, buffers[0], folder, names)
-    return alone, torch_files.reference_and_error_bounds(
+    reference_outputs, (error_bounds,), unseen = torch_files.reference_and_error_bounds(
         module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort
     )
+    return alone, (reference_outputs, error_bounds, unseen)
 
 
 def _as_float64(arrays: Arrays) -> dict[str, Array]:

@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +26,7 @@ from shootout.errors import UsageError
 from shootout.exported import table_files
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, sha256
+from shootout.exported.streams import Stream
 from shootout.host.store import READ_ROWS
 from shootout.units import counted
 
@@ -108,15 +109,20 @@ def holds_labels(path: Path) -> bool:
     return LABELS in read_headers(path)
 
 
-def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
+def check(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> int | None:
     """Refuse data that don't fit the inputs; raises as `read_sets`. Of arrays it reads the headers alone, so no NaN.
 
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
-    is_table = table_files.is_table(path)
-    forms = _open_data(path, specs)[0] if is_table else _match_forms(path, specs, read_headers(path))
-    return next((form.rows for form in forms.values() if form.rows is not None), None)
+    if table_files.is_table(path):
+        forms = _open_data(path, specs, stream)[0]
+    else:
+        forms = _match_forms(path, specs, read_headers(path), stream)
+    count = next((form.rows for form in forms.values() if form.rows is not None), None)
+    if stream and count is not None:
+        stream.require_rows(count, _rows_of_call(specs, stream))
+    return count
 
 
 def possible_rows(path: Path) -> set[int]:
@@ -142,29 +148,55 @@ def refuse_nan(path: Path) -> None:
             _refuse_nan(path, name, array)
 
 
-def read_sets(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+def read_sets(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> list[dict[str, Array]]:
     """Read the data as sets of the inputs' own shapes; if rows don't fill the last set, the first rows fill it up.
+
+    Args:
+        stream: rows are the calls of its clips, one clip after the other, and only whole clips are read. A state has
+            the input's own shape, which is its value when a clip begins; if it is left out, that is zeros.
 
     Raises:
         UsageError: it can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
     """
-    forms, arrays = _open_data(path, specs)
+    forms, arrays = _open_data(path, specs, stream)
+    if stream:
+        _order_clips(forms, arrays, stream, _rows_of_call(specs, stream))
     count = max(form.count for form in forms.values())
+    count -= count % stream.steps if stream else 0
     stacks = {spec.name: _split_sets(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
     return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(count)]
 
 
-def read_rows(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+def _order_clips(forms: dict[str, _Form], arrays: dict[str, Array], stream: Stream, batch: int) -> None:
+    """Put rows in the order in which calls of a stream take them."""
+    for name, form in forms.items():
+        if form.is_rows and form.rows is not None:
+            arrays[name] = arrays[name][stream.in_order(np.arange(form.rows), batch)]
+            forms[name] = replace(form, count=len(arrays[name]) // batch)
+
+
+def read_rows(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> dict[str, Array]:
     """Read the data as rows along axis 0, stored as rows or as sets; every input has its batch there.
+
+    Args:
+        stream: as in `read_sets`. Its states, and inputs without axes, stay as they are: all calls share them.
 
     Raises:
         UsageError: as `read_sets`.
     """
-    forms, arrays = _open_data(path, specs)
+    forms, arrays = _open_data(path, specs, stream)
+    shared = stream.shared(specs) if stream else ()
     return {
-        spec.name: arrays[spec.name] if forms[spec.name].is_rows else arrays[spec.name].reshape(-1, *spec.shape[1:])
+        spec.name: arrays[spec.name]
+        if forms[spec.name].is_rows or spec.name in shared
+        else arrays[spec.name].reshape(-1, *spec.shape[1:])
         for spec in specs
     }
+
+
+def _rows_of_call(specs: Sequence[TensorSpec], stream: Stream) -> int:
+    """Return how many clips a call takes a row of."""
+    return next((spec.shape[0] for spec in specs if spec.shape and spec.name not in stream.state), 1)
 
 
 def read_labels(path: Path) -> Array:
@@ -264,15 +296,29 @@ def _explaining_errors(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
 
 
-def _open_data(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
+def _open_data(
+    path: Path, specs: Sequence[TensorSpec], stream: Stream | None
+) -> tuple[dict[str, _Form], dict[str, Array]]:
     """Open the data; return each input's form, and the arrays by the inputs' names, after refusing NaN."""
-    found = table_files.fit(path, specs) if table_files.is_table(path) else read_arrays(path)
-    named = _stored_names(path, specs, found)
-    arrays = {name: found[stored] for name, stored in named.items()}
-    forms = _match_forms(path, specs, {name: _header_of(name, array) for name, array in found.items()})
+    states = {spec.name: spec for spec in specs if stream and spec.name in stream.state}
+    called = [spec for spec in specs if spec.name not in states]
+    found = table_files.fit(path, called) if table_files.is_table(path) else read_arrays(path)
+    forms = _match_forms(path, specs, {name: _header_of(name, array) for name, array in found.items()}, stream)
+    begun = {name: found.pop(name, np.zeros(spec.shape, spec.dtype)) for name, spec in states.items()}
+    arrays = {name: found[stored] for name, stored in _stored_names(path, called, found).items()} | begun
     for name, array in arrays.items():
         _refuse_nan(path, name, array)
     return forms, arrays
+
+
+def _refuse_state(path: Path, spec: TensorSpec, found: TensorSpec) -> None:
+    """Refuse a state that isn't one value for the beginning of all clips."""
+    if found != spec:
+        expected = f"{spec.dtype}{list(spec.shape)}, its value when a clip begins"
+        got = f"{found.dtype}{list(found.shape)}"
+        raise UsageError(
+            f"{title(path)}: state {spec.name!r}: expected {expected}; got {got}: or leave it out for zeros"
+        )
 
 
 def _header_of(name: str, array: Array) -> TensorSpec:
@@ -290,22 +336,28 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     return {name: name for name in expected}
 
 
-def _match_forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec]) -> dict[str, _Form]:
+def _match_forms(
+    path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec], stream: Stream | None
+) -> dict[str, _Form]:
     """Find out how each array holds its input.
 
     Raises:
         UsageError: one doesn't fit, or they hold different numbers of rows or sets.
     """
-    named = _stored_names(path, specs, headers)
-    batch = next((spec.shape[0] for spec in specs if spec.shape), None)
-    forms = {spec.name: _match_form(path, spec, headers[named[spec.name]], batch) for spec in specs}
+    states = {spec.name: spec for spec in specs if stream and spec.name in stream.state}
+    for name, spec in states.items():
+        _refuse_state(path, spec, headers.get(name, spec))
+    called = [spec for spec in specs if spec.name not in states]
+    named = _stored_names(path, called, {name: one for name, one in headers.items() if name not in states})
+    batch = next((spec.shape[0] for spec in called if spec.shape), None)
+    forms = {spec.name: _match_form(path, spec, headers[named[spec.name]], batch) for spec in called}
     counts = {name: form.count if form.rows is None else form.rows for name, form in forms.items()}
     told = {name: f"{count} {'sets' if forms[name].rows is None else 'rows'}" for name, count in counts.items()}
     of_rows = {form.rows for form in forms.values() if form.rows is not None}
     of_sets = {form.count for form in forms.values() if form.rows is not None or form.count != 1}
     if len(of_rows) > 1 or len(of_sets) > 1 or 0 in counts.values():
         raise UsageError(f"{title(path)}: every input needs the same number of rows or sets, at least one; got {told}")
-    return forms
+    return forms | dict.fromkeys(states, _Form(1, None))
 
 
 def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | None) -> _Form:
@@ -334,4 +386,4 @@ def _split_sets(spec: TensorSpec, array: Array, form: _Form, count: int) -> Arra
         filled = rows(array, 0, count * spec.shape[0])
         return filled.reshape(count, *spec.shape)
     stack = array[None] if array.shape == spec.shape else array
-    return stack if len(stack) == count else np.broadcast_to(stack, (count, *spec.shape))
+    return stack[:count] if len(stack) >= count else np.broadcast_to(stack, (count, *spec.shape))

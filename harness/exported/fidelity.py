@@ -22,6 +22,7 @@ import numpy as np
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.contract import Array, Arrays, BoundStanding, Fidelity, OutputError, TensorSpec
 from shootout.exported.model import ReportRows
+from shootout.exported.streams import Stream
 
 ALIKE = 1e-5
 """The share of its size below which an output counts as the same for all inputs (anchors alone, say, or positions)."""
@@ -106,13 +107,33 @@ def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) 
     Args:
         outputs: in the reference's order; only one is in memory at a time.
     """
-    known, worst = sizes(reference_outputs), 0.0
-    for got, wanted in zip(outputs, reference_outputs, strict=True):
-        error = set_error(got, wanted, known)
-        if error is None:
-            return None
-        worst = max(worst, error)
-    return worst
+    return errors_by_mark(outputs, reference_outputs, None)[-1]
+
+
+def errors_by_mark(
+    outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays], stream: Stream | None
+) -> tuple[float | None, ...]:
+    """Return the largest error, as `worst_error`, of the first calls of all clips, for each of a stream's marks.
+
+    An error may grow from call to call, and so may what a precision explains. All errors are relative to the same
+    size, that of the whole stream's outputs: a state that begins near zero doesn't blow up the first one.
+
+    Args:
+        stream: None for single calls, which have one error.
+    """
+    known, marks = sizes(reference_outputs), stream.marks if stream else (1,)
+    found: list[float | None] = [0.0] * len(marks)
+    for at, (got, wanted) in enumerate(zip(outputs, reference_outputs, strict=True)):
+        error, step = set_error(got, wanted, known), at % stream.steps if stream else 0
+        for index, mark in enumerate(marks):
+            if step < mark:
+                found[index] = larger(found[index], error)
+    return tuple(found)
+
+
+def larger(one: float | None, other: float | None) -> float | None:
+    """Return the larger of two errors; None, which is no number at all, is larger than any."""
+    return None if one is None or other is None else max(one, other)
 
 
 def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
@@ -166,7 +187,7 @@ def with_accuracy(
     """
     right: list[Array] = []
     for first in range(0, len(report.rows), batch):
-        outputs = run({name: rows(array, first, batch) for name, array in report.inputs.items()})
+        outputs = run(report.take(np.arange(first, first + batch)))
         if report.labels is not None:
             labels = report.labels[first : first + batch]
             right.append(outputs[class_scores][: len(labels)].argmax(axis=-1) == labels)
@@ -229,7 +250,7 @@ def gate(
         weak = f"the error bound of this precision, {error_bound:.2g}, proves nothing above {USEFUL_BOUND}"
         return f"{told} nearer to that of all zeros than to 0: {weak}"
     if least and found.relative_l2 <= least:
-        return f"{told} that of floats (up to {least:.2g}): nothing was rounded"
+        return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None
 
 

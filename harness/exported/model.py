@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,20 +21,22 @@ from shootout import schemes
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
+from shootout.exported.streams import Stream
 from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
 
 if TYPE_CHECKING:
     from shootout.exported.varying import Varying
 
+T = TypeVar("T")
 ALIGNMENT = 64
 """Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
 more only by luck, and that changes times: XLA reads an aligned array in place and copies another one in the call.
 """
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST = "manifest.json"
-ONNX_SUFFIX = ".onnx"
-"""The ending of a user's file's name, and of no other model's."""
+ONNX_SUFFIX, PROGRAM_SUFFIX = ".onnx", ".pt2"
+"""The endings of the names of a user's file, and of a module given in Python; no other model's name has one."""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -55,6 +57,12 @@ GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
+QUANTIZING = (CALIBRATION, SELECTION)
+"""The files that only a build that quantizes reads."""
+SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
+"""The files that some targets read, and others don't."""
+SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
+"""The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
@@ -64,8 +72,10 @@ was quantized.
 """
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-INLINE_BYTES = 1 << 30
-"""Larger weights lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+INLINE_BYTES = 1 << 28
+"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
+graph changes, and a protobuf holds at most 2 GiB.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +100,21 @@ class ReportRows:
         rows: (rows,), the number of each in the user's own data, from 0.
         other_rows: likewise, of the rows for timing and calibration.
         labels: (rows,), the right class of each; None if they have none.
+        shared: inputs that are no rows: all calls of a stream share them.
     """
 
     inputs: Arrays
     rows: Array
     other_rows: Array
     labels: Array | None
+    shared: frozenset[str] = frozenset()
+
+    def take(self, rows: Array) -> dict[str, Array]:
+        """Return the inputs of some of these rows; past the end it starts again from the first."""
+        return {
+            name: array if name in self.shared else np.take(array, rows, axis=0, mode="wrap")
+            for name, array in self.inputs.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +150,8 @@ class ExportedModel:
             in its own.
         graph: the name of its ONNX file there.
         varying: of a stream of sizes, whose largest this is, all of them (see `exported.varying`); never on disk.
+        stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
+        bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
     """
 
     folder: Path
@@ -162,6 +183,8 @@ class ExportedModel:
     shared: str = ""
     graph: str = ""
     varying: Varying | None = None
+    stream: Stream | None = None
+    bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_file(self) -> bool:
@@ -175,16 +198,20 @@ class ExportedModel:
         """Return whether it is a user's own model, for which they can give inputs."""
         return self.is_file or bool(self.source_sha256)
 
+    @property
+    def is_program(self) -> bool:
+        """Return whether libraries that take a torch module find a program of it in `model.pt2`."""
+        return self.model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX))
+
     def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
         """Return the largest error that a target's precision explains (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own error
-        bound is so wide that it says nothing. Where the rest of
-        the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
-        exact as that either (twice the predicted error), unless many layers were left as they are, or the two error
-        bounds lie near each other.
+        What a quantizer made, or rounds to TF32, can't be as exact as FP32, unless the model gives it nothing to round,
+        or FP32's own error bound is so wide that it says nothing. Where the rest of the model computes in half
+        precision, it errs by as much as that whole model would, at most, and can't be as exact as that either (twice
+        the predicted error), unless many layers were left as they are, or the two error bounds lie near each other.
 
         Args:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
@@ -193,10 +220,11 @@ class ExportedModel:
         own, exact = self.error_bounds.get(self._bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
-        if own is None or not (target.precision in SCALED or rounds_weights):
+        rounds = rounds_weights or target.precision in (*SCALED, Precision.TF32)
+        if own is None or not rounds:
             return own, 0.0
         least = exact if own > TELLING * exact and exact <= WIDE_BOUND else 0.0
-        if rest is Precision.FP32 or rounds_weights:
+        if rest is Precision.FP32 or rounds_weights or target.precision is Precision.TF32:
             return own, least
         beside = self.error_bounds.get(rest)
         if beside is None:
@@ -204,6 +232,10 @@ class ExportedModel:
         if own > TELLING * beside and is_whole and not re.search(CHOOSES_LAYERS, target.scheme):
             least = max(least, 2 * beside / FIDELITY_MARGIN)
         return own + beside, least
+
+    def up_to(self, step: int) -> ExportedModel:
+        """Return the model with the error bounds of a clip's first calls, so many, one of the stream's `marks`."""
+        return dataclasses.replace(self, error_bounds=self.bounds_by_step.get(step, self.error_bounds))
 
     def is_telling(self, error_bound: float) -> bool:
         """Return whether an error bound separates a right answer from one that ignores its inputs."""
@@ -243,6 +275,16 @@ class ExportedModel:
         own = self.folder / FILES[artifact]
         return own if own.exists() or not self.shared else self.folder.parent / self.shared / FILES[artifact]
 
+    def files_read(self, artifacts: Collection[Artifact], *, quantizes: bool = True) -> list[str]:
+        """List the files that targets which load these artifacts read, or all targets do.
+
+        Args:
+            quantizes: whether one of them is quantized as it is built.
+        """
+        read = {name for artifact in artifacts for name in _files_of(artifact, self.model)}
+        read |= {*QUANTIZING} if quantizes else set()
+        return sorted(path.name for path in self.folder.iterdir() if not _is_of(path.name, SOME_READ - read))
+
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
 
@@ -264,12 +306,16 @@ class ExportedModel:
             return {name: stored.get_tensor(name) for name in names}
 
     def input_buffers(self) -> list[dict[str, Array]]:
-        """Return the input sets that calls rotate through."""
+        """Return the input sets that calls rotate through; of a stream all of its clips, call by call."""
         return load_sets(self.folder / INPUTS, [spec.name for spec in self.inputs])
 
     def reference_outputs(self) -> list[dict[str, Array]]:
         """Return the right outputs for each input buffer; float ones in float64."""
         return load_sets(self.folder / REFERENCE, [spec.name for spec in self.outputs])
+
+    def pick(self, sets: Sequence[T]) -> list[T]:
+        """Return those of what belongs to each input buffer that calls outside of a stream rotate through."""
+        return self.stream.pick(sets) if self.stream else list(sets)
 
     def gradients(self) -> list[dict[str, Array]]:
         """Return a training step's right gradients for each input buffer, sketched (see `training_step.sketch`)."""
@@ -314,7 +360,8 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             labels = stored[LABELS] if LABELS in stored.files else None
             numbers = {"rows": stored[ROWS], "other_rows": stored[OTHER_ROWS]}
-            return ReportRows(inputs=self._inputs_in(stored), labels=labels, **numbers)
+            shared = self.stream.shared(self.inputs) if self.stream else frozenset[str]()
+            return ReportRows(inputs=self._inputs_in(stored), labels=labels, shared=shared, **numbers)
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
@@ -376,8 +423,25 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
     return rests.get((target.device, target.precision), usual)
 
 
-def open_exported(folder: Path) -> ExportedModel:
+def _is_of(name: str, files: Collection[str]) -> bool:
+    """Return whether a file is one of these, or holds weights of one of them, such as `model.onnx.data`."""
+    return any(name == one or name.startswith(f"{one}.") for one in files)
+
+
+def _files_of(artifact: Artifact, model: str) -> tuple[str, ...]:
+    """Return the files that an artifact of a model is read from."""
+    if artifact is not Artifact.MODULE or not model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX)):
+        return (FILES[artifact],)
+    program = FILES[Artifact.PT2]
+    return (program,) if model.endswith(ONNX_SUFFIX) else (WEIGHTS, program)
+
+
+def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
     """Open an exported model after checking every file's hash.
+
+    Args:
+        is_whole: whether all its files must be there. One that was sent to be measured lacks what no target there
+            reads.
 
     Raises:
         ModelError: a file is missing, foreign or changed, the manifest among them.
@@ -386,7 +450,8 @@ def open_exported(folder: Path) -> ExportedModel:
         stored = open_sealed(folder / MANIFEST)
         if stored.pop("schema") != SCHEMA:
             raise ModelError(f"{folder} was made by another version")
-        _check_files(folder, stored.pop("files"), stored["artifacts"] == [Artifact.OPEN])
+        is_open = stored["artifacts"] == [Artifact.OPEN]
+        _check_files(folder, stored.pop("files"), is_whole=is_whole, is_open=is_open)
         if stored["shared"]:
             open_exported(folder.parent / stored["shared"])
         return _from_facts(folder, stored)
@@ -395,16 +460,17 @@ def open_exported(folder: Path) -> ExportedModel:
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
-def _check_files(folder: Path, expected: Mapping[str, str], is_open: bool) -> None:
+def _check_files(folder: Path, expected: Mapping[str, str], *, is_whole: bool, is_open: bool) -> None:
     """Refuse missing, foreign and changed files; beside an open export lie its sizes' graphs, which these hold."""
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
     own = {name for name in expected if "/" not in name}
+    needed = own if is_whole else {name for name in own if not _is_of(name, SOME_READ)}
     graphs = {name for name in found - own if is_open and name.endswith(ONNX_SUFFIX)}
-    if found - graphs != own:
+    if not needed <= found - graphs <= own:
         raise ModelError(f"{folder} should hold {sorted(own)}, holds {sorted(found)}")
     for name, digest in expected.items():
         path = folder.parent / name if "/" in name else folder / name
-        if sha256(path) != digest:
+        if (name in found or "/" in name) and sha256(path) != digest:
             raise ModelError(f"{path} was changed after it was written")
 
 
@@ -412,6 +478,9 @@ def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
     facts["inputs"], facts["outputs"] = _read_specs(facts["inputs"]), _read_specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
     facts |= {name: tuple(facts[name]) for name in ("notes", "trained", "unpredicted")}
+    facts["bounds_by_step"] = {int(step): bounds for step, bounds in facts["bounds_by_step"].items()}
+    if stream := facts["stream"]:
+        facts["stream"] = Stream(**stream)
     if work := facts["work"]:
         facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
     return ExportedModel(folder=folder, **facts)

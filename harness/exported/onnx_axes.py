@@ -208,6 +208,15 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
     )
 
 
+def output_forms(model: ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[str, tuple[int, ...] | None]]:
+    """Return the dtype and shape of each output as far as the file tells: -1 for an open axis, None for no shape."""
+    forms: dict[str, tuple[str, tuple[int, ...] | None]] = {}
+    for info in model.graph.output:
+        axes = tuple(size or sizes.get(axis, -1) for axis, size in _list_axes(info))
+        forms[info.name] = _dtype_of(info), axes if info.type.tensor_type.HasField("shape") else None
+    return forms
+
+
 def input_texts(model: ModelProto) -> dict[str, str]:
     """Write each input for people, such as `images float32[batch, 3, height, width]`."""
     return {info.name: _input_text(info) for info in true_inputs(model)}

@@ -14,7 +14,7 @@ from shootout.study.group import GroupRecord
 from shootout.study.mix import Mix
 
 SCHEMA = 3
-"""Of the journal and its lines; each line ends with a checksum."""
+"""The version of the journal and its lines; each line ends with a checksum."""
 
 
 class Record(BaseModel):
@@ -264,7 +264,7 @@ def _recall_reason(reason: object) -> object:
 
 
 Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]
-"""Why a round is flagged; older journals hold a sentence."""
+"""The reason for which a round is flagged; older journals hold a sentence."""
 
 
 class Rounds(Record):

@@ -8,7 +8,7 @@ coarsest are taken. NumPy only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -63,6 +63,22 @@ def largest(errors: Iterable[float | None]) -> float | None:
     """Return the largest of some errors or error bounds; None (overflow) if one of them is None."""
     known = list(errors)
     return None if None in known else max(error for error in known if error is not None)
+
+
+Errors = tuple[float | None, ...]
+"""A precision's errors: one, or of a stream one for each of its marks (see `fidelity.errors_by_mark`)."""
+
+
+def largest_of_each(runs: Iterable[Errors]) -> Errors:
+    """Return the largest error of some runs at each mark."""
+    return tuple(map(largest, zip(*runs, strict=True)))
+
+
+def bounds_by_mark(found: Mapping[str, Errors], floors: Sequence[float]) -> tuple[dict[str, float | None], ...]:
+    """Return error bounds for each mark, none of them below FP32's own there, which is in `floors`."""
+    return tuple(
+        with_floor({name: errors[at] for name, errors in found.items()}, floor) for at, floor in enumerate(floors)
+    )
 
 
 def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, float | None]:

@@ -1,7 +1,7 @@
 """Predict the error that each precision explains, for a user's ONNX file: its graph runs again, rounded, on the
 reference's own runtime.
 
-FP32 (`float32_error_bound`): the file runs with what true float32 runtimes do otherwise. They differ in three ways.
+FP32 (`float32_error_bounds`): the file runs with what true float32 runtimes do otherwise. They differ in three ways.
 
 - Inputs and weights: folding a scale or a normalization into a weight moves it by a step of float32. So each is moved
   by one, up or down; an input that ensembles of trees alone read is not, since they fold nothing into thresholds.
@@ -21,6 +21,11 @@ Narrower precisions (`error_bounds`): FP16 and BF16 round every value wherever i
 matrix products; INT8 is the scheme of `torch_error_bounds`. Stored tensors of one axis stay exact (they may be sizes),
 and so does what happens inside If, Loop and Scan. A precision that can't be predicted has no error bound (an old opset
 that can't be converted, say): that must not cost the user the export.
+
+Of a stream, the rewritten file gets its own states back, call after call, as a runtime's arm does. So what a precision
+explains grows as errors grow there: not at all past a few calls if the model forgets, without end if it adds up. It is
+told for the first calls of a clip too (see `Stream.marks`), where a wrong arm errs more than it may before errors have
+grown.
 
 A runtime rounds nothing on request, so the graph is rewritten: chosen values are rounded where they are read. All
 arithmetic is elementwise and in float32, so that one way serves every opset and float type.
@@ -49,15 +54,17 @@ from onnx import (
     shape_inference,
     version_converter,
 )
+from onnx.external_data_helper import uses_external_data
 
 from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported import onnx_files
 from shootout.exported.effort import Effort
-from shootout.exported.fidelity import compare, widened
+from shootout.exported.fidelity import errors_by_mark, widened
 from shootout.exported.onnx_graph import FLOATS, OnnxGraph, read_graph, read_scope
+from shootout.exported.streams import Stream
 from shootout.exported.workload import PRODUCTS
-from shootout.quantize.error_bounds import Ways, Weights, largest, with_floor
+from shootout.quantize.error_bounds import Errors, Ways, Weights, bounds_by_mark, largest_of_each
 
 BROADCAST_OPSET = 8
 """The first opset in which Max and Min broadcast."""
@@ -80,8 +87,8 @@ Spot = tuple[int, int]
 """A place where a value is read: (index of the node, index of its input)."""
 Steps = Callable[["Chain"], None]
 Rounding = Callable[[Array], Array]
-Run = Callable[[], float | None]
-"""Makes a rounded run; returns the relative L2, None if the model overflows."""
+Run = Callable[[], Errors]
+"""Makes a rounded run; returns the relative L2 at each mark, None if the model overflows."""
 Runs = Mapping[str, Run]
 """Rounded runs by precision."""
 NUDGE_SEED = 3
@@ -121,6 +128,7 @@ class ReferenceRun:
         outputs: the right ones for each of `buffers`.
         calibration: input sets that give INT8 its ranges, together with the buffers.
         workshop: where rewritten files may lie for a moment.
+        stream: how the buffers' calls make clips; None for single calls.
     """
 
     path: Path
@@ -128,22 +136,48 @@ class ReferenceRun:
     outputs: Sequence[Arrays]
     calibration: Sequence[Arrays]
     workshop: Path
+    stream: Stream | None = None
 
 
-def float32_error_bound(
-    model: ModelProto, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays], *, name: str, workshop: Path
-) -> float:
-    """Predict the largest relative L2 error of a runtime that computes the file in float32, margin included.
+def float32_error_bounds(
+    model: ModelProto,
+    buffers: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
+    *,
+    name: str,
+    place: Path,
+    workshop: Path,
+    stream: Stream | None = None,
+) -> tuple[float, ...]:
+    """Predict the largest relative L2 errors of a runtime that computes the file in float32, margin included.
+
+    Many weights that lie beside the file aren't moved: to move and write them takes longer than the calls. The sums of
+    such models are long, and what rounding their operands costs hides a step of a weight.
 
     Args:
-        model: the file, its axes fixed; its weights are moved.
+        model: the file, its axes fixed; weights in it are moved.
         buffers: the input sets, with the right outputs in `reference_outputs`.
         name: the file's, for messages.
-        workshop: where rewritten files may lie for a moment.
+        place: where the file is.
+        workshop: where rewritten ones may lie for a moment.
+        stream: how the buffers' calls make clips; None for single calls.
+
+    Returns:
+        One for each mark of the stream.
     """
-    coarse = None
+    find = partial(
+        _relative_errors,
+        reference_outputs=reference_outputs,
+        name=name,
+        place=place,
+        workshop=workshop,
+        stream=stream,
+    )
+    coarse: Errors | None = None
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
-        coarse = _relative_error(coarsened(model), buffers, reference_outputs, name, workshop)
+        coarse = find(coarsened(model), buffers)
+    if coarse is not None and any(map(uses_external_data, onnx_files.tensors(model))):
+        return tuple(max(widened(one) or 0.0, FP32_BOUND_FLOOR) for one in coarse)
     rng = np.random.default_rng(NUDGE_SEED)
     _nudge_weights(model, rng)
     compared = _only_compared(model)
@@ -151,10 +185,11 @@ def float32_error_bound(
         {key: nudged(x, rng) if x.dtype.kind == "f" and key not in compared else x for key, x in one.items()}
         for one in buffers
     ]
-    error = _relative_error(model, moved, reference_outputs, name, workshop)
-    return max(
-        widened(error) or 0.0, widened(coarse) or 0.0, FP32_BOUND_FLOOR
-    )  # None (NaN as the reference's): nothing
+    errors = find(model, moved)
+    return tuple(  # None (NaN as the reference's) explains nothing
+        max(widened(one) or 0.0, widened(other) or 0.0, FP32_BOUND_FLOOR)
+        for one, other in zip(errors, coarse or errors, strict=True)
+    )
 
 
 def _only_compared(model: ModelProto) -> set[str]:
@@ -176,8 +211,8 @@ def coarsened(model: ModelProto) -> ModelProto:
 def nudged(array: Array, rng: np.random.Generator) -> Array:
     """Move every element of a float array by one unit in the last place of float32, up or down."""
     step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
-    moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
-    return np.asarray(moved, dtype=array.dtype)
+    up, down = (np.asarray(1 + sign * step, np.result_type(array.dtype, np.float32)) for sign in (1, -1))
+    return np.asarray(array * np.where(rng.integers(0, 2, array.shape, bool), up, down), dtype=array.dtype)
 
 
 def sum_bits(terms: float) -> int:
@@ -185,16 +220,28 @@ def sum_bits(terms: float) -> int:
     return FLOAT_BITS - max(math.ceil(math.log2(max(terms / LANES, 1.0)) / 2), 1)
 
 
-def _relative_error(
-    model: ModelProto, inputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], name: str, workshop: Path
-) -> float | None:
-    with tempfile.TemporaryDirectory(dir=workshop) as folder:
-        onnx_files.save(model, Path(folder) / "moved.onnx")
-        return compare(onnx_files.run(Path(folder) / "moved.onnx", inputs, name), reference_outputs).relative_l2
+def _relative_errors(
+    model: ModelProto,
+    inputs: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
+    name: str,
+    place: Path,
+    workshop: Path,
+    stream: Stream | None,
+) -> Errors:
+    rewritten = workshop / "moved.onnx"
+    try:
+        onnx_files.save(model, rewritten, place)
+        return errors_by_mark(onnx_files.run(rewritten, inputs, name, stream), reference_outputs, stream)
+    finally:
+        for file in workshop.glob(f"{rewritten.name}*"):
+            file.unlink()
 
 
 def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
     for tensor in onnx_files.tensors(model):
+        if uses_external_data(tensor):
+            continue
         weight = numpy_helper.to_array(tensor)
         if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
             tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
@@ -257,12 +304,14 @@ def _count_terms(scope: OnnxGraph, node: NodeProto) -> float:
     return UNKNOWN_TERMS
 
 
-def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | None = None) -> dict[str, float | None]:
+def error_bounds(
+    reference_outputs: ReferenceRun, fp32: Sequence[float], effort: Effort | None = None
+) -> tuple[dict[str, float | None], ...]:
     """Predict the fidelity gate of each precision.
 
     Args:
         reference_outputs: the file with its inputs and outputs.
-        fp32: that precision's error bound, below which no other one goes.
+        fp32: that precision's error bounds, below which no other one goes, for each mark of the stream.
         effort: how much there is time for; None: all of it.
 
     Returns:
@@ -270,7 +319,7 @@ def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | 
         what a quantizer makes where the main graph has no matrix products.
     """
     effort = effort or Effort()
-    found: dict[str, float | None] = {}
+    found: dict[str, Errors] = {}
     for precisions, predict in _PREDICTIONS.items():
         if not effort.wants(precisions):
             continue
@@ -278,8 +327,8 @@ def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | 
             for precision, run in predict(reference_outputs).items():
                 if effort.allows(precision):
                     with suppress(Exception):
-                        found[precision] = widened(effort.predict(run))
-    return with_floor(found, fp32)
+                        found[precision] = tuple(map(widened, effort.predict(run)))
+    return bounds_by_mark(found, fp32)
 
 
 def _predict_half_floats(reference_outputs: ReferenceRun) -> Runs:
@@ -324,8 +373,8 @@ def _predict_scaled(reference_outputs: ReferenceRun) -> Runs:
     return {name: partial(_largest_of, runs) for name, runs in ways.by_precision(widest, mean).items()}
 
 
-def _largest_of(runs: Iterable[Run]) -> float | None:
-    return largest(run() for run in runs)
+def _largest_of(runs: Iterable[Run]) -> Errors:
+    return largest_of_each(run() for run in runs)
 
 
 def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
@@ -337,27 +386,26 @@ def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots:
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
-def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> float | None:
+def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> Errors:
     model = _load_model(reference_outputs)
     graph = read_graph(model)
     for tensor in model.graph.initializer:
         if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
             tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
     rewrite(model, graph, read_anywhere(model, graph), steps)
-    outputs = _run_model(reference_outputs, model, reference_outputs.buffers)
+    outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
     rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
-    return compare(rounded, reference_outputs.outputs).relative_l2
+    return errors_by_mark(rounded, reference_outputs.outputs, reference_outputs.stream)
 
 
 def _round_on_grids(
     reference_outputs: ReferenceRun, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
-) -> float | None:
+) -> Errors:
     model = _load_model(reference_outputs)
     _round_weights(model, rounding)
     rewrite(model, graph, spots, steps)
-    return compare(
-        _run_model(reference_outputs, model, reference_outputs.buffers), reference_outputs.outputs
-    ).relative_l2
+    outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
+    return errors_by_mark(outputs, reference_outputs.outputs, reference_outputs.stream)
 
 
 def _round_weights(model: ModelProto, rounding: Weights) -> None:
@@ -372,11 +420,13 @@ def _load_model(reference_outputs: ReferenceRun) -> ModelProto:
     return prepared(onnx_files.load(reference_outputs.path))  # each time, so that one rounded copy is held at most
 
 
-def _run_model(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
+def _run_model(
+    reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays], stream: Stream | None = None
+) -> list[dict[str, Array]]:
     with tempfile.TemporaryDirectory(dir=reference_outputs.workshop) as folder:
         path = Path(folder) / "rounded.onnx"
         onnx_files.save(model, path)
-        return onnx_files.run(path, inputs, reference_outputs.path.name)
+        return onnx_files.run(path, inputs, reference_outputs.path.name, stream)
 
 
 def prepared(model: ModelProto) -> ModelProto:

@@ -78,7 +78,7 @@ def sqnr_of(path: Path, base: ExportedModel) -> float:
     """Return a file's signal to quantization noise as `sqnr_db` does; -inf if an output has NaN or infinity."""
     from shootout.exported import onnx_files
 
-    found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.reference_outputs())
+    found = compare(onnx_files.run(path, base.input_buffers(), base.model, base.stream), base.reference_outputs())
     if found.max_abs is None:
         return -math.inf
     return math.inf if found.sqnr_db is None else found.sqnr_db

@@ -34,8 +34,16 @@ from torch.utils._pytree import tree_map_only
 from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported.effort import Effort
-from shootout.exported.fidelity import widened, worst_error
-from shootout.quantize.error_bounds import Ways, Weights, by_channel, largest, with_floor
+from shootout.exported.fidelity import errors_by_mark, widened
+from shootout.exported.streams import Stream
+from shootout.quantize.error_bounds import (
+    Errors,
+    Ways,
+    Weights,
+    bounds_by_mark,
+    by_channel,
+    largest_of_each,
+)
 from shootout.quantize.retyping import retype_programs
 
 Weight = Callable[[Tensor, int], Tensor]
@@ -77,8 +85,9 @@ def error_bounds(
     *,
     by_rows: bool,
     effort: Effort | None = None,
-) -> dict[str, float | None]:
-    """Predict the fidelity gate of each precision.
+    stream: Stream | None = None,
+) -> tuple[dict[str, float | None], ...]:
+    """Predict the fidelity gate of each precision, for each mark of a stream; once for single calls.
 
     Args:
         module: in float64; it may be in float32 afterwards.
@@ -87,24 +96,28 @@ def error_bounds(
         calibration: input sets that give INT8 its ranges, together with the buffers.
         by_rows: see `outputs`.
         effort: how much there is time for; None: all of it.
+        stream: how the inputs' calls make clips; None for single calls. Each rounded run gets its own states back.
 
     Returns:
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
         overflows. A model without matrix products has none of what a quantizer makes.
     """
-    error_bound = partial(
-        _error_bound, module=module, inputs=inputs, reference_outputs=reference_outputs, by_rows=by_rows
+    find_bounds = partial(
+        _find_bounds, module=module, inputs=inputs, reference_outputs=reference_outputs, by_rows=by_rows, stream=stream
     )
     single = Rounded(to_dtype(torch.float32))
     effort = effort or Effort()
-    found = _predict_each(_float_modes(single), error_bound, effort)
+    found = _predict_each(_float_modes(single), find_bounds, effort)
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
         retype_programs(module, torch.float64, torch.float32)
     sets = [*inputs, *calibration[:RANGE_SETS]]
     scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
-    found |= _predict_each(scaled, error_bound, effort)
-    return with_floor(found, fp32_floor(found.get(Precision.FP32), single.longest_sum))
+    found |= _predict_each(scaled, find_bounds, effort)
+    first, *_ = fp32 = found[Precision.FP32]
+    growth = [max((error or 0.0) / first, 1.0) if first else 1.0 for error in fp32]
+    floors = [fp32_floor(error, single.longest_sum, grown) for error, grown in zip(fp32, growth, strict=True)]
+    return bounds_by_mark(found, floors)
 
 
 def _float_modes(single: Rounded) -> Modes:
@@ -133,39 +146,39 @@ def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, name
     return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
 
 
-def _error_bound(
+def _find_bounds(
     mode: TorchDispatchMode,
     module: nn.Module,
     inputs: Sequence[Arrays],
     reference_outputs: Sequence[Arrays],
     by_rows: bool,
-) -> float | None:
-    return widened(
-        worst_error(
-            outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0])), reference_outputs
-        )
-    )
+    stream: Stream | None,
+) -> Errors:
+    rounded = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0]), stream=stream)
+    return tuple(map(widened, errors_by_mark(rounded, reference_outputs, stream)))
 
 
 def _predict_each(
-    modes: Modes, error_bound: Callable[[TorchDispatchMode], float | None], effort: Effort
-) -> dict[str, float | None]:
-    """Predict the error bound of each precision that there is time for; FP32's, the base of the others, always."""
+    modes: Modes, find_bounds: Callable[[TorchDispatchMode], Errors], effort: Effort
+) -> dict[str, Errors]:
+    """Predict the error bounds of each precision that there is time for; FP32's, the base of the others, always."""
     return {
-        name: effort.predict(lambda ways=ways: largest(map(error_bound, ways)))  # type: ignore[misc]
+        name: effort.predict(lambda ways=ways: largest_of_each(map(find_bounds, ways)))  # type: ignore[misc]
         for name, ways in modes.items()
         if name == Precision.FP32 or effort.allows(name)
     }
 
 
-def fp32_floor(error_bound: float | None, longest_sum: int) -> float:
+def fp32_floor(error_bound: float | None, longest_sum: int, growth: float = 1.0) -> float:
     """Return FP32's own error bound, the least that any other precision gets.
 
     Args:
         error_bound: as predicted.
         longest_sum: terms of the longest sum in any matrix product.
+        growth: how many times as large as in a stream's first calls the predicted error is. What sums err by, which
+            isn't in the prediction, is handed on like all else.
     """
-    return max(error_bound or 0.0, FP32_BOUND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
+    return max(error_bound or 0.0, FP32_BOUND_FLOOR, (widened(summation_error(longest_sum)) or 0.0) * growth)
 
 
 def summation_error(terms: int) -> float:
@@ -186,8 +199,9 @@ def outputs(
     *,
     by_rows: bool,
     names: Sequence[str] = ("y",),
+    stream: Stream | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """Return the module's outputs for each input set in order, in runs of about RUN_BYTES.
+    """Return the module's outputs for each input set in order, in runs of about RUN_BYTES; of a stream call by call.
 
     Args:
         module: see `run`.
@@ -195,9 +209,14 @@ def outputs(
         rounding: see `run`.
         by_rows: axis 0 of every input and output is the batch, so that sets may be put together and split.
         names: of the outputs in order.
+        stream: how the sets' calls make clips; None for single calls.
     """
-    if not by_rows:
-        yield from (run(module, one, rounding, names) for one in sets)
+    if stream or not by_rows:
+
+        def call(one: Arrays) -> dict[str, Array]:
+            return run(module, one, rounding, names)
+
+        yield from map(stream.carry(call) if stream else call, sets)
         return
     size = sum(array.nbytes for array in sets[0].values())
     at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)

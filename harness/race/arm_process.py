@@ -30,6 +30,7 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Device, Scenario
 from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
+from shootout.exported.streams import CLIPS
 from shootout.host.placement import ProcessBounds
 from shootout.host.scratch import scratch
 from shootout.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
@@ -170,13 +171,15 @@ class ArmProcess:
 
     def verify(self) -> Verified:
         """Check every buffer against the reference outputs; the first restart also runs the report split."""
-        calls_s = (INPUT_BUFFERS + (self._built.exported.report_calls if self._first else 0)) * self._call_s
+        exported = self._built.exported
+        sets = CLIPS * exported.stream.steps if exported.stream else INPUT_BUFFERS
+        calls_s = (sets + (exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
         ask = partial(self._ask_in_time, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
         ask = partial(ask, is_scored=self._launcher.measure is not None)
         wanted = self._launcher.measure if self._first else None
-        measure = wanted if wanted and self._built.exported.has_report else None
+        measure = wanted if wanted and exported.has_report else None
         with scratch() if measure else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = self._score_outputs(keep, measure) if keep and measure and not verified.fault else None
@@ -233,7 +236,7 @@ class ArmProcess:
         """
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
         turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
-        # The worker counts its own process: a part of the cost would be taken for all of it.
+        # The worker counts its own process, and those that ended: a part of the cost would be taken for all of it.
         return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
 
     def serve(self, offer: RateStep) -> Turn:

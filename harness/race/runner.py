@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shootout import budget
 from shootout.backends.adapter import Built
+from shootout.build.builder import list_undelivered
 from shootout.build.pool import lanes_near
 from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
@@ -40,7 +41,9 @@ from shootout.study.points import rows_of
 from shootout.study.schema import Study
 
 Breach = Callable[[Played, int | None], NotRun | None]
-"""Why an arm need play no more, by its line of a restart and what its runtime takes on disk; None: it goes on."""
+"""A function that says why an arm need play no more, by its line of a restart and its runtime's size on disk; None: it
+goes on.
+"""
 Bars = Callable[[Path], Mapping[str, Collection[str]]]
 """By group, the arms that break what the run is for, by all that its folder holds so far."""
 
@@ -120,6 +123,10 @@ class RaceRunner:
                 raise UsageError(f"--metric scores rows of your own, and {names} has none here: give --inputs")
 
     def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+        delivery, ask_for = self.plan.delivery, self.plan.ask_for
+        if delivery and ask_for and (lacking := list_undelivered(delivery, groups)):
+            delivery = ask_for(delivery, [group.record for group in lacking])
+            self.plan = replace(self.plan, delivery=delivery)
         machine = environment.fingerprint(self.history.header.environment)
         logs = self.out / "logs"
         preparation = Preparation(
@@ -205,7 +212,14 @@ class RaceRunner:
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        one = ScheduledGroup(index=len(self.entrants), place=place, group=group, race=race, known=known)
+        one = ScheduledGroup(
+            index=len(self.entrants),
+            place=place,
+            group=group,
+            race=race,
+            known=known,
+            in_step=self.plan.study.mix is not None,
+        )
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)

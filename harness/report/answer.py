@@ -97,7 +97,7 @@ LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
-"""What stands between the parts of a group's name."""
+"""The pattern between the parts of a group's name."""
 SURE, CHANGES_BY = "Sure", "Changes by "
 """Labels of what an answer rests on, and of what changes along an axis, which follows."""
 SO_FAR = ", fastest so far"
@@ -193,6 +193,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
         return
     row = next(row for row in rows if row.arm == ship.arm)
     yield f"{mix.by} of the mix {duration(ship.median_ns)}" if mix else tell_time(row)
+    if row.real_time_factor is not None and not mix:
+        yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:
@@ -221,7 +223,8 @@ def name_usual(arm: str, ship: str) -> str:
     """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
     names = next((names for known, names in USUAL.items() if known == device), ())
-    return f"the usual choice, {short(arm)}" if backend != usual in names else short(arm)
+    where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
+    return f"{short(arm)}{where if backend != usual in names else ''}"
 
 
 def tell_time(row: Row) -> str:
@@ -378,8 +381,9 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     sd = max((group.sd for group in groups if group.sd is not None), default=None)
     up_to = "up to " if len(groups) > 1 else ""
-    differ = "" if sd is None else f", which differ by {up_to}{float(f'{100 * sd:.2g}'):g} % (SD, in the intervals)"
-    yield f"{many} restart{'' if counts == [1] else 's'} of every process{differ}"
+    share = None if sd is None else f"{up_to}{float(f'{100 * sd:.2g}'):g} %"
+    vary = f"; times vary by {share} between them (counted in the intervals)" if share else ""
+    yield f"{many} restart{'' if counts == [1] else 's'} of every process{vary}"
     disturbed = max(group.void_share for group in groups)
     told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
     yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
@@ -414,7 +418,7 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 MEASURE = "measure it:"
-YOURS = "with a model of yours:"
+YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 COMMAND_COLUMN = 23
 """Letters from a command's label to the command."""
@@ -590,10 +594,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "maybe as fast")
 TIED, UNSURE = "tied with ", "not significantly slower: "
 """Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "maybe as fast": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""

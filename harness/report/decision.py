@@ -60,7 +60,7 @@ WORDS = {
     Objective.SIZE: SMALLNESS,
     Objective.INSTALL: SMALLNESS,
 }
-"""How the directions of an objective are called."""
+"""The words for the two directions of an objective."""
 BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, words in WORDS.items()}
 """The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
 NEXT = "Next"

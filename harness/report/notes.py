@@ -37,6 +37,7 @@ STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yello
 """Style of a line on an arm, by its first word."""
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
+UNKNOWN_BOUND = "-"
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
@@ -83,6 +84,18 @@ def tell_errors_by_output(rows: Iterable[Row]) -> Iterator[str]:
         wrong = sorted((one for one in errors if one.rank > (0, 0)), key=lambda one: one.rank, reverse=True)
         if len(errors) > 1 and wrong:
             yield f"{row.arm}, error by output: {', '.join(fold(map(_tell_error_of_output, wrong), MOST_OUTPUTS))}."
+
+
+def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
+    """List the errors of the first calls of a stream's clips, and what each precision explains so soon."""
+    told = [(row.arm, row.fidelity.by_step) for row in rows if row.fidelity and row.fidelity.by_step]
+    if told:
+        marks = ", ".join(f"{one.step:,}" for one in told[0][1])
+        yield f"Error in a clip's first {marks} calls, and their bounds ({UNKNOWN_BOUND}: no useful one is known):"
+    for arm, steps in told:
+        errors = ", ".join("NaN" if one.relative_l2 is None else error(one.relative_l2) for one in steps)
+        bounds = ", ".join(UNKNOWN_BOUND if one.error_bound is None else error(one.error_bound) for one in steps)
+        yield f"  {arm}: {errors} (bound {bounds})"
 
 
 def _tell_error_of_output(one: OutputError) -> str:

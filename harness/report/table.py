@@ -220,8 +220,8 @@ STEPS: tuple[tuple[str, str], ...] = (
     *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), WRAP),
     *(("drop", "metric change"), ("drop", "change (points)")),
 )
-"""What a table does without if it is too wide, one step after the other; never the interval. `--full` has all columns,
-in several tables.
+"""The parts that a table that is too wide does without, one after the other; never the interval. `--full` has all
+columns, in several tables.
 """
 SHIPS, NOT_ELIGIBLE = "▸", "×"
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
@@ -455,6 +455,7 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     measured = [row for row in _list_rows(rows) if row.end_to_end]
     answers = [answer for answer in document.answer if answer.group == summary.name]
     parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    parts += map(Text, notes.tell_errors_by_step(rows))
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
     is_told = not full and len(answers) == len(document.answer) == 1
     parts += _tell_setbacks(

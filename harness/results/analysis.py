@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shootout.contract import Scenario
 from shootout.errors import UsageError, unknown
 from shootout.host.noise import DisturbanceKind
 from shootout.host.store import without_home
@@ -45,6 +46,7 @@ from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
 from shootout.study.group import confirming_name, scopes_of, short
 from shootout.study.mix import Mix
+from shootout.units import read_milliseconds
 
 NOTHING_LEFT = "no size in between can be raced here"
 
@@ -136,11 +138,21 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
 
 
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    arms = (arm for arm in group.record.arms if not arm.control)
-    rows = [make_row(group, arm, samples, complete=history.complete) for arm in arms]
+    arms, changes = (arm for arm in group.record.arms if not arm.control), over_time.describe_arms(group)
+    rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
     limits = read_metric_limits(history.header)
     environment = history.header.environment
-    return add_accuracy(with_ceilings(rows, environment), group, environment, limits)
+    rows = [_with_real_time(row, history.header) for row in with_ceilings(rows, environment)]
+    return add_accuracy(rows, group, environment, limits)
+
+
+def _with_real_time(row: Row, header: Header) -> Row:
+    """Add how long a call takes relative to what its input lasts, if the run was told."""
+    given = dict(zip(header.given[::2], header.given[1::2], strict=True))
+    if "--chunk" not in given or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
+        return row
+    lasts_ns = 1e6 * read_milliseconds("--chunk", given["--chunk"])
+    return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / lasts_ns})
 
 
 def read_metric_limits(header: Header) -> MetricLimits:

@@ -267,7 +267,7 @@ USUAL = {
     Device.CPU: ("onnxruntime", "torch-compile+aoti"),
     Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
 }
-"""What an expert would take without measuring, by the device of what is shipped: plain FP32 rows of these backends."""
+"""The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 
 
 AS_SMALL = 1.05
@@ -653,6 +653,8 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     told = cell.command or f"shootout run {reproduce.quote(words)}"
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
+    if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
+        needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
 
 

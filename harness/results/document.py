@@ -381,6 +381,8 @@ class Row(Part):
         fix: what can be done about that.
         compute: the time on the device alone. α doesn't count its verdicts.
         end_to_end: the time from host to host, the one that verdicts and the answer go by.
+        real_time_factor: the end-to-end time ÷ how long the input of a call lasts (`--chunk`): below 1 it keeps up.
+            Null without that, and if a time isn't that of a call.
         cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
             target's process starts others, and in older runs.
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
@@ -441,6 +443,7 @@ class Row(Part):
     cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
+    real_time_factor: float | None = None
     cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None
@@ -814,7 +817,10 @@ class Router(Part):
     """Two arms that take a mix's calls by their size, for less than one arm alone.
 
     Attributes:
-        below: takes calls of sizes up to `up_to`; `above` takes all larger ones.
+        below: takes calls of sizes up to `up_to`.
+        above: takes all larger ones.
+        up_to: the largest size that goes to `below`.
+        cost_ns: a call of the mix, shared so.
         ratio: the cost of the two together ÷ the shipped one's.
     """
 

@@ -15,13 +15,14 @@ from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, No
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
 from shootout.messages import CPU, GpuCost, OnGpu, Scope
-from shootout.results import over_time, p99_limit
+from shootout.results import p99_limit
 from shootout.results.document import (
     CpuTime,
     FidelityFigures,
     Gpu,
     GpuEnergy,
     Outcome,
+    OverTime,
     Rate,
     Row,
     Serving,
@@ -42,10 +43,11 @@ MISSED = {
 UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
 
 
-def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row:
+def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | None = None, *, complete: bool) -> Row:
     """Return all that is known of an arm, whatever became of it.
 
     Args:
+        over_time: what its turns show over time, under sustained load.
         complete: the run ended by itself, so nothing is left to measure.
     """
     label = arm.label
@@ -63,7 +65,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
-    facts |= {"over_time": over_time.describe_arm(group, label)}
+    facts |= {"over_time": over_time}
     if timed and not never_held:
         facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
     has_time = facts.get("end_to_end") is not None
@@ -119,7 +121,11 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
         replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
         for one in line.by_output
     )
-    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output}
+    by_step = tuple(
+        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
+        for one in line.by_step
+    )
+    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output, "by_step": by_step}
     return FidelityFigures(**figures, probe=probe)
 
 

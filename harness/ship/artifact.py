@@ -27,6 +27,7 @@ from shootout.host.store import cache_folder
 from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
+from shootout.study.axes import read_state
 from shootout.study.plan import PlannedGroup
 from shootout.study.points import find_rows, find_scored
 from shootout.study.reproduce import words
@@ -54,11 +55,11 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
         )
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
-    model = _find_exported(source, again)
+    delivery = read_delivery(source.folder)
+    model = _find_exported(source, again, is_whole=delivery is None)
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
-    delivery = read_delivery(source.folder)
     with scratch(cache_folder()) as logs:
         builder = Builder(
             cache=cache_folder(),
@@ -82,9 +83,9 @@ def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
     return {key: probe} if key and isinstance(probe, ExportedModel) else {}
 
 
-def _find_exported(source: ArmToShip, again: str) -> ExportedModel:
+def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> ExportedModel:
     key = source.prepared.exported
-    if key and (kept := cache.lookup(key)):
+    if key and (kept := cache.lookup(key, is_whole=is_whole)):
         return kept
     try:
         request = _plan_of_group(source).request_of(source.arm)
@@ -118,6 +119,8 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         scored=find_scored(given.get("--metric"), rows.truth),
         class_scores=given.get("--scores", "") if files["labels"] else "",
         rows_by=files["rows-by"],
+        state=read_state("--state", [given["--state"]]) if "--state" in given else None,
+        steps=int(given.get("--stream", 0)),
     )
     return PlannedGroup(record=record, request=request, skips=skips)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shootout.contract import Value
 
 WORDS = ("batch", "threads", "scenario", "backend", "device", "precision")
-"""What `--set` takes beside a model's parameters."""
+"""The names that `--set` takes beside a model's parameters."""
 MAX_CELLS = 100_000
 """More cells than this take weeks: such a grid is a mistake."""
 
@@ -121,6 +121,37 @@ def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"{flag} {name} is given twice: an input has one shape")
         shapes[name] = read_shape(shape)
     return shapes
+
+
+def read_state(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """Read `input=output` texts as outputs by input; `none` as nothing. One text may hold several, with commas.
+
+    Raises:
+        UsageError: a text of another form, or an input that is given twice.
+    """
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if parts == ["none"]:
+        return {}
+    state: dict[str, str] = {}
+    for part in parts:
+        name, _, made = part.partition("=")
+        if not (name and made):
+            raise UsageError(f"{flag} {part!r} is not of the form input=output, such as h=hn; none: there is no state")
+        if name in state:
+            raise UsageError(f"{flag} {name} is given twice: its next value is one output")
+        state[name] = made
+    return state
+
+
+def read_steps(flag: str, text: str) -> int:
+    """Read how many calls make a clip.
+
+    Raises:
+        UsageError: it is no whole number from 1 on.
+    """
+    if (steps := read_whole(flag, text)) < 1:
+        raise UsageError(f"{flag} {steps}: a clip has one call at least: write {flag} 100, or leave it out")
+    return steps
 
 
 def read_names(_: str, text: str) -> tuple[str, ...]:

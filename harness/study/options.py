@@ -352,6 +352,35 @@ class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
         ),
     ]
+    state: Annotated[
+        Mapping[str, str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="INPUT=OUTPUT",
+            several=True,
+            read=axes.read_state,
+            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+        ),
+    ]
+    stream: Annotated[
+        int,
+        Flag(
+            group=HelpGroup.DATA,
+            word="N",
+            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=axes.read_steps,
+        ),
+    ]
+    chunk_ms: Annotated[
+        float,
+        Flag(
+            group=HelpGroup.DATA,
+            word="TIME",
+            name="--chunk",
+            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
+            read=units.read_milliseconds,
+        ),
+    ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
     l2: Annotated[
         Literal["warm", "cold"],

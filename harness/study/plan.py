@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,10 +32,11 @@ from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
+from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
-from shootout.study.feasibility import Here, find_obstacles, needed_bytes
+from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
 from shootout.study.points import (
     Point,
@@ -136,7 +137,8 @@ class PlannedGroup:
     Attributes:
         request: the model as it is.
         skips: why an arm isn't run, by label.
-        needs_bytes: memory at its peak, of what can run or be built here.
+        needs_bytes: memory at its peak, of what can run or be built here; `disk_bytes` likewise, with an empty cache.
+        weight_bytes: of the model in float32; 0 where only the export tells.
         arrivals: the sizes of the calls in order, where they vary; the model is that of the largest then.
     """
 
@@ -144,11 +146,13 @@ class PlannedGroup:
     request: Request
     skips: Mapping[str, NotRun]
     needs_bytes: int = 0
+    disk_bytes: int = 0
+    weight_bytes: int = 0
     arrivals: Arrivals | None = None
 
     def request_of(self, arm: Arm) -> Request:
         """Return what this arm computes: the model as it is, or the variant that its scheme names."""
-        module = client.is_file(arm.model) and any(map(_takes_module, self.building))
+        module = client.is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
         made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
@@ -186,6 +190,7 @@ class Plan:
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
+        ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -200,6 +205,7 @@ class Plan:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
     delivery: Delivery | None = None
+    ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
     dealt_among: int | None = None
 
     @property
@@ -265,13 +271,15 @@ def make_plan(
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-    files += _check_truth(study, rows, counts, models)
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, counts | clips, models)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     here = Here(
         available={},
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
+        disk_bytes=environment.disk_available_bytes(cache_folder()),
         file_bytes={model: facts.file_bytes for model, facts in checked.items()},
         holds={model: facts.holds for model, facts in checked.items()},
         classical={model: facts.classical for model, facts in checked.items()},
@@ -308,7 +316,7 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
     """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
 
     Args:
-        counts: each number of rows that the inputs may have.
+        counts: each number of rows that the inputs may have, and of clips of a stream, which may have one truth each.
 
     Raises:
         UsageError: it doesn't.
@@ -493,12 +501,13 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     )
     record = as_selecting(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
-    needs = needed_bytes(made, here)
     return PlannedGroup(
         record=record,
         request=replace(asked, sweep=_widen_sweep(asked, made, arrivals)),
         skips=skips,
-        needs_bytes=needs,
+        needs_bytes=needed_bytes(made, here),
+        disk_bytes=needed_disk_bytes(made, here),
+        weight_bytes=weight_bytes(made, here) if made else 0,
         arrivals=arrivals,
     )
 
@@ -576,7 +585,9 @@ def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronized", "mix_by"}  # which the mix has too
     # of a folder that was begun without the key
-    silent |= {name for name in ("least_restarts", "sustained_s", "mix") if not getattr(study, name)}
+    unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
+    silent |= {name for name in unset if not getattr(study, name)}
+    silent |= {"state"} if study.state is None else set()
     fields = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not

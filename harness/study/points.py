@@ -26,9 +26,9 @@ from shootout.study.schema import Study, checked
 from shootout.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
-"""What one of a study's points may name beside a model's parameters."""
+"""The names that one of a study's points may have beside a model's parameters."""
 _OTHERS = {*POINT_WORDS} - {"batch"}
-"""Of these, those that are no size of the model."""
+"""The names among these that are no size of the model."""
 _SHIPPED = re.compile(r"[\w-]+")
 """A model's name, rather than a file or code of the user's."""
 
@@ -279,6 +279,8 @@ def request(study: Study, point: Point) -> Request:
         class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
         sweep=_find_sweep(study),
+        state=study.state,
+        steps=study.stream or 0,
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario, Value
+from shootout.exported.streams import OFF
 from shootout.host.store import without_home
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.schema import Study
@@ -24,6 +25,11 @@ def given(study: Study) -> tuple[str, ...]:
     options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []
+    if study.state is not None:
+        pairs = ",".join(f"{name}={made}" for name, made in study.state.items())
+        options.append((_FLAGS["state"], pairs or OFF))
+    options += [(_FLAGS["stream"], str(study.stream))] if study.stream else []
+    options += [(_FLAGS["chunk_ms"], f"{study.chunk_ms:g}ms")] if study.chunk_ms else []
     options += [(_FLAGS["sustained_s"], f"{study.sustained_s:g}s")] if study.sustained_s else []
     return tuple(word for option in options for word in option)
 

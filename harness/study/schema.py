@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
+from shootout.exported.streams import OFF
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import find_max_drop, read_share
 from shootout.stats.quantiles import LEAST_TAILS
@@ -26,7 +27,7 @@ from shootout.study.target import canonical
 
 MAX_BATCH = 2**20
 SUFFIX = ".toml"
-"""Of study files."""
+"""The ending of study files' names."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)
@@ -129,6 +130,9 @@ class Study(BaseModel):
         rows_by: what each row of these inputs belongs to (`exported.truth_files`): rows of one count as one.
         max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
         min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
+        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        stream: calls of a clip, with each of which the state begins anew; None: 100 if there is a state.
+        chunk_ms: how long the input of one call lasts, for the real-time factor.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
@@ -182,6 +186,9 @@ class Study(BaseModel):
     rows_by: _Path | None = None
     max_drop: str | None = None
     min_agreement: str | None = None
+    state: Annotated[dict[str, str] | None, BeforeValidator(lambda given: {} if given == OFF else given)] = None
+    stream: int | None = Field(default=None, ge=1)
+    chunk_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     calibration: _Path | None = None
     weights: _Path | None = None
     goal: Annotated[str | None, AfterValidator(_read_goal)] = None
@@ -415,6 +422,9 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
         yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
     if study.rows_by and not study.inputs:
         yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
+    if study.stream and study.labels:
+        why = "calls of one clip are no independent rows"
+        yield f"labels (--labels) of a stream: {why}; give --truth and --metric accuracy, which counts a clip once"
     if study.min_agreement and (study.truth or study.labels):
         yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
     for name, text, read in (

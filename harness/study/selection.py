@@ -24,7 +24,7 @@ from shootout.study.target import parse_targets
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
-"""How files of weights end that people take for models."""
+"""The endings of files of weights that people take for models."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, or config.json "
     "or its folder"

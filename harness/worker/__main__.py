@@ -44,7 +44,7 @@ from shootout.messages import (
 )
 from shootout.session import Session
 from shootout.worker import fork_server, precision_checks, varying
-from shootout.worker.blocks import Blocks, read_profile
+from shootout.worker.blocks import Blocks, Clips, read_profile
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.worker.verification import Claim, Rechecks, call_once, verify, verify_sizes
@@ -55,6 +55,7 @@ class Worker:
 
     _built: Built
     _session: Session
+    _sets: list[dict[str, Any]]
     _buffers: list[dict[str, Any]]
     _sessions: Sequence[Session] = ()
     _device: Device = Device.CPU
@@ -108,7 +109,8 @@ class Worker:
                 self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built, self._buffers = built, self._read_buffers(built)
+        self._built, self._sets = built, self._read_buffers(built)
+        self._buffers = built.exported.pick(self._sets)
         self._blocks = self._make_blocks(built)
         first_call_s = self._blocks.first_call_s()
         self._strayed = given.left(current_bounds())
@@ -130,7 +132,7 @@ class Worker:
             arm=self._built.arm,
             exported=self._built.exported,
             session=self._session,
-            buffers=self._buffers,
+            buffers=self._sets,
             strayed=self._strayed,
             together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
@@ -158,14 +160,15 @@ class Worker:
 
     def _make_blocks(self, built: Built) -> Blocks | Instances:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
-        on_gpu = built.arm.target.device.is_gpu
+        exported, on_gpu = built.exported, built.arm.target.device.is_gpu
         if self._sizes:
-            order = varying.order_calls(built.exported, self._sizes, self._first)
+            order = varying.order_calls(exported, self._sizes, self._first)
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
+        clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
-        inputs = [self._buffers, *(built.exported.input_buffers() for _ in self._sessions[1:])]
-        return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu)
+            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu, clips=clips)
+        inputs = [self._buffers, *(exported.pick(exported.input_buffers()) for _ in self._sessions[1:])]
+        return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu, clips=clips)
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""

@@ -3,6 +3,10 @@
 The bracket is the same for every backend: stage, execute, synchronize, fetch for `end_to_end`; execute and synchronize
 on inputs staged before for `compute`.
 
+A stream goes on from block to block, and begins anew with each clip. Handing a state on takes a copy on the host, which
+is part of `end_to_end`, as it is for a user. `compute` hands nothing on: its inputs hold the states that the reference
+had there.
+
 `read_profile` shows where the time of a call goes: its steps, and what the backend's own profiler tells.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 import traceback
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -27,8 +32,11 @@ from shootout.constants import (
     LONG_CALL_NS,
     MOST_BINS,
     SHORT_CALL_NS,
+    SLOW_CALL_NS,
 )
 from shootout.contract import Array, Arrays
+from shootout.exported.model import aligned
+from shootout.exported.streams import Stream
 from shootout.messages import Looked, Scope, TimeBin, Tuned
 from shootout.session import Session
 from shootout.trace_events import Event
@@ -44,8 +52,9 @@ class Blocks:
     Args:
         cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
-        order: which buffer each call of a stream of sizes takes; a reading is then a pass through all of it. None:
-            calls take the buffers in turn.
+        clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
+        order: which buffer each call takes where sizes vary; a reading is then a pass through all of it. None: calls
+            take the buffers in turn.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
@@ -58,10 +67,14 @@ class Blocks:
         *,
         cold: bool = False,
         on_gpu: bool = False,
+        clips: Clips | None = None,
         order: Sequence[int] | None = None,
     ) -> None:
         self._session, self.buffers = session, buffers
-        self._calls = make_timed_calls(session, buffers)
+        self._single = self._calls = make_timed_calls(session, buffers)
+        if clips:
+            stream = make_stream_call(session, clips, slot=len(buffers))
+            self._calls = {**self._single, Scope.END_TO_END: stream}
         self._stream = len(order) if order else 0
         self._count = self._stream or len(buffers)
         self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
@@ -69,6 +82,7 @@ class Blocks:
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
+        self._last_ns = 0.0
         self.cpu_ns: float | None = None
 
     @property
@@ -84,11 +98,17 @@ class Blocks:
         """Make up to `calls` calls, ending early after `ns`; return the nanoseconds of each."""
         readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
         clock.quiet_collector()
-        return self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+        latency_ns = self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+        self._last_ns = float(latency_ns[-1])
+        return latency_ns
 
     def tune(self) -> Tuned:
-        """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
-        call_ns = {scope: self._estimate_call_ns(scope) for scope in Scope}
+        """Fix, for this restart, how many calls go into one reading, from a short look at each scope.
+
+        The last call of the warm-up tells of slow ones: to stage and fetch takes none of their time that counts.
+        """
+        is_slow = self._last_ns > SLOW_CALL_NS
+        call_ns = {scope: self._last_ns if is_slow else self._estimate_call_ns(scope) for scope in Scope}
         if self._chill:
             self._chill()  # the first one makes what it needs
         short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
@@ -137,12 +157,12 @@ class Blocks:
         return outputs
 
     def answered(self, buffer: int) -> Arrays:
-        """Return the outputs of a call as `end_to_end` times it."""
-        return cast("Arrays", self._calls[Scope.END_TO_END](buffer))
+        """Return the outputs of a call as `end_to_end` times it, on this buffer, outside of a stream."""
+        return cast("Arrays", self._single[Scope.END_TO_END](buffer))
 
     def seconds_to_answer(self, buffer: int) -> float:
-        """Return the seconds of a call as `end_to_end` times it."""
-        return clock.seconds_to_call(self._calls[Scope.END_TO_END], buffer)
+        """Return the seconds of such a call."""
+        return clock.seconds_to_call(self._single[Scope.END_TO_END], buffer)
 
     def stage(self, buffer: int) -> None:
         """Stage an input buffer again after its memory was written to."""
@@ -158,12 +178,13 @@ class Blocks:
         k = self._tuned.per_reading[scope]
         long = self._tuned.call_ns[scope] > LONG_CALL_NS
         block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
-        clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        if self._tuned.call_ns[scope] <= SLOW_CALL_NS:
+            clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
-        before_ns = clock.cpu_ns(0)
+        before_ns = clock.spent_cpu_ns()
         read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
-        after_ns = clock.cpu_ns(0)
+        after_ns = clock.spent_cpu_ns()
         if scope is Scope.END_TO_END:
             self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
         return read_ns / k
@@ -194,6 +215,45 @@ def _in_order(call: clock.Call, order: Sequence[int]) -> clock.Call:
         return call(order[place])
 
     return call_next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clips:
+    """Hold the calls of a stream: the sets of all its clips, call by call."""
+
+    stream: Stream
+    sets: Sequence[Arrays]
+
+
+def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:
+    """Return a function that makes the next call of a stream, whatever buffer it is given.
+
+    The states have memory of their own, which each call stages, and into which its outputs are copied.
+
+    Args:
+        slot: for the inputs; no other call stages it meanwhile.
+    """
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    steps, count, sets = clips.stream.steps, len(clips.sets), clips.sets
+    memory = {name: aligned(sets[0][name]) for name in clips.stream.state}
+    handed = [(memory[name], made) for name, made in clips.stream.state.items()]
+    called = [{**one, **memory} for one in sets]
+    at = 0
+
+    def call(_buffer: int) -> Any:
+        nonlocal at
+        if at % steps == 0:
+            for name, state in memory.items():
+                np.copyto(state, sets[at][name])
+        raw = execute(stage(called[at], slot))
+        synchronize()
+        outputs = fetch(raw)
+        for state, made in handed:
+            np.copyto(state, outputs[made])
+        at = at + 1 if at + 1 < count else 0
+        return outputs
+
+    return call
 
 
 def make_chill(session: Session) -> Callable[[], object]:

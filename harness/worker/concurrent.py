@@ -27,7 +27,7 @@ from shootout.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_
 from shootout.contract import Array, Arrays
 from shootout.messages import RateStep, Scope, Tuned
 from shootout.session import Session
-from shootout.worker.blocks import Blocks
+from shootout.worker.blocks import Blocks, Clips
 
 T = TypeVar("T")
 _START_NS = 5_000_000
@@ -42,14 +42,23 @@ class Instances:
         inputs: each session's own input buffers.
         batch: items in one call.
         on_gpu: a window begins with calls until a GPU's clock has risen again.
+        clips: each session makes the calls of a stream of its own; None: calls on its buffers.
     """
 
     def __init__(
-        self, sessions: Sequence[Session], inputs: Sequence[Sequence[Arrays]], batch: int, *, on_gpu: bool = False
+        self,
+        sessions: Sequence[Session],
+        inputs: Sequence[Sequence[Arrays]],
+        batch: int,
+        *,
+        on_gpu: bool = False,
+        clips: Clips | None = None,
     ) -> None:
         self._sessions, self._inputs, self._batch = sessions, inputs, batch
         self._lead_in_ns = GPU_LEAD_IN_NS if on_gpu else 0
-        self._blocks = [Blocks(session, buffers) for session, buffers in zip(sessions, inputs, strict=True)]
+        self._blocks = [
+            Blocks(session, buffers, clips=clips) for session, buffers in zip(sessions, inputs, strict=True)
+        ]
         self._threads = [ThreadPoolExecutor(1) for _ in sessions[1:]]  # the first one runs in this thread
         self._tuned: Tuned | None = None
 

@@ -23,6 +23,11 @@ follow from values. So an arm keeps answers only if inputs that hardly differ al
 get the same answer to the last bit.
 
 An arm that trains is not checked so: each of its calls changes the next answer.
+
+Of a stream, the arm plays whole clips before it is timed, and gets its own states back as it does later. Its error may
+grow from call to call, and so may what its precision explains. So it is held to the error bound of a clip's first call,
+of its first 10 and 100, and of all (see `Stream.marks`), as far as these bounds prove anything. The checks between
+blocks are of single calls, on the states that the reference had.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ import numpy as np
 
 from shootout import clock
 from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
-from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, TensorSpec
+from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, StepError, TensorSpec
 from shootout.exported import fidelity, training_step
 from shootout.exported.model import ExportedModel
 from shootout.exported.unseen import can_mix, mix_sets, nudge
@@ -90,6 +95,7 @@ class Evidence:
             when it is first asked for.
         step_fault: what is wrong with the training step itself, or None.
         error_bound: the largest error that the label explains; None: it explains nothing.
+        steps: of a stream, the errors of a clip's first calls as the gate goes by them, at all marks; else none.
         is_judged: whether that is held against the error (see `ExportedModel.is_judged`).
         least: an error that is no larger can't be the label's.
     """
@@ -103,6 +109,7 @@ class Evidence:
     error_bound: float | None
     is_judged: bool
     least: float
+    steps: tuple[StepError, ...] = ()
 
 
 def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
@@ -113,7 +120,7 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
         with_accuracy: also count the labeled rows that it classifies rightly, where the exported model has some.
         keep: a folder that gets its outputs for these rows, for the user's own metric.
     """
-    outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
+    outputs = _call_all(claim)
     if fault := _shape_fault(claim.exported, outputs):
         nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
@@ -153,6 +160,19 @@ def _rank_error(found: Fidelity) -> float:
     return math.inf if found.relative_l2 is None else found.relative_l2
 
 
+def _call_all(claim: Claim) -> list[Arrays]:
+    """Return the outputs for every input buffer; of a stream, call by call, in a slot that no handle is kept of."""
+    if stream := claim.exported.stream:
+        call = stream.carry(lambda inputs: call_once(claim.session, inputs, _spare_slot(claim)))
+        return list(map(call, claim.buffers))
+    return [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
+
+
+def _spare_slot(claim: Claim) -> int:
+    """Return a slot behind those that keep the timed inputs."""
+    return len(claim.exported.pick(claim.buffers))
+
+
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
     """Return the outputs for one set of inputs."""
     raw = session.execute(session.stage(inputs, slot))
@@ -172,7 +192,8 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
     by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in counted.by_output)
     with_bound = replace(counted, error_bound=error_bound, by_output=by_output)
     reference = claim.exported.shared_outputs()
-    compared = fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound
+    steps = _find_step_errors(claim, outputs, claim.exported.reference_outputs(), executed)
+    compared = replace(fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound, by_step=steps)
     return Evidence(
         claim=claim,
         executed=executed,
@@ -183,11 +204,30 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
         error_bound=error_bound,
         is_judged=claim.exported.is_judged(target, claim.rests),
         least=least,
+        steps=_find_step_errors(claim, outputs, claim.exported.own_outputs(), executed)
+        if claim.exported.original
+        else steps,
     )
 
 
+def _find_step_errors(
+    claim: Claim, outputs: Sequence[Arrays], reference: Sequence[Arrays], executed: Executed
+) -> tuple[StepError, ...]:
+    """Compare a clip's first calls with the reference, at each mark of the stream; none of single calls."""
+    stream, target = claim.exported.stream, claim.arm.target
+    if stream is None:
+        return ()
+    is_whole, found = is_mostly_labeled(executed, target), list[StepError]()
+    for mark, error in zip(stream.marks, fidelity.errors_by_mark(outputs, reference, stream), strict=True):
+        upto = claim.exported.up_to(mark)
+        bound = upto.error_bound(target, claim.rests, is_whole=is_whole)[0]
+        is_judged = upto.is_judged(target, claim.rests) and bound is not None and bound <= USEFUL_BOUND
+        found.append(StepError(step=mark, relative_l2=error, error_bound=bound if is_judged else None))
+    return tuple(found)
+
+
 def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
-    own = claim.exported.own_outputs()
+    own = claim.exported.pick(claim.exported.own_outputs())
     for outputs in claim.together() if claim.together else ():
         yield _shape_fault(claim.exported, outputs) or fidelity.compare(outputs, own)
 
@@ -200,18 +240,18 @@ def _find_standing(evidence: Evidence) -> BoundStanding:
 
 
 def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:
-    report, spare = claim.exported.report(), len(claim.buffers)  # a slot of its own: the others keep the timed inputs
+    report, stream = claim.exported.report(), claim.exported.stream
     if report is None:
         return found
 
     def call(inputs: Arrays) -> Arrays:
-        return call_once(claim.session, inputs, spare)
+        return call_once(claim.session, inputs, _spare_slot(claim))
 
-    run: Callable[[Arrays], Arrays] = call
+    run: Callable[[Arrays], Arrays] = stream.carry(call) if stream else call
     if keep:
         from shootout.models.user.scoring import saving  # which hardly any worker needs
 
-        run = saving(call, keep)
+        run = saving(run, keep, calls=-(-len(report.rows) // claim.exported.batch))
     elif report.labels is None:
         return found
     return fidelity.with_accuracy(found, run, report, claim.exported.batch, claim.exported.class_scores)
@@ -242,6 +282,20 @@ def check_error(evidence: Evidence) -> str | None:
     A file that races its original is compared with its own outputs.
     """
     return _apply_gate(evidence, evidence.judged)
+
+
+def check_first_calls(evidence: Evidence) -> str | None:
+    """Check that a clip's first calls err no more than the label's precision explains so soon."""
+    for one in evidence.steps[:-1]:  # the last is the whole
+        if one.error_bound is None:
+            continue
+        calls = "the first call of a clip" if one.step == 1 else f"the first {one.step} calls of a clip"
+        if one.relative_l2 is None:
+            return f"the output has NaN or infinity in {calls}"
+        if one.relative_l2 > max(one.error_bound, evidence.claim.max_error):
+            told = f"relative L2 error {one.relative_l2:.2g} in {calls}"
+            return f"{told} is above the error bound of this precision there, {one.error_bound:.2g}"
+    return None
 
 
 def check_reference(evidence: Evidence) -> str | None:
@@ -275,6 +329,7 @@ CHECKS: Sequence[Callable[[Evidence], str | None]] = (
     check_account,
     check_step,
     check_error,
+    check_first_calls,
     check_reference,
     check_instances,
 )
@@ -337,7 +392,8 @@ class Rechecks:
         """
         if claim.exported.trained:
             return None
-        right, error_bound = claim.exported.own_outputs(), verified.fidelity.error_bound
+        right = claim.exported.pick(claim.exported.own_outputs())
+        error_bound = verified.fidelity.error_bound
         is_judged, sizes = claim.exported.is_judged(claim.arm.target, claim.rests), fidelity.sizes(right)
         widest = math.inf if claim.is_scored else USEFUL_BOUND
         most = max(math.inf if error_bound is None else min(error_bound, widest), claim.max_error)

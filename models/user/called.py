@@ -9,11 +9,14 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from shootout.contract import Array
 from shootout.errors import UsageError
@@ -76,6 +79,19 @@ def open_shapes(module: nn.Module, open_dims: Sequence[Sequence[int]]) -> tuple[
     shapes = tuple(dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in open_dims)
     kinds = [one.kind for one in inspect.signature(module.forward).parameters.values()]
     return (shapes,) if inspect.Parameter.VAR_POSITIONAL in kinds else shapes  # of `Flat`
+
+
+def read_program(program_file: Path, weights_file: Path) -> ExportedProgram:
+    """Load an exported program and its weights, from files of our own whose hashes were checked.
+
+    The weights are copied: in the mapped file they begin anywhere, and where an array begins changes times.
+    """
+    program, weights = torch.export.load(program_file), load_file(weights_file)
+    for name, blank in program.state_dict.items():
+        if (weight := weights.get(name)) is not None:
+            is_parameter, weight = isinstance(blank, nn.Parameter), weight.clone()
+            program.state_dict[name] = nn.Parameter(weight, blank.requires_grad) if is_parameter else weight
+    return program
 
 
 def run(source: FactorySource, parameters: Parameters) -> Called:

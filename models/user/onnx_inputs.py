@@ -7,7 +7,7 @@ made for. A wrong guess does little harm: the output says how an input is drawn,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,18 +63,21 @@ _NUMBER = {
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present"})
 
 
-def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, InputWay]:
+def ways(model: ModelProto, specs: Sequence[TensorSpec], states: Collection[str] = ()) -> dict[str, InputWay]:
     """Decide how to draw each input.
 
     Args:
         model: with or without its weights.
         specs: its inputs at the sizes that they will have.
+        states: those that calls of a stream hand on, which begin as zeros.
     """
     reader = _GraphReader.of(model)
-    found = {spec.name: _choose_way(reader, spec, specs) for spec in specs}
-    if any(way.varies for way in found.values()):
+    begun = drawing.constant(0, "zeros, a state at its start")
+    found = {spec.name: begun if spec.name in states else _choose_way(reader, spec, specs) for spec in specs}
+    if any(way.varies for way in found.values()) or len(states) == len(specs):
         return found
-    first = next((spec for spec in specs if np.dtype(spec.dtype).kind == "f"), specs[0])
+    others = [spec for spec in specs if spec.name not in states]
+    first = next((spec for spec in others if np.dtype(spec.dtype).kind == "f"), others[0])
     return {**found, first.name: drawing.usual(first)}  # a call must not be the same each time
 
 

@@ -13,9 +13,9 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +33,9 @@ from shootout.models.user.metrics import WholeSet
 from shootout.stats.jackknife import find_pseudo_values
 
 NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
-"""The folder's files: the outputs' names, the answer, what to score by, and one for each call."""
+"""The folder's files: the outputs' names, the answer, what to score by, and one for some calls each."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
@@ -131,14 +133,22 @@ def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Col
             )
 
 
-def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], Arrays]:
-    """Return `run`, which also leaves the outputs of each call in the folder."""
-    numbers = count()
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
 
     def saved(inputs: Arrays) -> Arrays:
-        outputs = run(inputs)
-        (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
-        np.savez(folder / f"{next(numbers):06}", *outputs.values())
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
         return outputs
 
     return saved
@@ -168,7 +178,11 @@ def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Score
         UsageError: it raises, or gives something else than a number for each row.
     """
     against: Literal["truth", "outputs"]
-    against, calls = "truth", _read_calls(measure, folder, exported)
+    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    by_clip = _is_of_clips(truth, exported)
+    against, calls = "truth", _read_calls(truth, folder, exported, by_clip=by_clip)
+    if by_clip:
+        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
     if not measure.truth and exported.has_own_report_outputs:
         against = "outputs"
     found: dict[str, ScoredOutput] = {}
@@ -177,7 +191,7 @@ def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Score
             found = {one.output: one for one in _open_metric(measure, call.outputs, call.truth, against)}
         for one in found.values():
             one.add(call)
-    units = _find_units(measure, exported)
+    units = _find_units(measure, exported, by_clip=by_clip)
     first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
 
@@ -212,14 +226,50 @@ class Units:
     of_rows: Array
 
 
-def _find_units(measure: Measure, exported: ExportedModel) -> Units | None:
-    """Return what the rows belong to; None if each is a unit by itself."""
-    if not measure.rows_by:
+def _find_units(measure: Measure, exported: ExportedModel, *, by_clip: bool) -> Units | None:
+    """Return what the scored rows belong to, of a stream its clips; None if each is a unit by itself.
+
+    Args:
+        by_clip: a clip is scored once, not each of its rows.
+    """
+    if not (measure.rows_by or exported.stream):
         return None
     report = exported.report()
     assert report is not None, "outputs were kept of its report split"
-    name, ids = truth_files.read_ids(Path(measure.rows_by))
-    return Units(name=name, of_rows=np.unique(ids[report.rows], return_inverse=True)[1])
+    rows, steps = report.rows, exported.stream.steps if exported.stream else 1
+    if by_clip:
+        rows = rows.reshape(-1, steps, exported.batch)[:, 0].reshape(-1)  # the first of each clip, call by call
+    name, ids = truth_files.read_ids(Path(measure.rows_by)) if measure.rows_by else ("clip", None)
+    of_rows = rows // steps if ids is None else ids[rows]
+    return Units(name=name, of_rows=np.unique(of_rows, return_inverse=True)[1])
+
+
+def _is_of_clips(truth: truth_files.Truth | None, exported: ExportedModel) -> bool:
+    """Return whether the truth has an entry for each clip of a stream, and none for each of its rows."""
+    report = exported.report()
+    if truth is None or report is None or exported.stream is None:
+        return False
+    column = next(iter(truth.values())) if isinstance(truth, Mapping) else truth
+    return len(column) <= int(report.rows.max())
+
+
+def _join_clips(calls: Iterator[ScoredCall], exported: ExportedModel, *, is_own: bool) -> Iterator[ScoredCall]:
+    """Yield the clips of a stream, as many at once as a call has rows.
+
+    A function of the user's own gets all steps, on the axis after the rows. A metric by name scores what the last call
+    of a clip gave.
+    """
+    assert exported.stream, "only a stream has clips"
+    while clip := [*islice(calls, exported.stream.steps)]:
+        outputs, inputs = clip[-1].outputs, clip[-1].inputs
+        if is_own:
+            outputs = {name: _stack_steps([one.outputs[name] for one in clip]) for name in outputs}
+            inputs = {name: _stack_steps([one.inputs[name] for one in clip]) for name in inputs}
+        yield ScoredCall(outputs=outputs, truth=clip[-1].truth, inputs=inputs, rows=clip[0].rows)
+
+
+def _stack_steps(arrays: Sequence[Array]) -> Array:
+    return np.stack(arrays, axis=min(1, arrays[0].ndim))
 
 
 @dataclass(kw_only=True)
@@ -412,19 +462,23 @@ def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def _read_calls(measure: Measure, folder: Path, exported: ExportedModel) -> Iterator[ScoredCall]:
-    """Yield each call, without the rows that fill the last one up."""
+def _read_calls(
+    truth: truth_files.Truth | None, folder: Path, exported: ExportedModel, *, by_clip: bool
+) -> Iterator[ScoredCall]:
+    """Yield each call, without the rows that fill the last one up.
+
+    Args:
+        by_clip: the truth is of the rows' clips.
+    """
     names, report = json.loads((folder / NAMES).read_text(encoding="utf-8")), exported.report()
     assert report is not None, "outputs were kept of its report split"
-    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
-    own = exported.report_outputs() if not measure.truth and exported.has_own_report_outputs else None
-    for number, path in enumerate(sorted(folder.glob(CALLS))):
+    steps = exported.stream.steps if exported.stream and by_clip else 1
+    own = exported.report_outputs() if truth is None and exported.has_own_report_outputs else None
+    for number, outputs in enumerate(_read_outputs(folder, names)):
         here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(report.rows)))
-        with np.load(path, allow_pickle=False) as stored:
-            outputs = {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
         right: Any
         if truth is not None:
-            right = truth_files.take_rows(truth, report.rows[here])
+            right = truth_files.take_rows(truth, report.rows[here] // steps)
         elif own is not None:
             right = {name: array[here] for name, array in own.items()}
         else:
@@ -432,9 +486,17 @@ def _read_calls(measure: Measure, folder: Path, exported: ExportedModel) -> Iter
         yield ScoredCall(
             outputs={name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()},
             truth=right,
-            inputs={name: array[here] for name, array in report.inputs.items()},
+            inputs=report.take(here),
             rows=report.rows[here],
         )
+
+
+def _read_outputs(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+    """Yield what `saving` left of each call, in their order."""
+    for path in sorted(folder.glob(CALLS)):
+        with np.load(path, allow_pickle=False) as stored:
+            stacks = [stored[f"arr_{index}"] for index in range(len(names))]
+        yield from (dict(zip(names, one, strict=True)) for one in zip(*stacks, strict=True))
 
 
 def _cut(array: Array, batch: int, rows: int) -> Array:

@@ -50,13 +50,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[int, ExportedModel]
     return {size: one for size, one in zip(sizes, found, strict=True) if isinstance(one, ExportedModel)}
 
 
-def call(session: stream.VaryingSession, inputs: Arrays, slot: int) -> Arrays:
+def call(session: varying.VaryingSession, inputs: Arrays, slot: int) -> Arrays:
     raw = session.execute(session.stage(inputs, slot))
     session.synchronize()
     return session.fetch(raw)
 
 
-def require_right(name: str, scheme: str, models: dict[int, ExportedModel], folder: Path) -> stream.VaryingSession:
+def require_right(name: str, scheme: str, models: dict[int, ExportedModel], folder: Path) -> varying.VaryingSession:
     arrivals = Arrivals(axis="tokens", sizes=ORDER)
     bucket = 4 if scheme.startswith("bucket") else None
     asked = {size: models[size] for size in {*arrivals.runs(None), *arrivals.runs(bucket).values()}}

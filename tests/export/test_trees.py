@@ -19,7 +19,7 @@ from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
 from shootout.exported.model import FILES
 from shootout.models.user import onnx_inputs
-from shootout.quantize.onnx_error_bounds import float32_error_bound
+from shootout.quantize.onnx_error_bounds import float32_error_bounds
 from shootout.study import selection
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
@@ -181,7 +181,9 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     for row, (feature, threshold) in enumerate(split):
         at[row, feature] = threshold
     right = onnx_files.run(tmp_path / "boosted.onnx", [{"X": at}], "boosted.onnx")
-    bound = float32_error_bound(model, [{"X": at}], right, name="boosted.onnx", workshop=tmp_path)
+    (bound,) = float32_error_bounds(
+        model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.onnx", workshop=tmp_path
+    )
     assert bound == 1e-5, "runtimes compare the same float32 numbers"
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.exports import bare_exported
 from support.onnx_made import linear
 
-from shootout.contract import Arrays
+from shootout.contract import Array, Arrays
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.exported.fidelity import rows
-from shootout.exported.model import ExportedModel
+from shootout.exported.model import ExportedModel, ReportRows
+from shootout.exported.streams import Stream
 from shootout.messages import Scores
 from shootout.models.user import scoring
 from shootout.models.user.scoring import Measure
@@ -275,3 +277,75 @@ def test_an_option_that_has_no_effect_on_a_metric_is_refused(metric: Path):
     with pytest.raises(UsageError, match=r"--scores y is for a metric by name; .*margin gets all outputs"):
         scoring.check(f"{metric}:margin", scores="y")
     assert scoring.check("cosine", scores="y", min_agreement="99%") == "cosine"
+
+
+class Clips(ExportedModel):
+    """Four clips of three calls, each call one row of each of two clips; `x` has the number of its row."""
+
+    __slots__ = ()
+
+    def report(self) -> ReportRows:
+        order = Stream(steps=3).in_order(np.arange(12), 2)
+        inputs = {"x": order[:, None].astype(np.float32), "h": np.zeros((1, 2), np.float32)}
+        return ReportRows(inputs=inputs, rows=order, other_rows=order, labels=None, shared=frozenset({"h"}))
+
+    @property
+    def has_own_report_outputs(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> tuple[Path, ExportedModel]:
+    """What a worker leaves of a model that gives its input back, and the model."""
+    plain = bare_exported({}, batch=2, stream=Stream(steps=3))
+    made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    call = scoring.saving(lambda inputs: {"y": inputs["x"]}, folder)
+    for first in range(0, 12, 2):
+        call(made.report().take(np.arange(first, first + 2)))
+    return folder, made
+
+
+def test_truth_of_rows_counts_a_clip_once(clips: tuple[Path, ExportedModel], tmp_path: Path):
+    np.save(tmp_path / "truth.npy", np.arange(12.0) + np.array([0, 0, 3] * 4))
+    found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), *clips)
+    assert (found.unit, found.rows) == ("clip", pytest.approx((1.0,) * 4))
+
+
+def test_truth_of_clips_is_scored_once_a_clip(clips: tuple[Path, ExportedModel], tmp_path: Path):
+    """By name by what the last call gave; a function gets all steps."""
+    np.save(tmp_path / "truth.npy", np.array([2.0, 5.0, 8.0, 10.0]))
+    truth = str(tmp_path / "truth.npy")
+    found = scoring.score_rows(Measure(metric="mae", truth=truth), *clips)
+    assert (found.unit, found.rows) == ("clip", pytest.approx((0.0, 0.0, 0.0, 1.0)))
+    (tmp_path / "metric.py").write_text(
+        "def first(outputs, truth, inputs):\n"
+        "    assert outputs['y'].shape == inputs['x'].shape == (2, 3, 1)\n"
+        "    return outputs['y'][:, 0, 0] - truth\n"
+    )
+    own = scoring.score_rows(Measure(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
+    assert own.rows == pytest.approx((-2.0, -2.0, -2.0, -1.0))
+
+
+def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writing one for each takes longer than a call of a stream."""
+    plain = bare_exported({}, batch=2, stream=Stream(steps=3))
+    made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
+    np.save(tmp_path / "truth.npy", np.arange(12.0))
+    for most, files in ((1 << 20, 1), (16, 2)):  # 16 bytes are two calls
+        monkeypatch.setattr(scoring, "FILE_BYTES", most)
+        folder = tmp_path / f"{files} files"
+        folder.mkdir()
+        memory = np.zeros((2, 1), np.float32)  # as a session that hands out the same memory again
+
+        def run(inputs: Arrays, memory: Array = memory) -> Arrays:
+            np.copyto(memory, inputs["x"])
+            return {"y": memory}
+
+        call = scoring.saving(run, folder, calls=6)
+        for first in range(0, 12, 2):
+            call(made.report().take(np.arange(first, first + 2)))
+        assert len(list(folder.glob(scoring.CALLS))) == files
+        found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
+        assert found.rows == pytest.approx((0.0,) * 4)

@@ -213,8 +213,8 @@ def saved(path: Path, nodes: Any, opset: int, shape: Any = (2, 8), out: int = F3
     return path
 
 
-def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
-    """A file's reference outputs, and its FP32 error bound."""
+def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, tuple[float, ...]]:
+    """A file's reference outputs, and its FP32 error bounds."""
     folder = path.with_suffix(".made")
     folder.mkdir()
     prepared = user_onnx.prepare(path, folder, Request(model=str(path)))
@@ -226,11 +226,12 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
         calibration=input_sets.drawn_calibration(taken.inputs, taken.batch),
         workshop=path.parent,
     )
-    return reference_outputs, prepared.error_bound
+    return reference_outputs, prepared.error_bounds
 
 
 def error_bounds_of(path: Path) -> Mapping[str, float | None]:
-    return onnx_error_bounds.error_bounds(*reference_of(path))
+    (found,) = onnx_error_bounds.error_bounds(*reference_of(path))
+    return found
 
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
@@ -288,11 +289,11 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
         raise RuntimeError("as an odd file would")
 
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == onnx_error_bounds.error_bounds(
-        reference_outputs, 1e-5
+    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == onnx_error_bounds.error_bounds(
+        reference_outputs, [1e-5]
     )
     monkeypatch.setattr(onnx_error_bounds, "rewrite", broken)
-    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {"fp32": 1e-5}
+    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == ({"fp32": 1e-5},)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
 
@@ -301,12 +302,12 @@ def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path,
         raise RuntimeError("as a chain that this opset lacks would")
 
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    whole = onnx_error_bounds.error_bounds(reference_outputs, 1e-5)
+    (whole,) = onnx_error_bounds.error_bounds(reference_outputs, [1e-5])
     monkeypatch.setattr(onnx_error_bounds, "to_e4m3", lambda _: broken)
     monkeypatch.setattr(onnx_error_bounds, "to_float16", broken)
-    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {
-        name: whole[name] for name in whole if name not in {"fp8", "fp16"}
-    }
+    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == (
+        {name: whole[name] for name in whole if name not in {"fp8", "fp16"}},
+    )
 
 
 def test_values_inside_branches_stay_exact(tmp_path: Path):

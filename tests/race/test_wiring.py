@@ -32,7 +32,7 @@ from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _find_obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
 from shootout.models.user.scoring import Measure
-from shootout.race import arm_process, launcher, restart, runner
+from shootout.race import arm_process, launcher, pace, restart, runner
 from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
@@ -121,7 +121,7 @@ class InProcess(FakePlayer):
     def __init__(self, world: World, arm: Arm, place: int, session: Planned) -> None:
         super().__init__(world, arm, place)
         self.session, self.blocks = session, list[tuple[Scope, list[int]]]()
-        built: Any = SimpleNamespace(arm=ARM)
+        built: Any = SimpleNamespace(arm=ARM, exported=SimpleNamespace(stream=None))
         worker = worker_main.Worker()
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._make_blocks(built), False
@@ -157,8 +157,8 @@ def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[
     """By scope, the calls of an arm's blocks in one restart, and its samples in the run folder."""
     stage: Any = Real(*execute_ns)
     planted.on_stage(monkeypatch)[0] = stage
-    for name in ("ROUNDS", "MIN_ROUNDS"):
-        monkeypatch.setattr(restart, name, 3)
+    monkeypatch.setattr(restart, "ROUNDS", 3)
+    monkeypatch.setattr(pace, "MIN_ROUNDS", 3)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     monkeypatch.setattr(clock, "now_ns", lambda: sum(player.session.now_ns for player in stage.players))
     planted.run(out, planted.study(1, crossover=None, max_restarts=1))
@@ -294,7 +294,7 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     monkeypatch.setattr(worker_main, "verify", lambda claim, *_: claimed.append(claim) or broken)
     built: Any = SimpleNamespace(arm=arm, exported=None)
     worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
-    worker._buffers, worker._strayed = buffers, "has threads elsewhere"
+    worker._sets, worker._strayed = buffers, "has threads elsewhere"
     worker._blocks = Instances(sessions, [buffers, buffers], 1)  # type: ignore[arg-type]
     worker.verify(with_accuracy=False)
     (claim,) = claimed
@@ -316,6 +316,8 @@ def labeled_exported() -> Any:
         batch=1,
         trained=False,
         original=None,
+        stream=None,
+        pick=list,
         reference_outputs=lambda: outputs,
         own_outputs=lambda: outputs,
         shared_outputs=lambda: None,
@@ -342,12 +344,12 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
     worker, kept = worker_main.Worker(), list[Any]()
     built: Any = SimpleNamespace(arm=ARM_HERE, exported=labeled_exported())
     worker._built, worker._session, worker._sessions, worker._strayed = built, Labeled(), [], None  # type: ignore[assignment]
-    worker._buffers, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
+    worker._sets, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())
 
     def score(measure: Measure, folder: Path, exported: Any, *_: Any, **__: Any) -> Scores:
-        kept.extend(np.load(path)["arr_0"].tolist() for path in sorted(folder.glob("*.npz")))
+        kept.extend(one for path in sorted(folder.glob("*.npz")) for one in np.load(path)["arr_0"].tolist())
         return Scores(name=measure.metric, rows=tuple(map(float, exported.report().labels)))
 
     monkeypatch.setattr(arm_process, "score", score)

@@ -198,13 +198,13 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
 @pytest.mark.parametrize(
     ("groups", "told"),
     [
-        ([{"sd": 0.123}], "5 restarts of every process, which differ by 12 % (SD, in the intervals)"),
-        ([{"sd": 1.23}], "5 restarts of every process, which differ by 120 % (SD, in the intervals)"),
-        ([{"sd": 0.004}], "5 restarts of every process, which differ by 0.4 % (SD, in the intervals)"),
+        ([{"sd": 0.123}], "5 restarts of every process; times vary by 12 % between them (counted in the intervals)"),
+        ([{"sd": 1.23}], "5 restarts of every process; times vary by 120 % between them (counted in the intervals)"),
+        ([{"sd": 0.004}], "5 restarts of every process; times vary by 0.4 % between them (counted in the intervals)"),
         ([{"restarts": 1}], "1 restart of every process"),
         (
             [{"sd": 0.03, "restarts": 4}, {"sd": 0.2}, {}],
-            "4 to 5 restarts of every process, which differ by up to 20 % (SD, in the intervals)",
+            "4 to 5 restarts of every process; times vary by up to 20 % between them (counted in the intervals)",
         ),
         ([{}, {}], "5 restarts of every process"),
     ],
@@ -234,7 +234,7 @@ def test_a_busy_machine_is_told_only_where_most_rounds_were_disturbed(shares: li
 
 def test_what_most_would_take_without_measuring_is_named_as_such():
     found = document(cell(row("onnxruntime", 2e6), FAST))
-    assert "4.00x faster than the usual choice, onnxruntime (3.92 to 4.08)" in paragraphs(found)["Ship"]
+    assert "4.00x faster than onnxruntime, the usual choice on a CPU (3.92 to 4.08)" in paragraphs(found)["Ship"]
     assert "4.00x faster than slow (3.92 to 4.08)" in screen(SLOW, FAST)["Ship"], "the baseline, which isn't usual"
     grid = " ".join(shown(document(at(1, row("onnxruntime", 2e6), FAST), at(16, SLOW, FAST))))
     assert "4.00x faster than onnxruntime (3.92 to 4.08)" in " ".join(grid.split()), "a table is brief"
@@ -259,7 +259,7 @@ def test_who_is_not_to_be_shipped_and_why():
     assert found["Faster, not shipped"] == (
         "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
         "model's inputs are random "
-        "with a model of yours: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
+        "try your own model:    shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
         "or accept its error:   shootout decide RUN --max-error 0.064"
     )
 
@@ -525,7 +525,7 @@ def test_a_grid_tells_ties_from_what_is_not_significantly_slower_and_what_chose(
     near, far = row("near", 5.1e5, artifact_bytes=900_000), row("far", 6e5)
     found = document(at(1, SLOW, FAST, near, within=0.25), at(2, SLOW, FAST, far, within=0.25))
     headers, lines = tabulate_answers(found)
-    assert headers[-3:] == ["tied", "chosen by", "unsure"]
+    assert headers[-3:] == ["tied", "chosen by", "maybe as fast"]
     assert [[str(line[name]) for name in headers[-3:]] for line in lines] == [
         ["fast", "smaller artifact", ""],
         ["", "", "far"],

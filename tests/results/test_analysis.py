@@ -50,6 +50,7 @@ ROW = {
         "serve",
         "cpu",
         "over_time",
+        "real_time_factor",
     ),
     *("artifact_bytes", "peak_rss_bytes", "export_s", "build_s", "build_cached", "load_s", "first_call_s"),
     *("memory_bytes", "ready_s", "starts", "install_bytes"),
@@ -348,6 +349,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "error_bound",
         "standing",
         "by_output",
+        "by_step",
     }
     json.dumps(found, allow_nan=False)
 

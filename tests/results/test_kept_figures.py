@@ -14,7 +14,7 @@ from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ende
 from support.races.made import write as written
 
 from shootout.commands.report import render
-from shootout.contract import BoundStanding, NotRunKind, OutputError
+from shootout.contract import BoundStanding, NotRunKind, OutputError, StepError
 from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
@@ -93,6 +93,30 @@ def test_errors_by_output_are_told_on_request_and_infinite_ones_are_null(tmp_pat
     worst = row(document(tmp_path, *race(fidelity=endless), ended())).fidelity
     assert worst
     assert (worst.relative_l2, worst.by_output[0].relative_l2) == (None, None)
+
+
+def test_errors_of_a_stream_are_told_step_by_step(tmp_path: Path):
+    steps = (
+        StepError(step=1, relative_l2=2e-7, error_bound=1e-5),
+        StepError(step=10, relative_l2=3e-6, error_bound=4e-5),
+        StepError(step=60, relative_l2=None, error_bound=None),
+    )
+    assert "clip" not in printed(document(tmp_path, *race(), ended()))
+    lines = race(fidelity=replace(EXACT, by_step=steps))
+    found = analyse(written(tmp_path / "stream", header(), prepared(A), prepared(B), *lines, ended()))
+    stored = as_json(row(found))["fidelity"]["by_step"]
+    assert stored == [{"step": e.step, "relative_l2": e.relative_l2, "error_bound": e.error_bound} for e in steps]
+    text = " ".join(printed(found).split())
+    assert "Error in a clip's first 1, 10, 60 calls" in text
+    assert f"{B.label}: 2.0e-7, 3.0e-6, NaN (bound 1.0e-5, 4.0e-5, -)" in text
+
+
+def test_the_real_time_factor_is_that_of_the_chunk_that_was_given(tmp_path: Path):
+    given = header(given=("--chunk", "2ms"))
+    found = row(analyse(written(tmp_path / "chunk", given, prepared(A), prepared(B), *race(), ended())))
+    assert found.end_to_end
+    assert found.real_time_factor == pytest.approx(found.end_to_end.median_ns / 2e6)
+    assert row(document(tmp_path, *race(), ended())).real_time_factor is None
 
 
 def test_the_agreement_is_the_least_of_all_restarts_and_not_that_of_the_worst_error(tmp_path: Path):

@@ -81,6 +81,7 @@ def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
         outputs=(TensorSpec(name="y", shape=arrays[0].shape, dtype=str(arrays[0].dtype)),),
         trained=changes.pop("trained", ()),
         own_outputs=lambda: right,
+        pick=list,
         unseen=lambda: make_unseen(buffers_of(arrays), lambda sets: [{"y": 2 * one["x"]} for one in sets], right[0]),
         is_judged=lambda *_: changes.get("is_judged", True),
     )

@@ -102,13 +102,13 @@ def made(tmp_path: Path, bucket: int | None = None, *, is_open: bool = False) ->
     return compose(ARRIVALS, models, bucket, is_open=is_open)
 
 
-def loaded(exported: ExportedModel, folder: Path, asked: Arm, runner: Any = None) -> stream.VaryingSession:
+def loaded(exported: ExportedModel, folder: Path, asked: Arm, runner: Any = None) -> varying.VaryingSession:
     folder.mkdir()
     used = runner or Runner()
     return varying.load(used, varying.build(used, exported, asked, folder))
 
 
-def call(session: stream.VaryingSession, inputs: Arrays) -> Arrays:
+def call(session: varying.VaryingSession, inputs: Arrays) -> Arrays:
     raw = session.execute(session.stage(inputs, 0))
     session.synchronize()
     return session.fetch(raw)

@@ -71,7 +71,9 @@ def adapter(device: Device, monkeypatch: pytest.MonkeyPatch) -> Adapter:
 
 
 def built(arm: Arm = ON_GPU) -> Built:
-    exported: Any = SimpleNamespace(source_sha256="", input_buffers=lambda: inputs(3), varying=None)
+    exported: Any = SimpleNamespace(
+        source_sha256="", input_buffers=lambda: inputs(3), pick=list, stream=None, varying=None
+    )
     return Built(arm=arm, exported=exported, folder=Path())
 
 

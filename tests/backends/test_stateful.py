@@ -1,0 +1,61 @@
+"""A stream of calls through each backend's session: what a call gives is what the next one gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from support.onnx_made import value, write
+
+from shootout import backends
+from shootout.contract import Arm, Target
+from shootout.export import client
+from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
+from shootout.messages import Scope
+from shootout.worker.blocks import Blocks, Clips
+
+BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree", "executorch")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
+    """hn = h / 2 + x w; y = hn v."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((4, 4)).astype(np.float32),
+        "v": rng.standard_normal((4, 3)).astype(np.float32),
+        "half": np.float32(0.5),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["xw"]),
+        helper.make_node("Mul", ["h", "half"], ["kept"]),
+        helper.make_node("Add", ["kept", "xw"], ["hn"]),
+        helper.make_node("MatMul", ["hn", "v"], ["y"]),
+    ]
+    ends = [value(name, (1, 4)) for name in ("x", "h")], [value("y", (1, 3)), value("hn", (1, 4))]
+    path = write(tmp_path_factory.mktemp("model") / "m.onnx", nodes, *ends, weights)
+    return client.obtain(Request(model=str(path), module=True, steps=20))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_states_flow_through_the_session_that_is_timed(name: str, exported: ExportedModel, tmp_path: Path):
+    if not backends.is_installed(name):
+        pytest.skip(f"{name} is not installed")
+    device, precision = backends.entry(name).default
+    arm = Arm(target=Target(backend=name, device=device, precision=precision), model=exported.model)
+    runner = backends.runner(arm.target)
+    session = runner.load(runner.build(exported, arm, tmp_path))
+    assert exported.stream
+    sets, reference = exported.input_buffers(), exported.reference_outputs()
+    blocks = Blocks(session, exported.pick(sets), clips=Clips(stream=exported.stream, sets=sets))
+    call = blocks.calls[Scope.END_TO_END]
+    for _ in range(2):  # from the last clip to the first one again
+        outputs = [{output: array.copy() for output, array in call(0).items()} for _ in sets]  # type: ignore[attr-defined]
+        assert max(error or 0.0 for error in fidelity.errors_by_mark(outputs, reference, exported.stream)) < 1e-5
+        right = exported.pick(reference)[3]
+        assert (fidelity.set_error(blocks.answered(3), right, fidelity.sizes(reference)) or 0.0) < 1e-5
+    session.close()

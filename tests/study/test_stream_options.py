@@ -1,0 +1,83 @@
+"""--state, --stream and --chunk: how they are read, what they are refused with, and what a run gives again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.words import chosen
+
+from shootout.errors import UsageError
+from shootout.study import axes, points, reproduce
+from shootout.study.plan import identity
+from shootout.study.schema import Study, checked
+
+
+def made(**fields: Any) -> Study:
+    return checked({"name": "s", "model": "m.onnx", "targets": ("numpy",), **fields}, "a test")
+
+
+@pytest.mark.parametrize(
+    ("texts", "state"),
+    [
+        (["h=hn"], {"h": "hn"}),
+        (["h=hn", "c=cn"], {"h": "hn", "c": "cn"}),
+        (["h=hn, c=cn"], {"h": "hn", "c": "cn"}),
+        (["none"], {}),
+    ],
+)
+def test_states_are_read(texts: list[str], state: dict[str, str]):
+    assert axes.read_state("--state", texts) == state
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["h"], "'h' is not of the form input=output, such as h=hn"),
+        (["h="], "not of the form"),
+        (["h=hn", "none"], "not of the form"),
+        (["h=hn", "h=cn"], "h is given twice"),
+    ],
+)
+def test_what_is_no_state_is_refused(texts: list[str], says: str):
+    with pytest.raises(UsageError, match=says):
+        axes.read_state("--state", texts)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"stream": "0"}, "--stream 0: a clip has one call at least"),
+        ({"stream": "-3"}, "--stream -3: a clip has"),
+        ({"stream": "ten"}, "--stream takes whole numbers, got 'ten'"),
+        ({"chunk_ms": "32"}, "write 5ms"),
+    ],
+)
+def test_what_makes_no_clip_is_refused(words: dict[str, str], says: str):
+    with pytest.raises(UsageError, match=says):
+        chosen("shootout", model="digits", **words)
+
+
+def test_a_study_file_says_the_same():
+    assert made(state="none").state == {}
+    assert made(state={"h": "hn"}, stream=50, chunk_ms=32).stream == 50
+    with pytest.raises(UsageError, match="stream is 0"):
+        made(stream=0)
+    with pytest.raises(UsageError, match="counts a clip once"):
+        made(stream=5, inputs="x.npz", labels="y.npz")
+
+
+def test_what_was_asked_for_is_exported_and_given_again(tmp_path: Path):
+    study = made(state={"h": "hn", "c": "cn"}, stream=50, chunk_ms=32)
+    (point,) = points.points(study)
+    asked = points.request(study, point)
+    assert (asked.state, asked.steps) == ({"h": "hn", "c": "cn"}, 50)
+    assert reproduce.given(study) == ("--state", "h=hn,c=cn", "--stream", "50", "--chunk", "32ms")
+    assert reproduce.given(made(state={})) == ("--state", "none")
+    assert reproduce.given(made()) == ()
+
+
+def test_a_stream_is_another_run_and_none_is_the_one_before():
+    assert len({identity(made(**fields), [], []) for fields in ({}, {"stream": 50}, {"state": {}})}) == 3
+    assert "chunk_ms" not in made().model_dump(exclude_unset=True)
