@@ -407,7 +407,7 @@ class ExportedModel:
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""
         facts = dataclasses.asdict(self)
-        del facts["folder"], facts["stream"]
+        del facts["folder"], facts["varying"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
         if self.graph:
             files[f"{self.shared}/{self.graph}"] = sha256(self.path(Artifact.ONNX))
