@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -21,8 +21,9 @@ from typing import Any, cast
 from shootout.backends import description
 from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship, explain_error
 from shootout.backends.description import Description, Folders
-from shootout.contract import SCALED, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
+from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
@@ -66,6 +67,8 @@ class Entry:
             threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
+        ready_gb_s, build_gb_s: seconds more of a GB of float32 weights.
+        copies: how often its build has the weights on the disk.
     """
 
     path: str
@@ -92,6 +95,9 @@ class Entry:
     ready_s: float = 2.0
     build_s: float = 3.0
     mode_build_s: Mapping[str, float] = field(default_factory=dict)
+    ready_gb_s: float = 2.0
+    build_gb_s: float = 5.0
+    copies: float = 1.0
 
     @property
     def fix(self) -> str:
@@ -141,6 +147,7 @@ SHIPPED = {
         ships="shootout.backends._numpy.backend:ship",
         ready_s=0.3,
         build_s=0.3,
+        copies=0.0,
     ),
     "torch-eager": Entry(
         path="shootout.backends._torch.eager:TorchEagerAdapter",
@@ -156,6 +163,7 @@ SHIPPED = {
         fixture="shootout.backends._torch.eager:FIXTURE",
         unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
         ready_s=1.7,
+        copies=0.0,
     ),
     "torch-compile": Entry(
         path="shootout.backends._torch.compile:TorchCompileAdapter",
@@ -202,6 +210,7 @@ SHIPPED = {
         fixture="shootout.backends._jax.backend:FIXTURE",
         ships="shootout.backends._jax.backend:ship",
         ready_s=1.0,
+        copies=0.0,
     ),
     "onnxruntime": Entry(
         file_baseline=True,
@@ -324,6 +333,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "lightgbm": Entry(
         path="shootout.backends._trees.backend:LightGbmAdapter",
@@ -337,6 +347,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "xgboost": Entry(
         path="shootout.backends._trees.backend:XgboostAdapter",
@@ -350,6 +361,7 @@ SHIPPED = {
         own_files=True,
         ready_s=1.5,
         build_s=0.3,
+        copies=0.0,
     ),
     "spin": Entry(
         path="shootout.backends._spin:SpinAdapter",
@@ -359,6 +371,7 @@ SHIPPED = {
         movable=True,
         ready_s=0.3,
         build_s=0.3,
+        copies=0.0,
     ),
 }
 
@@ -440,6 +453,20 @@ def describe(name: str) -> Description:
         return Description(capabilities=get(name).capabilities)
     together = tuple((one.name, one.value) for one in _third_parties() if _package_of(one) == row.package)
     return description.ask(together, row.fix, _package_folders(), os.environ.get(MORE, ""))[name]
+
+
+def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
+    """List the files of an exported model that are read where these arms are built from it, and raced.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    artifacts, quantizes = set[Artifact](), False
+    for arm in arms:
+        first = next((one for one in capabilities(arm.target.backend).consumes if one in exported.artifacts), None)
+        artifacts |= {first} if first else set()
+        quantizes |= arm.target.precision in SCALED
+    return exported.files_read(artifacts, quantizes=quantizes)
 
 
 def is_installed(name: str) -> bool:

@@ -45,10 +45,19 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
 
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:
-    """Load the exported model's program from a file of its own, whose hash was checked."""
-    import torch
+    """Load the exported model's program and its weights, from files of our own whose hashes were checked.
 
-    return torch.export.load(exported.path(Artifact.PT2))
+    The weights are copied: in the mapped file they begin anywhere, and where an array begins changes times.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    program, weights = torch.export.load(exported.path(Artifact.PT2)), load_file(exported.path(Artifact.MODULE))
+    for name, blank in program.state_dict.items():
+        if (weight := weights.get(name)) is not None:
+            is_parameter, weight = isinstance(blank, torch.nn.Parameter), weight.clone()
+            program.state_dict[name] = torch.nn.Parameter(weight, blank.requires_grad) if is_parameter else weight
+    return program
 
 
 def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Module:
@@ -62,10 +71,9 @@ def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Mo
     """
     import torch
 
-    from shootout.models.user import program
     from shootout.quantize.retyping import retyped
 
-    if not (exported.is_file or program.is_meant(exported.model)):
+    if not exported.is_program:
         return float32_module(exported)
     converted = exported_program(exported).run_decompositions()
     for node in list(converted.graph.nodes):

@@ -41,7 +41,7 @@ OWN_PACKAGE = "shootout.backends"
 LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
 """Files of a shipped adapter's that come after a build."""
 Folders = tuple[tuple[str, int], ...]
-"""Where packages are looked for, and when each last changed."""
+"""The folders where packages are looked for, and the times when each last changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from shootout.clock import Deadline
 RACING_S = 90.0
 """The longest race for the best target of one group, if no `--max-time` is given."""
 PREPARING_S = 25.0
-"""What planning, exports and builds take beyond this comes off the race, so that all takes 120 s at most if they take
-55 s or less.
+"""Seconds for planning, exports and builds. What they take beyond these comes off the race, so that all takes 120 s at
+most if they take 55 s or less.
 """
 LEAST_RACING = 2 / 3
 """The part of the race's time that stays, however long the preparation took."""
@@ -29,6 +29,7 @@ EXPORT_PLANS = 0.4
 """An export plans with this part of its share: a torch module of a user's file takes some 7 s that are not foreseen,
 and the race tells more with the rest than six more sets of inputs do.
 """
+LONGEST_EXPORT_S = 60.0
 LITTLE = 0.2
 """An export that takes less than this part of the time left is made whole."""
 BUILD_SHARE = 0.5
@@ -54,9 +55,13 @@ def planned_exports(run: Deadline) -> Deadline:
 def is_export_whole(whole_s: float, run: Deadline, plan: Deadline) -> bool:
     """Return whether an export is made whole: it ends by `plan`, or takes little of what is left of the run.
 
+    In a run without a limit that is an export of a minute: what a longer one adds is never waited for.
+
     Args:
         whole_s: seconds that the whole export takes.
     """
+    if run.seconds is None:
+        return whole_s <= LONGEST_EXPORT_S
     return takes_little(whole_s, run) or plan.allows(whole_s)
 
 

@@ -9,12 +9,14 @@ BIAS_FLOOR = 0.005
 SAME_WITHIN = 0.01
 """An interval wholly inside ±1 % means `same`."""
 INDIFFERENT = 0.05
-"""Of two arms that lie within ±5 % of each other, either may be shipped."""
+"""The difference, ±5 %, within which either of two arms may be shipped."""
 CONTROL_WITHIN = 0.10
 """A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
-LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
-"""About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and `MIN_ROUNDS`."""
+LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 20, 7
+"""About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and the fewest rounds.
+The last two are of calls longer than `LONG_CALL_NS` and `SLOW_CALL_NS`.
+"""
 AIMED_RESTARTS = 4
 """Into so many the time of a race is parted. By then one of nine arms that is a tenth slower is mostly known to be, if
 restarts spread by 2 %."""
@@ -43,11 +45,11 @@ are replicates, so the time is better spent on more of those.
 """
 MAX_RESTARTS = 20
 MAX_RESTARTS_IN_TIME = 60
-"""Where a race's own time ends it, or a closeness that was asked for."""
+"""The most restarts of a race that ends by its own time, or at a closeness that was asked for."""
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""
 FIRST_CALL_FACTOR = 4.0
-"""What was not foreseen is left out when its call takes so many times the cap."""
+"""The multiple of the cap on a call's time at which an arm that was not foreseen is left out."""
 
 LEAD_IN_CALLS = 3
 LEAD_IN_NS = 2_000_000
@@ -57,12 +59,22 @@ BLOCK_NS = 10_000_000
 BLOCK_CALLS = 5
 LONG_CALL_NS = 200_000_000
 """Calls longer than this make blocks of one call."""
+SLOW_CALL_NS = 1_000_000_000
+"""Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. They need no long
+warm-up either, since those that verified the arm came before, and a reading of one holds as much time as a hundred
+blocks of short calls.
+"""
+SLOW_ROUNDS, SLOW_COMPUTE_ROUNDS, SLOW_WARM_UP_CALLS = 2, 1, 1
+"""In place of `MIN_ROUNDS`, `COMPUTE_ROUNDS` and `WARM_UP_LONG_CALLS`, for such calls. The replicates are restarts, so
+fewer readings in each make its figure noisier, and the intervals wider, but no verdict wrong.
+"""
 WINDOW_NS = 50_000_000
 """Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
-"""Of such an arm so many more are read one by one, in each restart: the mean of k calls has no tail."""
+"""The calls of such an arm that are read one by one in each restart, after a lead-in: the mean of k calls has no tail.
+"""
 TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
@@ -161,7 +173,7 @@ HOLD_SHARE = 0.8
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#control"
-"""How the label of the baseline's hidden copy ends."""
+"""The end of the label of the baseline's hidden copy."""
 SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""
 CLASSICAL_DOMAIN = "ai.onnx.ml"

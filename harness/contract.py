@@ -289,7 +289,8 @@ class Capabilities:
     """Declare what an adapter can do.
 
     Attributes:
-        consumes: the artifacts it can load, the preferred one first; an exported model with none of them is skipped.
+        consumes: the artifacts it can load. It reads the first one that an exported model has, and no other: other
+            machines are sent no more. A model with none of them is skipped.
         targets: every (device, precision) it has code for.
         native: the devices on which it runs a user's ONNX file in the precisions that the file itself holds.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.

@@ -66,10 +66,11 @@ SECTIONS: Mapping[str, Section] = {
     "onnx": Section("onnx_cases:figures", "models of the onnx package beside its own outputs"),
     "simulate": Section("simulate:section", "the method's error rates, simulated"),
 }
-"""What `make bench` runs."""
+"""The sections that `make bench` runs."""
 ON_REQUEST: Mapping[str, Section] = {
     "onnx-all": Section("onnx_cases:all_figures", "onnx, with every operator case"),
     "files": Section("packaged_runs:figures", "ONNX files out of packages, each in a whole run"),
+    "corpus": Section("corpus:figures", "nets of 1 MB to 1.2 GB, each in a whole run, beside what a dry run foresees"),
     "tasks": Section("tasks:figures", "twelve models, INT8 decided by each one's own measure and checked by hand"),
     "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
     "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),
@@ -86,7 +87,9 @@ ON_REQUEST: Mapping[str, Section] = {
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
     "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),
 }
-"""What runs only if `--only` names it: long sections, and those that say nothing about the harness's own times."""
+"""The sections that run only if `--only` names them: long ones, and those that say nothing about the harness's own
+times.
+"""
 EVERY = {**SECTIONS, **ON_REQUEST}
 
 
@@ -183,7 +186,8 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--targets", help="the arms of parity, order, restarts, ship; the models of tasks; the runs of claims"
+        "--targets",
+        help="the arms of parity, order, restarts, ship; the models of tasks and corpus; the runs of claims",
     )
     return parser.parse_args()
 

@@ -31,7 +31,7 @@ CPU part\t: 0xd0b
 CPU revision\t: 1
 
 """
-"""What such a CPU says of itself; QEMU shows the real machine's, from which ONNX Runtime crashes."""
+"""Such a CPU's own account; QEMU shows the real machine's, from which ONNX Runtime crashes."""
 NEEDED = {
     "debootstrap": "debootstrap",
     "qemu-aarch64-static": "qemu-user-static",

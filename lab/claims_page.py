@@ -38,7 +38,7 @@ SOON = 5
 """Calls: a change is found to within so many, so "after 2 or 3" can't be told from it."""
 NO_RESULT = "no result kept yet"
 Where = Mapping[str, Value]
-"""What a row must have: its model's parameters, and `model`, `batch`, `scenario` or `precision`."""
+"""The facts that a row must have: its model's parameters, and `model`, `batch`, `scenario` or `precision`."""
 Range = tuple[float, float]
 
 
@@ -209,9 +209,9 @@ COMPILE = "torch-compile:cpu:fp32"
 NAMES = {ORT: "ONNX Runtime", TORCH: "PyTorch", OPENVINO: "OpenVINO", NUMPY: "NumPy", JAX: "JAX", LITERT: "LiteRT"}
 LESS, HALVED, GROWS = (0.0, 1.0), (0.0, 0.5), (4.0, math.inf)
 SHORTER = (0.0, 0.7)
-"""What "halves the time" is taken for."""
+"""The ratios that count as "halves the time"."""
 ALIKE = (0.8, 1.25)
-"""What "about the same" is taken for."""
+"""The ratios that count as "about the same"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

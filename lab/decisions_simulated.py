@@ -30,7 +30,7 @@ from tests.support.races.cells import cell, document, row
 
 ARMS = 6
 TAIL = 1.6
-"""Of an arm's p99 ÷ its median, in truth."""
+"""The true ratio of an arm's p99 to its median."""
 SDS = (0.01, 0.03, 0.10)
 RESTARTS = (5, 10, 20)
 TODAY = date(2026, 11, 22)

@@ -26,12 +26,12 @@ from shootout.study.schema import Study
 from shootout.units import read_seconds
 
 STEPS = 200
-"""Of a call that lasts about 0.2 ms."""
+"""The steps of a call that lasts about 0.2 ms."""
 INJECTED = 0.10
 AS_FAST, SLOWER = 40, 20
 """Gates without and with the planted difference."""
 MAX_TIME = "60s"
-"""Of each."""
+"""The time limit of each gate."""
 ALL_S = 1_740.0
 """No gate begins later; the same command with the same folder goes on."""
 NAME = "gates.jsonl"

@@ -33,11 +33,11 @@ RESTARTS = (20, 40, 80, 160)
 """That eight minutes bring where one takes 24, 12, 6 and 3 s."""
 REFERENCE, CANDIDATE, COPY = "reference", "candidate", "reference#control"
 MOST_RED, MOST_UNDECIDED = 0.01, 0.20
-"""Of candidates that are as fast."""
+"""The most that may fail or stay undecided, of candidates that are as fast."""
 LEAST_RED = 0.95
-"""Of those that are slower by most."""
+"""The least that must fail, of candidates that are slower by most."""
 MOST_GREEN = ALPHA
-"""Of those that are slower by the limit or more."""
+"""The most that may pass, of candidates that are slower by the limit or more."""
 
 
 def figures(bench: Bench) -> Tables:

@@ -60,10 +60,12 @@ def set_up(wheels: Sequence[Path], place: Path = BUILD) -> Path:
     (site / "machine.pth").write_text("\n".join(of_the_machine) + "\n")
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
     pip += ["--disable-pip-version-check", "--no-index", "--no-deps", "--force-reinstall"]
-    for wheel in missing_wheels(wheels, [str(site), *of_the_machine]):
-        say(f"from the wheels: {wheel.name}")
-        if why := last_line(subprocess.run([*pip, str(wheel)], capture_output=True, text=True, check=False)):
-            say(f"{wheel.name} isn't installed: {why}")
+    missing = [str(wheel) for wheel in missing_wheels(wheels, [str(site), *of_the_machine])]
+    say(f"from the wheels: {', '.join(Path(name).name for name in missing) or 'nothing'}")
+    if missing and subprocess.run([*pip, *missing], capture_output=True, check=False).returncode:
+        for name in missing:  # one at a time, to see which pip refuses
+            if why := last_line(subprocess.run([*pip, name], capture_output=True, text=True, check=False)):
+                say(f"{Path(name).name} isn't installed: {why}")
     commands = ([*pip, "--no-build-isolation", "-e", str(ROOT)], [str(folder / "bin" / "shootout"), "--version"])
     for command in commands:
         if why := last_line(subprocess.run(command, capture_output=True, text=True, check=False)):

@@ -43,7 +43,7 @@ MOST_COMMANDS = 6
 LOOKING_S = 0.005
 TIMEOUT_S = 600
 ENDED = "it had ended"
-"""What `Found.during` says of a run that ended before the kill."""
+"""The word in `Found.during` for a run that ended before the kill."""
 
 
 def figures(bench: Bench) -> Tables:

@@ -21,7 +21,7 @@ from shootout.stats.verdicts import Standing
 Draw = Callable[[np.random.Generator, int], Array]
 """Scores of so many rows."""
 Change = Callable[[np.random.Generator, Array, float], Array]
-"""What becomes of scores that lose such a share of their mean."""
+"""A function that gives scores which lost such a share of their mean."""
 SHARES: dict[str, Draw] = {
     "near 0.9": lambda rng, rows: rng.beta(18, 2, rows),
     "from 0 to 1": lambda rng, rows: rng.beta(2, 2, rows),

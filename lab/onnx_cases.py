@@ -47,8 +47,9 @@ NODE_CASES = (
     r"top_k|gather_elements_0|scatter_elements_with_axis|nonmaxsuppression_limit_output_size|cumsum_2d_axis_0",
     r"if|loop11|scan9_sum|batchnorm_example|instancenorm_example|lrn|rotary_embedding(_expanded)?",
 )
-"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalization, control flow; some as the
-functions they expand into, which are small graphs of many operators."""
+"""The operator cases that are tried, of 1,884: recurrent, attention, convolution, quantized, normalization, control
+flow; some as the functions they expand into, which are small graphs of many operators.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

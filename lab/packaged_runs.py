@@ -32,10 +32,10 @@ QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
 GIVEN_UP_S = 600.0
 """A run that keeps to no limit is ended, and its row says so."""
 BUSY = "waiting for another run on this machine"
-"""What a run says whose time another one had: that is no answer about a file."""
+"""The words of a run whose time another one had: that is no answer about a file."""
 MEASURED = "measured"
 LETTERS = 300
-"""Of a reason."""
+"""The most letters of a reason."""
 
 
 def figures(bench: Bench) -> Tables:
@@ -85,14 +85,15 @@ def _run_file(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[s
     said = log.read_text()
     ended["waited"] = BUSY in said
     last = one_line(said).rpartition(" | ")[2].replace(f"{place}/", "")
-    return {**ended, **_read_result(out, last if code else "")}
+    return {**ended, **read_result(out, last if code else "", TARGETS)}
 
 
-def _read_result(out: Path, last: str) -> dict[str, Any]:
+def read_result(out: Path, last: str, targets: Sequence[str]) -> dict[str, Any]:
     """Return what the run found.
 
     Args:
         last: its last word where it ended with an error.
+        targets: those that were asked for.
     """
     document = analyse(out) if journal.begun(out) else None
     rows = document.rows if document else ()
@@ -105,7 +106,7 @@ def _read_result(out: Path, last: str) -> dict[str, Any]:
         "no answer": None if ship else reason or last,
         "complete": document.complete if document else False,
         "restarts": _count_restarts(document),
-        **{target: _describe_row(_row_of(target, rows), last) for target in TARGETS},
+        **{target: _describe_row(_row_of(target, rows, targets), last) for target in targets},
     }
 
 
@@ -113,11 +114,11 @@ def _count_restarts(document: Document | None) -> int:
     return max((row.end_to_end.restarts for row in document.rows if row.end_to_end), default=0) if document else 0
 
 
-def _row_of(target: str, rows: Sequence[Row]) -> Row | None:
+def _row_of(target: str, rows: Sequence[Row], targets: Sequence[str]) -> Row | None:
     """Return the row of a target; a backend's name alone stands for FP32, or for the precisions that the file itself
     holds.
     """
-    mine = (row for row in rows if row.arm == target or (row.backend == target and row.arm not in TARGETS))
+    mine = (row for row in rows if row.arm == target or (row.backend == target and row.arm not in targets))
     return next(mine, None)
 
 

@@ -19,7 +19,7 @@ from docs.site.links import find_repository
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)\s]+)\)")
 TRIED = (("--version",), ("list",), ("show", str(ROOT / "results" / "reference" / "shootout")))
-"""What must work where nothing but the core is installed."""
+"""The commands that must work if nothing but the core is installed."""
 
 
 def link(text: str, address: str, tag: str) -> str:

@@ -34,7 +34,7 @@ AGAINST = "against"
 OWN = "own"
 BY_RUN = "run"
 LAYERS = 128
-"""Of the toy, and of its thin form."""
+"""The layers of the toy, and of its thin form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

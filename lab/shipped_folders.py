@@ -55,7 +55,7 @@ with np.load(Path(sys.argv[1]) / "evidence" / "inputs.npz") as stored:
 answers = [load.predict(one) for one in sets]
 np.savez(sys.argv[2], **{f"{p}.{n}": a for n, one in enumerate(answers) for p, a in enumerate(one.values())})
 """
-"""What a process of the fresh environment does: it has no shootout."""
+"""The program of a process in the fresh environment, which has no shootout."""
 
 
 def figures(bench: Bench) -> Tables:

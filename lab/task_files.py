@@ -39,12 +39,12 @@ PHOTOGRAPHS: Mapping[tuple[str, str], Sequence[str]] = {
         "ultralytics/assets/zidane.jpg",
     ),
 }
-"""Of people, in wheels."""
+"""The photographs of people, in wheels."""
 ESPEAK = ("espeakng-loader==0.2.4", "08721baf27d13d461f6be6eed9a65277e70d68234ff484fd8b9897b222cdcb6d")
 RATE, PIECE, CONTEXT = 16_000, 512, 64
-"""Of a voice detector: samples a second, in a piece, and of the piece before it."""
+"""A voice detector's samples a second, in a piece, and of the piece before it."""
 ROWS, FEW_ROWS = 760, 260
-"""Of a case; the second for models that take a tenth of a second."""
+"""The rows of a case; the second number is for models that take a tenth of a second."""
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 TOKENS = 32

@@ -23,7 +23,7 @@ from lab.task_case import Case, measure_boxes, measure_iou, measure_text, read_c
 from shootout.contract import Array, Arrays
 
 ROWS, MANY_ROWS = 1_200, 1_600
-"""Of a case; every other one is scored. Errors have no upper end, so they take more rows."""
+"""The rows of a case; every other one is scored. Errors have no upper end, so they take more rows."""
 BATCH = 16
 TEMPERATURES = ("vega_datasets==0.9.0", "3d7c63917be6ca9b154b565f4779a31fedce57b01b5b9d99d8a34a7608062a1d")
 SIDE, DIGIT, STRIDE = 32, 8, 4

@@ -19,7 +19,7 @@ from typing import Any
 ETDUMP = "devtools/etdump/etdump_schema_flatcc.fbs"
 PROGRAM = "schema/program.fbs"
 XNN_GRAPH = "backends/xnnpack/serialization/schema.fbs"
-"""Where the wheel keeps the formats."""
+"""The places of the formats in the wheel."""
 HEADER = struct.Struct("<8x4sIQQ")
 """Header of a .pte file, behind its first 8 bytes: `eh00`, size, how long the program is, where the segments begin."""
 XNN_HEADER = struct.Struct("<4x4sHIIIQ")

@@ -24,7 +24,7 @@ PRODUCTS: Mapping[str, tuple[int, int]] = {
     "BATCH_MATMUL": (0, 1),
     "TRANSPOSE_CONV": (2, 1),
 }
-"""Which of a product's inputs are multiplied, its weights second."""
+"""The inputs of each product that are multiplied, its weights second."""
 BRANCHING = ("WHILE", "IF", "STABLEHLO_WHILE", "STABLEHLO_CASE")
 """Nodes that run graphs of their own, as often as the numbers say."""
 CONVERSIONS = ("QUANTIZE", "DEQUANTIZE", "CAST")

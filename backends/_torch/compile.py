@@ -121,7 +121,7 @@ CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
 NO_STEP = {AOTI: "AOTInductor packages have no backward", GRAPHS: "a training step isn't captured as CUDA graphs here"}
-"""Why a mode has no training step."""
+"""The reason why a mode has no training step."""
 Made = TypeVar("Made")
 
 
@@ -260,14 +260,14 @@ def load_cache(built: Built) -> TorchSession:
     if graphs and arm.instances > 1:  # the next call writes over the others' outputs
         reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
         raise SkippedArm(reason, "--instances 1, or torch-compile without +cudagraphs")
-    before = captured_graphs() if graphs else 0
     torch.compiler.set_stance("default")  # it is the process's, and a session before may have asked for another
 
-    def compile_again() -> tuple[torch.nn.Module, Any]:
+    def compile_again() -> tuple[torch.nn.Module, Any, int]:
         module = stored_module(built.folder, built.exported, arm)
-        return module, compile_module(module, built.exported, arm)
+        before = captured_graphs() if graphs else 0  # here: `inductor_with` has dropped those of the build by now
+        return module, compile_module(module, built.exported, arm), before
 
-    (module, run), facts_with, cache = _with_cache(built, compile_again)
+    (module, run, before), facts_with, cache = _with_cache(built, compile_again)
     keep(run)
     if arm.options.get(UNGUARDED) == ON:
         torch.compiler.set_stance(skip_guard_eval_unsafe=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
 
 SUMS_IN = {Artifact.SKLEARN: "fp64", Artifact.LIGHTGBM: "fp64", Artifact.XGBOOST: "fp32"}
-"""What each library adds the leaves of its trees in."""
+"""The precision in which each library adds the leaves of its trees."""
 
 
 class TreesAdapter:

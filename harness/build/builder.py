@@ -27,6 +27,7 @@ from shootout.errors import ArmFailed, ArmOut, Hung, ModelError, NotRun, NotRunK
 from shootout.export import cache, client
 from shootout.export.client import Request
 from shootout.export.delivery import Delivery, ModelKey, ProbeKey, name_build
+from shootout.export.request import labels_of
 from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.host import cuda_driver
@@ -36,13 +37,14 @@ from shootout.host.scratch import scratch
 from shootout.host.store import mark_used, open_sealed, sealed
 from shootout.messages import Progress
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
+from shootout.study.group import FULL
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker import precision_checks, process
 from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
-UNSENT = "it wasn't exported for this machine, since the study doesn't name this size: add it to the study"
+UNSENT = "the machine that exports for this one gave no exported model of this size"
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
@@ -53,7 +55,7 @@ class Exports:
     Attributes:
         models: by group, and `_request_key` of the request.
         probes: by `probe_key`; one that couldn't be exported is missing.
-        were_sent: whether another machine made them, which knew the study's own sizes alone.
+        were_sent: whether another machine made them, which may be out of reach when a search adds a size.
     """
 
     models: Mapping[ModelKey, Exported]
@@ -63,7 +65,8 @@ class Exports:
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
         key = (group.record.name, *_request_key(group.request_of(arm)))
-        return self.models.get(key) or ModelError(UNSENT) if self.were_sent else self.models[key]
+        late = SkippedArm(UNSENT, "run the same command again", NotRunKind.NOT_REACHED)
+        return self.models.get(key, late) if self.were_sent else self.models[key]
 
 
 def export_all(
@@ -72,6 +75,7 @@ def export_all(
     limit: Deadline,
     begun_on: Collection[str] = (),
     needs: Collection[str] = (),
+    leading: Collection[str] = (),
 ) -> Exports:
     """Export all that these groups' arms are built from; what must be made shares one process.
 
@@ -80,6 +84,7 @@ def export_all(
         limit: when the whole run ends; a model for which there is no time is skipped.
         begun_on: the keys of the exported models that this run began with.
         needs: the precisions whose errors are needed, see `needs_of`.
+        leading: those of them that may be the answer (`leading_of`).
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
@@ -92,7 +97,7 @@ def export_all(
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     saturates = next((group.request.saturates for group in groups), None)
     probes = {key: replace(probe_request(*key), saturates=saturates) for key in sorted(shown)}
-    results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
+    results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, leading, begun_on)
     models = dict(zip(wanted, results, strict=False))
     playing = {(group.record.name, *_request_key(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
@@ -105,7 +110,8 @@ def export_all(
             )
     return Exports(
         models={
-            key: _same_inputs(result, models.get((*key[:2], "", key[3], Device.CPU))) for key, result in models.items()
+            key: _same_inputs(result, models.get((*key[:2], "", key[3], Device.CPU, False)))
+            for key, result in models.items()
         },
         probes={key: result for key, result in proofs.items() if isinstance(result, ExportedModel)},
     )
@@ -121,8 +127,19 @@ def open_delivery(delivery: Delivery) -> Exports:
         key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
     }
     _require_one(models.values())
-    probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
+    probes = {key: cache.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
+
+
+def list_undelivered(delivery: Delivery, groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
+    """List the groups that need an exported model of which the delivery says nothing."""
+    return [
+        group
+        for group in groups
+        if any(
+            (group.record.name, *_request_key(group.request_of(arm))) not in delivery.models for arm in group.building
+        )
+    ]
 
 
 def _require_one(made: Collection[Exported]) -> None:
@@ -137,7 +154,9 @@ def _require_one(made: Collection[Exported]) -> None:
 
 
 def _open_sent(key: str) -> Exported:
-    return cache.lookup(key) or ModelError("what was exported on another machine and sent here is gone: run again")
+    return cache.lookup(key, is_whole=False) or ModelError(
+        "what was exported on another machine and sent here is gone: run again"
+    )
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
@@ -145,6 +164,18 @@ def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
     precisions = {arm.target.precision for group in groups for arm in group.record.arms}
     needs, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
     return needs | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
+
+
+def leading_of(groups: Iterable[PlannedGroup], *, any_error: bool) -> set[str]:
+    """Return the precisions among `needs_of` that may be the answer: without labels or a metric only exact ones.
+
+    Args:
+        any_error: whether the user allows an error.
+    """
+    groups = list(groups)
+    if any_error or any(group.request.scored or labels_of(group.request) for group in groups):
+        return needs_of(groups)
+    return needs_of(groups) & set(map(str, FULL))
 
 
 def probe_key(arm: Arm) -> ProbeKey | None:
@@ -170,9 +201,9 @@ def _list_requests(group: PlannedGroup) -> list[Request]:
     return [requests[key] for key in sorted(requests)]
 
 
-def _request_key(request: Request) -> tuple[str, str, int, Device]:
+def _request_key(request: Request) -> tuple[str, str, int, Device, bool]:
     """Return what separates the requests of one group from each other."""
-    return request.model, request.variant, request.batch, request.device
+    return request.model, request.variant, request.batch, request.device, request.module
 
 
 def _same_inputs(variant: Exported, plain: Exported | None) -> Exported:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from shootout import backends
-from shootout.build.builder import Builder, Exports, as_probe, export_all, needs_of, probe_key
+from shootout.build.builder import Builder, Exports, as_probe, export_all, probe_key
 from shootout.clock import Deadline
 from shootout.contract import Arm, NotRun
 from shootout.errors import ArmOut, ShootoutError
@@ -24,37 +24,42 @@ from shootout.study.target import provider
 from shootout.worker.availability import known_available
 
 
-def deliver(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline) -> Delivery:
+def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], progress: Progress, limit: Deadline) -> Delivery:
     """Export and build for a machine what these groups need there; what can be found in the cache isn't made again.
 
     Args:
         groups: as that machine planned them; their requests name the files that lie here.
+        needs: the precisions whose errors are needed, see `needs_of`.
         limit: when the whole run ends.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
-    progress.stage("exporting for the other machine")
-    exports = export_all(groups, progress, limit, needs=needs_of(groups))
-    return Delivery(
-        made_on=f"{environment.cpu_model()} ({platform.machine()})",
-        models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},
-        probes={key: made.key for key, made in exports.probes.items()},
-        builds=_build_all(groups, exports, progress, limit),
-    )
-
-
-def _build_all(
-    groups: Sequence[PlannedGroup], exports: Exports, progress: Progress, limit: Deadline
-) -> dict[str, Path | NotRun]:
-    """Build each target whose builds run on any CPU, and its probe, if its library works here."""
-    asked = {
+    exports = export_all(groups, progress, limit, needs=needs, leading=needs)
+    pairs = {
         name_build(model.key, arm): (arm, model)
         for group in groups
         for target in group.building
         if not target.control
         for arm, model in _builds_of(target, exports.of(group, target), exports)
     }
+    builds = _build_all(pairs, progress, limit)
+    left = [one for name, one in pairs.items() if name not in builds]
+    exported = [one for one in (*exports.models.values(), *exports.probes.values()) if isinstance(one, ExportedModel)]
+    return Delivery(
+        made_on=f"{environment.cpu_model()} ({platform.machine()})",
+        models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},
+        probes={key: made.key for key, made in exports.probes.items()},
+        builds=builds,
+        files={made.key: backends.files_read(made, [arm for arm, model in left if model == made]) for made in exported},
+    )
+
+
+def _build_all(
+    pairs: Mapping[str, tuple[Arm, ExportedModel]], progress: Progress, limit: Deadline
+) -> dict[str, Path | NotRun]:
+    """Build what can be built for any CPU, if its library works here."""
+    asked = {name: one for name, one in pairs.items() if backends.capabilities(one[0].target.backend).portable}
     available = known_available({provider(arm.target) for arm, _ in asked.values()})
     asked = {name: one for name, one in asked.items() if available[provider(one[0].target)].ok}
     made: dict[str, Path | NotRun] = {}
@@ -78,8 +83,8 @@ def _build_all(
 
 
 def _builds_of(arm: Arm, model: ExportedModel | ShootoutError, exports: Exports) -> Iterator[tuple[Arm, ExportedModel]]:
-    """Yield the arm on its model, and as its probe is built, if it can be built for any CPU."""
-    if isinstance(model, ShootoutError) or not backends.capabilities(arm.target.backend).portable:
+    """Yield the arm on its model, and as its probe is built."""
+    if isinstance(model, ShootoutError):
         return
     here = replace(arm, threads=1, instances=1)  # which no portable build depends on
     yield here, model

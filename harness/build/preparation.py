@@ -12,7 +12,7 @@ from typing import Protocol
 
 from shootout import backends, budget
 from shootout.backends.adapter import Built
-from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, needs_of, open_delivery
+from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, leading_of, needs_of, open_delivery
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
@@ -28,8 +28,8 @@ from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.target import open_once, provider
 from shootout.units import counted, span
 
-QUANTIZE_S = 9.0
-"""The seconds that a quantizer adds to a build."""
+QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
+"""The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 AT_ONCE_S = 1.0
 MORE_TIME = "run the same command again, with more time: what was built is kept"
 
@@ -62,6 +62,11 @@ class BuildJob:
     group: PlannedGroup
     arm: Arm
     model: Future[ExportedModel] = field(default_factory=Future)
+
+    @property
+    def expected_s(self) -> float:
+        """Return the seconds that the build takes by rule of thumb."""
+        return expected_s(self.group, self.arm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +157,17 @@ class Preparation:
         """
         if self.plan.delivery:
             return open_delivery(self.plan.delivery)
-        needs = needs_of([*self.plan.groups, *groups])  # of all groups, since others of a model may join later
-        return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs)
+        every = [*self.plan.groups, *groups]  # since others of a model may join later
+        leading = leading_of(every, any_error=self.plan.study.max_error > 0)
+        return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs_of(every), leading)
 
     def _describe_work(self, jobs: Sequence[BuildJob]) -> str:
         """Describe the work, and its time limit if there is one."""
         what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
             return what
-        longest_s = max(expected_s(job.arm) for job in jobs)
-        builds_s = max(sum(expected_s(job.arm) for job in jobs) / len(lanes(self.plan.placement)), longest_s)
+        longest_s = max(job.expected_s for job in jobs)
+        builds_s = max(sum(job.expected_s for job in jobs) / len(lanes(self.plan.placement)), longest_s)
         takes = f"builds take about {span(builds_s)} if none is cached"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
@@ -186,7 +192,7 @@ class Preparation:
                 self._not_reached(job)
             waiting = [job for job in waiting if job not in late]
             waiting.sort(
-                key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), expected_s(job.arm))
+                key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), job.expected_s)
             )
         for job in waiting:
             pool.submit(job, partial(self._build_arm, job, builder), spared=job in kept)
@@ -199,7 +205,7 @@ class Preparation:
         limit = budget.builds(self.deadline)
         if limit.seconds is None or not self._waiting:
             return limit
-        return Deadline(budget.one_arm_s(limit, expected_s(job.arm)))
+        return Deadline(budget.one_arm_s(limit, job.expected_s))
 
     def _not_reached(self, job: BuildJob) -> None:
         """Note that there was no time for it; if the arm can't run here anyway, note the reason for that."""
@@ -321,18 +327,18 @@ class Preparation:
 
 def longest_first(jobs: Sequence[BuildJob]) -> list[BuildJob]:
     """Sort jobs so that all lanes are busy to the end; equals keep their order."""
-    return sorted(jobs, key=lambda job: -expected_s(job.arm))
+    return sorted(jobs, key=lambda job: -job.expected_s)
 
 
-def expected_s(arm: Arm) -> float:
-    """Return the seconds that a build takes by rule of thumb."""
-    quantize_s = QUANTIZE_S if arm.target.precision in SCALED else 0.0
-    row = backends.entry(arm.target.backend)
-    return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
+def expected_s(group: PlannedGroup, arm: Arm) -> float:
+    """Return the seconds that a build of a group's arm takes by rule of thumb."""
+    row, gb = backends.entry(arm.target.backend), group.weight_bytes / 1e9
+    quantize_s = QUANTIZE_S + gb * QUANTIZE_GB_S if arm.target.precision in SCALED else 0.0
+    return row.mode_build_s.get(arm.target.mode, row.build_s) + gb * row.build_gb_s + quantize_s
 
 
 def _ends_in_time(job: BuildJob, limit: Deadline) -> bool:
-    return limit.allows(expected_s(job.arm))
+    return limit.allows(job.expected_s)
 
 
 def _why_unbuilt(job: BuildJob, why: NotRun) -> NotRun:

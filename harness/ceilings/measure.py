@@ -23,7 +23,7 @@ BEYOND_CACHES = 3
 """The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
 MEMORY_SHARE = 0.25
 UNKNOWN_CACHE_BYTES = 1 << 26
-"""Where the system tells of no cache, main memory is what lies beyond this."""
+"""The size of the caches if the system tells of none; what lies beyond is main memory."""
 FULL = (0.5, 0.75)
 """Working sets as shares of a cache level; a third one is FROM_BELOW times the level below."""
 FROM_BELOW = 4

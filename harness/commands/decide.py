@@ -19,16 +19,18 @@ from shootout.compare.document import MergedDocument
 from shootout.compare.merge import merge as merge_analysed
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide as find_decision
+from shootout.decide.mix import answer_mix
 from shootout.decide.policy import Policy, read_policy
-from shootout.errors import UsageError
+from shootout.errors import ExitCode, UsageError
 from shootout.formats.files import check_files, write_files
-from shootout.journal.merged import expand_several, is_merged, write_merged
-from shootout.report.answer import WIDEST
+from shootout.journal.merged import expand_merged, expand_several, is_merged, write_merged
+from shootout.report.answer import WIDEST, render_mixes
 from shootout.report.compared import render_compared, render_merged
 from shootout.report.decision import render as render_decision
 from shootout.report.table import render_tables
-from shootout.results.analysis import analyse_cells
+from shootout.results.analysis import analyse, analyse_cells
 from shootout.results.document import Document
+from shootout.study.mix import Mix
 
 
 def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
@@ -63,6 +65,35 @@ def decide(
         as_json=as_json,
     )
     return decision.exit_code
+
+
+def decide_mix(
+    folders: Sequence[Path],
+    policy: Path | None,
+    keys: dict[str, Any],
+    *,
+    mix: Mix,
+    group: str | None,
+    as_json: bool,
+) -> int:
+    """Print what to ship for a mix of a run's sizes, of what meets the policy's limits at each; return the exit code.
+
+    Raises:
+        UsageError: it isn't one run with these sizes, or the policy's objective is no time.
+    """
+    if group:
+        raise UsageError("--group names one size, and --mix asks for several: pass only one of them")
+    runs = expand_merged(folders)
+    if len(runs) != 1:
+        raise UsageError(f"--mix decides on the sizes of one run, and {len(runs)} are given: name one")
+    wanted = read_policy(policy, keys)
+    answers, is_open = answer_mix(wanted, runs[0], mix)
+    document = analyse(runs[0]).model_copy(update={"mix": answers})
+    data = {"mix": [one.model_dump(mode="json", by_alias=True) for one in answers]}
+    print_answer(Group(*render_mixes(document, width())), data, as_json=as_json)
+    if any(one.answer.reason for one in answers):
+        return ExitCode.UNDECIDED if is_open or any(one.answer.ship for one in answers) else ExitCode.NOTHING
+    return ExitCode.OK
 
 
 def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:

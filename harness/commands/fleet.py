@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from zipfile import BadZipFile
 
 from rich.text import Text
 
+from shootout.build.builder import needs_of
 from shootout.build.deliver import deliver
 from shootout.clock import Deadline, utc_in
 from shootout.commands.decide import print_merged
@@ -23,7 +25,7 @@ from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode, UsageError, one_line
-from shootout.export.delivery import FLEET, Delivery, to_json
+from shootout.export.delivery import Delivery, to_json
 from shootout.export.request import Request
 from shootout.fleet import ray_cluster, ssh_hosts
 from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
@@ -34,7 +36,6 @@ from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment
 from shootout.host.locks import folder_lock
-from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.merged import write_index
 from shootout.journal.records import Header
@@ -45,6 +46,7 @@ from shootout.study import points, selection
 from shootout.study.group import GroupRecord, confirming_name
 from shootout.study.options import RunOptions
 from shootout.study.plan import PlannedGroup
+from shootout.study.points import Point
 from shootout.study.schema import Study
 from shootout.units import counted, size, span
 
@@ -53,14 +55,14 @@ ALONE = ("policy", "trace")
 ASKING_S = 300.0
 """A node that hasn't looked at its backends by then is left out."""
 LOOK_S = 1.0
-"""How often Ctrl-C and the deadline are looked at while nodes measure."""
+"""The time between two looks at Ctrl-C and the deadline while nodes measure."""
 STOP_S = 30.0
 """So long nodes have to return what they have, after Ctrl-C or when the time is over."""
 NEVER_FREE = "--max-time was over before a node was free: others' tasks hold some of its CPUs"
 NOT_IN_TIME = "--max-time was over before its result came; the same command fetches it"
-"""Of a host by ssh, which had its job at once."""
+"""The reason of a host by ssh, which had its job at once."""
 STRANGE = (BadZipFile, LookupError, TypeError, ValueError)
-"""What reading a node's answer raises if it is none that our process gives."""
+"""The errors of reading an answer that our process on a node wouldn't give."""
 SHOWN = 4
 """Groups of a node that the plan names; `--json` has them all."""
 
@@ -99,7 +101,8 @@ def run_on_fleet(
     out = Path(options.get("out") or new_folder(Path("results") / chosen.name))
     if options.get("fresh") and out.exists():
         raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
-    limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
+    limit = Deadline(options.get("max_time_s"))
+    parcel = pack(chosen, weights=not address.startswith(ssh_hosts.SCHEME))
     job = _make_job(parcel, options, command)
     with show_progress() as progress, reach(address, parcel, out, progress) as cluster:
         asked = ask_nodes(cluster, job, progress)
@@ -129,16 +132,35 @@ def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) ->
     raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST nor ray:HOST:PORT nor ray:auto")
 
 
-def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDisplay, limit: Deadline) -> Delivery:
-    """Make here what the nodes of a kind are to measure."""
+def _deliver(
+    study: Study,
+    parcel: Parcel,
+    kind: NodeKind,
+    progress: ProgressDisplay,
+    limit: Deadline,
+    further: Sequence[GroupRecord] = (),
+) -> Delivery:
+    """Make here what the nodes of a kind are to measure, or what further groups need that one of them planned.
+
+    Raises:
+        UsageError: these are of another model, or have other targets, than the study.
+    """
+    planned = kind.nodes[0].header.groups
     here = dict(zip(parcel.fields["model"], study.model, strict=True))
     requests = {points.group_name(point): points.request(study, point) for point in points.points(study)}
-    groups = [_plan_from_here(group, requests, kind.nodes[0], here) for group in kind.nodes[0].header.groups]
-    made = deliver(groups, progress, limit)
+    targets = {arm.target for record in planned for arm in record.arms}
+    for record in further:
+        if any(arm.model not in here or arm.target not in targets for arm in record.arms):
+            raise UsageError(f"{kind.title} asks for {record.name!r}, which isn't of this study")
+        first = record.arms[0]
+        point = Point(model=here[first.model], parameters=first.parameters, batch=first.batch, scenario=first.scenario)
+        requests[record.name] = points.request(study, point)
+    groups = [_plan_from_here(record, requests, kind.nodes[0], here) for record in (*planned, *further)]
+    made = deliver(groups[len(planned) :] if further else groups, needs_of(groups), progress, limit)
     there = {model: name for name, model in here.items()}
     models = {
-        (name, there.get(model, model), variant, batch, device): one
-        for (group, model, variant, batch, device), one in made.models.items()
+        (name, there.get(model, model), *of): one
+        for (group, model, *of), one in made.models.items()
         for name in (group, confirming_name(group))
     }
     return replace(made, models=models)
@@ -156,7 +178,8 @@ def _plan_from_here(
     name = max((one for one in requests if record.name.startswith(one)), key=len)
     arms = tuple(replace(arm, model=here.get(arm.model, arm.model)) for arm in record.arms)
     away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
-    skips = {arm.label: away for arm in arms if arm.label not in node.playing[record.name] and not arm.control}
+    playing = node.playing.get(record.name, [arm.label for arm in arms])
+    skips = {arm.label: away for arm in arms if arm.label not in playing and not arm.control}
     return PlannedGroup(
         record=record.model_copy(update={"arms": arms}),
         request=replace(requests[name], saturates=environment.saturates_there(node.facts)),
@@ -244,16 +267,18 @@ def measure_parts(
     parts: Sequence[FleetPart],
     limit: Deadline,
     progress: ProgressDisplay,
-    make: Callable[[NodeKind, ProgressDisplay, Deadline], Delivery],
+    make: Callable[..., Delivery],
 ) -> int:
     """Let the nodes measure the parts, and keep each run folder that comes back; return the exit code.
 
     The folder is a merged one of all parts that have come, also after Ctrl-C.
 
     Args:
-        make: exports and builds what a kind's nodes are to measure, if they get that from here.
+        make: exports and builds what a kind's nodes are to measure, if they get that from here; as `_deliver` from
+            `kind` on.
     """
     ends_utc = None if limit.seconds is None else utc_in(limit.left_s)
+    by_key = {kind.key: kind for kind in kinds}
     nodes = {kind.key: kind.nodes for kind in kinds}
     asked = {part.kind for part in parts}
 
@@ -262,7 +287,20 @@ def measure_parts(
         place = cluster.node_of(job)
         return next((node for node in nodes[part.kind] if node.place == place), nodes[part.kind][0])
 
-    made = {kind.key: make(kind, progress, limit) for kind in kinds if cluster.gets_exports and kind.key in asked}
+    making = Lock()
+
+    def supply(kind: NodeKind, asked: Sequence[Any]) -> Delivery:
+        """Make what one of a kind's nodes asks for; called in the transport's threads."""
+        try:
+            further = [GroupRecord.model_validate(record) for record in asked]
+        except ValueError as error:
+            raise UsageError(f"{kind.title} asks for what is no group ({one_line(str(error))})") from None
+        with making:
+            return make(kind, progress, limit, further)
+
+    if cluster.were_named and asked:
+        progress.stage("exporting for the other machine")
+    made = {kind.key: make(kind, progress, limit) for kind in kinds if cluster.were_named and kind.key in asked}
     running, codes = dict[Any, FleetPart](), list[int]()
     out.mkdir(parents=True, exist_ok=True)
 
@@ -296,11 +334,8 @@ def measure_parts(
                     "ends_utc": ends_utc,
                     "delivery": delivery and to_json(delivery),
                 }
-                running[
-                    cluster.measure(
-                        places, words, _zip_begun(out / part.name), _folders_of(delivery) if delivery else None
-                    )
-                ] = part
+                given = (delivery.contents, partial(supply, by_key[part.kind])) if delivery else (None, None)
+                running[cluster.measure(places, words, _zip_begun(out / part.name), *given)] = part
             while running and limit.left_s > -STOP_S:
                 collect(LOOK_S)
             if running:
@@ -323,12 +358,6 @@ def measure_parts(
                 cluster.release(begun)
             write_index(out, find_parts(out))
     return combine_codes(codes)
-
-
-def _folders_of(delivery: Delivery) -> dict[str, Path]:
-    """Return the folders that a delivery consists of, by their places below a node's cache."""
-    exported = {f"exported/{key}": cache_folder() / key for key in delivery.keys}
-    return exported | {f"{FLEET}/{folder.name}": folder for folder in delivery.folders}
 
 
 def _zip_begun(folder: Path) -> bytes:

@@ -21,7 +21,7 @@ from shootout.units import size
 
 EXTRA = "report"
 NEEDED = ("altair", "jinja2", "vl_convert")
-"""What draws; Markdown needs none of it."""
+"""The packages that draw; Markdown needs none of them."""
 
 
 def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group: str | None = None) -> int:

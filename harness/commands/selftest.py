@@ -41,7 +41,7 @@ from shootout.units import duration
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200
-"""Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
+"""The steps of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
 GPU_STEPS = 2_000
 """About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
 QUICK_RESTARTS = 5

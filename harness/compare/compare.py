@@ -390,13 +390,13 @@ def _race_command(site: CellInPlace, label: str) -> str | None:
 NONE = "-"
 
 _FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python", "option")
-"""What people look for first; all else follows, and last what one of the two doesn't tell of."""
+"""The facts that people look for first; all others follow, and last those that one of the two doesn't tell of."""
 
 _APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
 """Another at each run, or told elsewhere."""
 
 _MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
-"""What of a runtime's account isn't the same in each restart."""
+"""The parts of a runtime's account that differ between restarts."""
 
 _GREW = 0.01
 """An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""

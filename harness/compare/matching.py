@@ -87,13 +87,14 @@ def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
 
 
 Asked = Mapping[str, Any]
-"""What must be the same in all runs, by the name that people know it by."""
+"""The facts that must be the same in all runs, by the names that people know."""
 METRIC = "--metric"
 SHARED = ("--inputs", "--read", "--labels", "--truth", "--rows-by", "--calibration", "--weights", METRIC)
-"""What two runs must have been given alike; a run without a metric has no scores that could be another's."""
+"""The options that two runs must have been given alike; a run without a metric has no scores that could be another's.
+"""
 MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
 _LOOSE = (METRIC, EXPORT, OPERATIONS)
-"""What needn't be known of both."""
+"""The facts that needn't be known of both runs."""
 
 
 def read_asked(run: Analysed, cell: Cell) -> Asked:

@@ -54,10 +54,10 @@ _OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
 WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
 MORE = "--goal 'resolve 2%'"
-"""What makes a run go on for more restarts."""
+"""The option that makes a run go on for more restarts."""
 _NEVER_ALONE = "never timed one call after another"
 WITH_POLICY = f"--policy deploy.toml {MORE}"
-"""What makes a run read more of long calls."""
+"""The options that make a run read more of long calls."""
 
 
 class Finding(Part):

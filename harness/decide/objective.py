@@ -33,7 +33,7 @@ EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 
 TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
-"""What became of an arm whose fault another run may mend: it was unsteady, left early, or was ended from outside."""
+"""The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
 
 NO_CPU = "its CPU time isn't known: it starts processes of its own, or the run is an older one, or not on Linux"
 

@@ -20,7 +20,7 @@ from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit
 from shootout.errors import UsageError, unknown
 
 UTILIZATION = 0.7
-"""Of what a machine was measured to do at most, the share that is counted on."""
+"""The share that is counted on of what a machine was measured to do at most."""
 
 STALE_DAYS = 180
 """A price that is older is warned of."""

@@ -45,7 +45,7 @@ def make(job: ExportJob, effort: Effort) -> None:
     if effort.is_brief:
         exported = dataclasses.replace(exported, notes=(*exported.notes, *effort.notes), whole_s=effort.whole_s)
     exported = dataclasses.replace(exported, unpredicted=(*exported.unpredicted, *effort.unpredicted))
-    key = job.key if exported.whole_s is None else brief_key(job.key, effort.needs)  # that of its base counts too
+    key = job.key if exported.whole_s is None else brief_key(job.key, effort.leading)  # that of its base counts too
     dataclasses.replace(exported, key=key, export_s=watch.seconds, work=work).seal()
 
 
@@ -55,6 +55,10 @@ def _export_model(job: ExportJob, effort: Effort) -> ExportedModel:
         from shootout.export import training
 
         return training.take(job)
+    if job.base and asked.module and not asked.original:
+        from shootout.export import user_onnx
+
+        return user_onnx.take_module(job, effort)
     if job.base and not asked.original:
         from shootout.quantize import variants
 
@@ -103,9 +107,11 @@ def _make_or_explain(job: ExportJob, effort: Effort) -> ShootoutError | None:
 
 
 def _plan_of_next(jobs: Sequence[ExportJob], plan: Deadline) -> Deadline:
-    """Return when the first of these jobs should end: the harness's own models need little."""
-    others = [job for job in jobs if not job.is_probe]
-    if not others or jobs[0].is_probe:
+    """Return when the first of these jobs should end: the harness's own models need little, and a file's torch module
+    gets what the files leave.
+    """
+    others = [job for job in jobs if not (job.is_probe or job.request.module)]
+    if not others or jobs[0] not in others:
         return plan
     return budget.next_export(plan, len(others), PROBE_S * (len(jobs) - len(others)))
 
@@ -119,11 +125,17 @@ def main() -> None:
     place = Path(sys.argv[1])
     asked = json.loads((place / JOBS).read_text(encoding="utf-8"))
     jobs = [from_json(one) for one in asked["jobs"]]
-    limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
+    limit, plan, share = (Deadline(asked.get(name)) for name in ("limit_s", "plan_s", "share_s"))
     for number, job in enumerate(jobs):
-        share = _plan_of_next(jobs[number:], plan)
-        needs, narrow = job.request.needs or asked["needs"], bool(job.request.needs)
-        effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / PROGRESS)
+        effort = Effort(
+            job.short,
+            limit=limit,
+            plan=_plan_of_next(jobs[number:], plan),
+            share=share,
+            needs=job.request.needs,
+            leading=asked["needs"],
+            report=place / PROGRESS,
+        )
         if error := (failed.get(job.base.key) if job.base else None) or _make_or_explain(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)), encoding="utf-8")

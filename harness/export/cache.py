@@ -43,13 +43,17 @@ def key(ingredients: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def lookup(name: str, progress: Progress | None = None) -> ExportedModel | None:
-    """Return the exported model with this key; None if it is missing or damaged, which `progress` reports."""
+def lookup(name: str, progress: Progress | None = None, *, is_whole: bool = True) -> ExportedModel | None:
+    """Return the exported model with this key; None if it is missing or damaged, which `progress` reports.
+
+    Args:
+        is_whole: see `open_exported`.
+    """
     folder = cache_folder() / name
     if not folder.is_dir():
         return None
     try:
-        exported = open_exported(folder)
+        exported = open_exported(folder, is_whole=is_whole)
         if exported.key != name:
             raise ModelError(f"{folder} holds another exported model")
         mark_used(folder)

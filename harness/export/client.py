@@ -89,7 +89,7 @@ def obtain_all(
         limit: when the whole run ends. An export that would take too much of that time leaves out what it can, and says
             so in the exported model's notes; one that takes it all the same is ended and skipped, unless nothing else
             is there.
-        needs: the precisions that the models will run in: such an export predicts no others' errors.
+        needs: the precisions that may be the answer: such an export predicts no others' errors.
         begun_on: the keys of the exported models that the run was begun on: one that leaves things out stays its own,
             however much time there is now, since its arms have been timed over fewer inputs.
 
@@ -224,7 +224,8 @@ def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, 
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
-    limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": budget.EXPORT_PLANS * share_s}
+    plan_s = budget.EXPORT_PLANS * share_s
+    limits = {} if limit_s == math.inf else {"limit_s": limit_s, "share_s": share_s, "plan_s": plan_s}
     asked = {"jobs": [to_json(job) for job in jobs], "needs": sorted(needs), **limits}
     (place / JOBS).write_text(json.dumps(asked), encoding="utf-8")
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))

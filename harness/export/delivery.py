@@ -10,8 +10,8 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,15 @@ from shootout.host.store import cache_folder
 
 DELIVERY = "delivery.json"
 """The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
+SENT_EXPORTS = "SHOOTOUT_SENT_EXPORTS"
+"""The variable that names a file with keys of exported models that were sent for the conformance suite, by request."""
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
 _KEY, _FOLDER = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32,64}")
-ModelKey = tuple[str, str, str, int, Device]
-"""The group, the model as the study names it, the variant, the batch, and the device that the variant is for."""
+ModelKey = tuple[str, str, str, int, Device, bool]
+"""The group, the model as the study names it, the variant, the batch, the device that the variant is for, and whether
+it is a file's torch module.
+"""
 ProbeKey = tuple[str, str, Device]
 """The probe's model, its variant, and the device that the variant is for."""
 
@@ -40,23 +44,39 @@ class Delivery:
         models: the key of each exported model, or why there is none.
         probes: the keys of the probes' exported models.
         builds: the folder of each build that runs on any CPU, by `name_build`, or why there is none.
+        files: the files of each exported model that are read there, by its key.
     """
 
     made_on: str
     models: Mapping[ModelKey, str | ShootoutError]
     probes: Mapping[ProbeKey, str] = field(default_factory=dict)
     builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
+    files: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def join(self, other: Delivery) -> Delivery:
+        """Return this delivery with all that is in another one of the same machine's."""
+        return replace(
+            self,
+            models={**self.models, **other.models},
+            probes={**self.probes, **other.probes},
+            builds={**self.builds, **other.builds},
+            files={**self.files, **other.files},
+        )
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Return the keys of all exported models in it, each once."""
-        made = (key for key in self.models.values() if isinstance(key, str))
-        return tuple(dict.fromkeys([*made, *self.probes.values()]))
+    def contents(self) -> dict[str, dict[str, Path]]:
+        """Return the files that it consists of, by their names, and by their folders' places below a node's cache."""
+        exported = {
+            f"exported/{key}": {name: cache_folder() / key / name for name in names}
+            for key, names in self.files.items()
+        }
+        folders = [made for made in self.builds.values() if isinstance(made, Path)]
+        return exported | {f"{FLEET}/{folder.name}": list_files(folder) for folder in folders}
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Return the folders of all builds, each once."""
-        return tuple(dict.fromkeys(made for made in self.builds.values() if isinstance(made, Path)))
+
+def list_files(folder: Path) -> dict[str, Path]:
+    """Return all files below a folder, by their paths from there."""
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def name_build(exported: str, arm: Arm) -> str:
@@ -91,7 +111,7 @@ def read_delivery(run: Path) -> Delivery | None:
     """
     path = run / DELIVERY
     try:
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -101,7 +121,7 @@ def read_delivery(run: Path) -> Delivery | None:
         ) from None
 
 
-def _from_json(stored: Any) -> Delivery:
+def from_json(stored: Any) -> Delivery:
     """Read what `to_json` returned.
 
     Raises:
@@ -111,10 +131,10 @@ def _from_json(stored: Any) -> Delivery:
     return Delivery(
         made_on=stored["made_on"],
         models={
-            (group, model, variant, batch, Device(device)): _require_hash(made["key"], _KEY)
+            (group, model, variant, batch, Device(device), module): _require_hash(made["key"], _KEY)
             if "key" in made
             else error_from_json(made["error"])
-            for group, model, variant, batch, device, made in stored["models"]
+            for group, model, variant, batch, device, module, made in stored["models"]
         },
         probes={
             (model, variant, Device(device)): _require_hash(key, _KEY)

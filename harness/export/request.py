@@ -52,7 +52,7 @@ class Request:
         weights: a user's own, for a transformers config: a file or a folder.
         variant: what is done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
-        module: of a user's file, the torch module too, for backends that run nothing else.
+        module: of a user's file, the torch module alone, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
         needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
@@ -95,6 +95,7 @@ class ExportJob:
             model and the original of a user's file are the files' names.
         file: path of a user's ONNX file, "" for other models.
         contents: hashes of the file and of those beside it that hold its weights, by name.
+        file_bytes: their bytes; 0 for other models.
         holds: the precisions other than FP32 that the file holds itself.
         classical: the file's operators of `ai.onnx.ml`.
         native: the library whose own file it was converted from here, if it was (see `export.trees`).
@@ -104,7 +105,7 @@ class ExportJob:
             exported model says then.
         reduced: whether quantized weights get 7 bits.
         base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
-            the original's.
+            the original's; of another file's torch module, the file's.
         versions: of the packages that an exported model depends on.
         key: hash of all above, and of the code that exports a model.
         folder: where the exported model goes; "" until there is a place.
@@ -114,6 +115,7 @@ class ExportJob:
     request: Request
     file: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
+    file_bytes: int = 0
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
     native: Artifact | None = None
@@ -146,11 +148,6 @@ class ExportJob:
     def weights_sha256(self) -> str:
         """Hash a user's file and its weights' contents."""
         return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
-
-    @property
-    def file_bytes(self) -> int:
-        """Return the bytes of a user's ONNX file and of its weights; 0 for other models."""
-        return sum((Path(self.file).parent / name).stat().st_size for name in self.contents)
 
     @property
     def hashes(self) -> tuple[str, ...]:
@@ -199,6 +196,9 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
+    elif job.request.module and job.base is None:
+        of_file = replace(job.request, variant=request.variant, module=False)
+        job = replace(job, base=replace(job, request=of_file).keyed())
     return replace(job, request=replace(job.request, variant=request.variant)).keyed()
 
 
@@ -247,7 +247,13 @@ def _file_job(request: Request) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _explaining_errors(path := path_of(request.model)):
-        from shootout.exported.onnx_files import classical_operators, external_files, header, own_precisions
+        from shootout.exported.onnx_files import (
+            classical_operators,
+            external_files,
+            header,
+            own_precisions,
+            whole_bytes,
+        )
 
         converted = trees.open_converted(path)
         files = {
@@ -256,10 +262,12 @@ def _file_job(request: Request) -> ExportJob:
             **({converted.file.name: converted.file} if converted else {}),
         }
         contents = {name: sha256(file) for name, file in files.items()}
+        file_bytes = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
     return ExportJob(
         request=_with_absolute_paths(replace(request, model=path.name, **_labeling(request))),
         file=str(path),
         contents=contents,
+        file_bytes=file_bytes,
         holds=own_precisions(header(path)),
         classical=classical_operators(header(path)),
         native=converted.artifact if converted else None,
@@ -460,6 +468,22 @@ def input_texts(model: str) -> dict[str, str]:
         from shootout.exported.onnx_files import header
 
         return onnx_axes.input_texts(header(path))
+
+
+def open_axes(model: str) -> list[str]:
+    """Return the axes that a model's file leaves open beside the batch; none of what is no ONNX file.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    if not is_file(model):
+        return []
+    with _explaining_errors(path := path_of(model)):
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_files import header
+
+        return onnx_axes.open_beside_batch(header(path))
 
 
 def output_names(model: str) -> tuple[str, ...]:

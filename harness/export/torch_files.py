@@ -6,6 +6,7 @@ Runs in the export process only.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -51,11 +52,24 @@ def write_weights(module: nn.Module, folder: Path) -> None:
 
 
 def write_program(module: nn.Module, example: Arrays, folder: Path) -> torch.export.ExportedProgram:
-    """Trace the module and write `model.pt2`; also returns the program."""
+    """Trace the module and write `model.pt2`; also returns the program.
+
+    The file has the program alone: its weights are those of `write_weights`, and would be on the disk twice.
+    """
     tensors = tuple(torch.from_numpy(array) for array in example.values())
     program = torch.export.export(module, tensors)
-    torch.export.save(program, folder / FILES[Artifact.PT2])
+    state, stored = program.state_dict, set(module.state_dict())
+    program._state_dict = {name: _stand_in(one) if name in stored else one for name, one in state.items()}
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # that no stand-in covers its storage
+        torch.export.save(program, folder / FILES[Artifact.PT2])
+    program._state_dict = state
     return program
+
+
+def _stand_in(weight: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of a weight's shape that is a single number in memory."""
+    blank = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
+    return nn.Parameter(blank, requires_grad=weight.requires_grad) if isinstance(weight, nn.Parameter) else blank
 
 
 def write_onnx(
@@ -110,12 +124,10 @@ def reference_and_error_bounds(
     """
     wide, effort = module.double(), effort or Effort()
     retype_programs(wide, torch.float32, torch.float64)
-    first: list[dict[str, np.ndarray]] = []
-    if effort.is_limited:
-        with Stopwatch() as watch:
-            first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
-        inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
-        calibration = calibration[: effort.most_sets]
+    with Stopwatch() as watch:
+        first = list(torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names))
+    inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
+    calibration = calibration[: effort.most_sets]
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
     reference_outputs = list(run(inputs, stream=stream)) if stream else [*first, *run(inputs[len(first) :])]
     unseen = make_unseen(inputs, run, reference_outputs[0], is_brief=effort.is_brief)

@@ -41,11 +41,11 @@ KINDS = {
 """The library of a file by its ending; XGBoost's .json is told from other JSON by its first key."""
 JSON, FIRST_KEY, FIRST_BYTES = ".json", b'"learner"', 64
 PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "onnxmltools", "onnx")
-"""What decides the conversion."""
+"""The packages that decide the conversion."""
 FOLDER, FACTS, ERROR = "trees", "trees.json", "error.txt"
 INPUT, ROWS = "X", "batch"
 SCORES = ("probabilities", "variable")
-"""What the converters call the output that is kept."""
+"""The converters' names of the output that is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,14 +30,16 @@ from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_files, onnx_graph, streams
+from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
-from shootout.exported.effort import LEAST_RUNS, Effort
+from shootout.exported.effort import LEAST_RUNS, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate
-from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
+from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import LEAST_STEPS, Stream
 from shootout.exported.unseen import make_unseen
+from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 INPUT_SEED = 1
+FLOAT_BYTES = 4
 MOST_LOAD_S = 0.2
 """A longer first call is mostly computing."""
 REASON_LETTERS = 300
@@ -130,7 +133,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         bounds if own is None else {**bounds, Precision.NATIVE: own}
         for bounds, own in zip(by_mark, as_they_are, strict=True)
     ]
-    unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if asked.module else ""
+    unmade = _write_module(folder, folder, found, as_it_is) if asked.module else ""
     found = replace(
         found,
         artifacts=(
@@ -155,6 +158,35 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         drawn=original.drawn,
     )
     return replace(assemble(job, beside), whole_s=original.whole_s, class_scores=original.class_scores)
+
+
+def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
+    """Make the exported model of a user's file as a torch module, from that of the file.
+
+    The file itself isn't in it: whatever runs that has it from the other one.
+
+    Raises:
+        SkippedArm: there is no time for it.
+    """
+    base, folder = open_exported(Path(job.base_folder)), Path(job.folder)
+    buffers = base.input_buffers()
+    size = ModelSize(weight_bytes=FLOAT_BYTES * base.parameter_count, work=base.work, sets=len(buffers))
+    effort.require(module_s(size), "making the torch module")
+    found = ExportFindings(
+        parameters=base.parameters,
+        batch=base.batch,
+        inputs=base.inputs,
+        outputs=base.outputs,
+        parameter_count=base.parameter_count,
+        buffers=buffers,
+        reference_outputs=base.reference_outputs(),
+    )
+    unmade = _write_module(folder, base.folder, found, base.error_bounds.get(Precision.NATIVE))
+    for name in SETS:
+        if (base.folder / name).exists():
+            copy_file(base.folder / name, folder / name)
+    made = () if unmade else (Artifact.MODULE, Artifact.PT2)
+    return replace(base, folder=folder, artifacts=made, versions=job.versions, unmade=unmade)
 
 
 def _choose_calibration(
@@ -206,12 +238,11 @@ def prepare(
         ModelError: the file can't be run, or not the same way twice.
     """
     effort = effort or Effort()
-    model = onnx_files.load(path)
+    model = onnx_files.load_graph(path)
     onnx_axes.require_tensor_outputs(model)
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     specs = onnx_axes.input_specs(model)
-    onnx_files.save(model, folder / FILES[Artifact.ONNX])
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     split = None
@@ -226,8 +257,10 @@ def prepare(
         real = (not stream and input_sets.calibration_as_inputs(asked.calibration_npz, specs)) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
     buffers = real or draw(specs, most, INPUT_SEED, ways)
+    onnx_files.save(model, folder / FILES[Artifact.ONNX], path)
+    model = onnx_files.load_graph(folder / FILES[Artifact.ONNX])
     if effort.is_limited:
-        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
+        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]), beside())
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
     call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name)
@@ -243,6 +276,7 @@ def prepare(
     if stream and not _hands_on(stream, asked, specs, _output_specs(first), effort, call_s):
         stream, buffers = None, buffers[: buffer_count(specs)]
     run = partial(call, stream=stream) if stream else call
+    call_s /= 1 if stream else beside()
     if original:  # the two take all the same buffers
         effort.expect(len(buffers), call_s)
     else:
@@ -272,7 +306,7 @@ def prepare(
     if native:
         right = onnx_files.run(folder / FILES[Artifact.ONNX], buffers, path.name)
     error_bounds = onnx_error_bounds.float32_error_bounds(
-        model, buffers, right, name=path.name, workshop=folder.parent, stream=stream
+        model, buffers, right, name=path.name, place=folder / FILES[Artifact.ONNX], stream=stream
     )
     unseen = make_unseen(
         buffers, lambda sets: map(_widen_all, call(sets)), reference_outputs[0], is_brief=effort.is_brief
@@ -405,11 +439,12 @@ def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     return reference_outputs
 
 
-def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> str:
-    """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
+def _write_module(folder: Path, source: Path, found: ExportFindings, error_bound: float | None) -> str:
+    """Write a file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:
-        error_bound: how far from the reference outputs its outputs may be.
+        source: the folder that the file is in.
+        error_bound: how far from the reference outputs its outputs may be; None: nothing is known.
     """
     try:
         import torch
@@ -420,7 +455,7 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
         return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
     first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
     try:
-        module = onnx_module.module_of(folder / FILES[Artifact.ONNX], first)
+        module = onnx_module.module_of(source / FILES[Artifact.ONNX], first)
     except ModelError as error:
         return str(error)
     made = f"what {onnx_module.CONVERTER} makes of this file"
@@ -432,7 +467,7 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
-        compare(outputs, found.reference_outputs), error_bound
+        compare(outputs, found.reference_outputs), WIDE_BOUND if error_bound is None else error_bound
     ):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"

@@ -7,8 +7,10 @@ reads that file and ends an export that overruns all the same.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,7 +48,9 @@ PREDICTED = frozenset(
 BRIEF_SETS = 8
 TRIED_FLOPS = 1e9
 """Try a call of fewer operations without foreseeing its time."""
-RATE_SIZE = 512
+RATE_SIZE = 1_024
+MOST_BESIDE = 4
+"""Run at most so many input sets side by side: each needs memory of its own for what the graph computes."""
 MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
 
 
@@ -73,6 +77,12 @@ def read_progress(path: Path) -> ExportProgress | None:
         return None
 
 
+def beside() -> int:
+    """Return how many input sets of a file are run side by side."""
+    return min(MOST_BESIDE, len(os.sched_getaffinity(0)))
+
+
+@cache
 def product_rate() -> float:
     """Measure the operations a second of a matrix product in one thread of NumPy's library, as the best of three."""
     side = np.ones((RATE_SIZE, RATE_SIZE), np.float32)
@@ -81,7 +91,8 @@ def product_rate() -> float:
         with Stopwatch() as watch:
             side @ side
         watches.append(watch.seconds)
-    return product_flops(side.shape, RATE_SIZE) / min(watches)
+    threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    return product_flops(side.shape, RATE_SIZE) / min(watches) / max(threads, 1)
 
 
 class Effort:
@@ -91,8 +102,9 @@ class Effort:
         model: its name for people.
         limit: when the whole run ends: an export that can't make the least by then gives up.
         plan: when the export should end: what doesn't fit before that is left out.
-        needs: the precisions whose error is needed; if there isn't time for all, no others are predicted.
-        narrow: whether no others are predicted in any case.
+        share: when it is ended.
+        needs: the precisions whose error is needed, so that no others are predicted; none: those of all.
+        leading: the precisions that may be the answer; if there isn't time for all, no others are predicted.
         report: the file for reports of progress; None: no process reads it.
     """
 
@@ -102,15 +114,15 @@ class Effort:
         *,
         limit: Deadline | None = None,
         plan: Deadline | None = None,
+        share: Deadline | None = None,
         needs: Collection[str] = (),
-        narrow: bool = False,
+        leading: Collection[str] = (),
         report: Path | None = None,
     ) -> None:
         self.model = model
-        self.limit, self.plan = limit or Deadline(None), plan or Deadline(None)
+        self.limit, self.plan, self.share = (one or Deadline(None) for one in (limit, plan, share))
         self.whole_s: float | None = None
-        self.needs = frozenset(needs)
-        self._is_narrow = narrow
+        self.needs, self.leading = frozenset(needs), frozenset(leading)
         self._parts: set[str] = set()
         self._report = report
         self.unpredicted: list[str] = []
@@ -143,17 +155,18 @@ class Effort:
         """Return how many drawn sets quantizers get; None: all there are."""
         return BRIEF_SETS if self._input_sets else None
 
-    def foresee(self, count: int, work: Work | None) -> None:
+    def foresee(self, count: int, work: Work | None, lanes: int = 1) -> None:
         """Check before the first call that there is time for the fewest of `count` input buffers.
 
         Args:
             work: of a call; None where it isn't known, and then the call shows.
+            lanes: how many calls run side by side.
 
         Raises:
             SkippedArm: there is no time, even if one thread did nothing but products, as fast as NumPy's.
         """
         if work and work.flops and work.flops > TRIED_FLOPS:
-            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate())
+            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate() / lanes)
 
     def _require_time(self, runs: float, call_s: float) -> None:
         if not self.limit.allows(runs * call_s):
@@ -164,11 +177,30 @@ class Effort:
                 NotRunKind.NOT_REACHED,
             )
 
+    def require(self, seconds: float, what: str) -> None:
+        """Check that there is time for a step that is all or nothing, and can't go on next time.
+
+        Args:
+            seconds: that it is likely to take; half as many do.
+            what: it is, for people.
+
+        Raises:
+            SkippedArm: there is no time.
+        """
+        self.tell(what)
+        if not self.share.allows(seconds / 2):
+            raise SkippedArm(
+                f"{what} of {self.model} takes about {span(seconds)}, and --max-time leaves "
+                f"{span(max(self.share.left_s, 0.0))} for it; the file's own export is kept",
+                MORE_TIME,
+                NotRunKind.NOT_REACHED,
+            )
+
     def buffers(self, count: int, call_s: float, least: int = MIN_INPUT_BUFFERS) -> int:
         """Return for how many of `count` input buffers there is time, all else included.
 
         Args:
-            call_s: seconds of a call of what the reference outputs are made with.
+            call_s: seconds of a call of what the reference outputs are made with; of several side by side, a part.
             least: the fewest that will do; of a stream one clip.
 
         Raises:
@@ -194,14 +226,18 @@ class Effort:
         Args:
             call_s: as in `buffers`.
         """
-        wanted = PREDICTED if self._wanted_precisions is None else PREDICTED & self._wanted_precisions
-        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(wanted) / len(PREDICTED)
-        self.whole_s = call_s * (runs * count + RANGE_SETS * bool(wanted.intersection(SCALED)))
+        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(self.predicted) / len(PREDICTED)
+        self.whole_s = call_s * (runs * count + RANGE_SETS * bool(self.predicted.intersection(SCALED)))
         self._tell_outputs(count, call_s)
         is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
         if budget.takes_little(self.whole_s, self.limit):
             self.plan = budget.small_export(self.limit)
         return is_whole
+
+    @property
+    def predicted(self) -> frozenset[str]:
+        """Return the precisions whose error takes runs of its own to predict."""
+        return PREDICTED if self._wanted_precisions is None else PREDICTED & self._wanted_precisions
 
     def wait_for(self, precisions: Collection[str]) -> None:
         """Predict these too, whatever the arms are: an error bound that is waited for is made of theirs."""
@@ -210,8 +246,8 @@ class Effort:
     @property
     def _wanted_precisions(self) -> frozenset[str] | None:
         """Return the precisions to predict; None: every one that the model has."""
-        is_narrow = self.needs and (self._is_narrow or self._input_sets)
-        return self.needs | self._parts if is_narrow else None
+        wanted = self.leading if self.leading and self._input_sets else self.needs
+        return wanted | self._parts if wanted else None
 
     def wants(self, precisions: Collection[str]) -> bool:
         """Return whether any of these is predicted; if none is, the preparations for them can be left out too."""
@@ -250,5 +286,7 @@ class Effort:
             return ()
         errors = f"what error {', '.join(self._late)} explain" if self._late else ""
         left_out = "; ".join(filter(None, (self._input_sets, errors)))
-        time = f"all of it takes {span(self.whole_s or 0.0)}, and the export had {span(max(self._had_s, 0.0))}"
+        time = f"all of it takes {span(self.whole_s or 0.0)}"
+        if self.is_limited:
+            time += f", and the export had {span(max(self._had_s, 0.0))}"
         return (f"left out of the export for want of time ({time}): {left_out}",)

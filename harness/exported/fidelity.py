@@ -250,7 +250,7 @@ def gate(
         weak = f"the error bound of this precision, {error_bound:.2g}, proves nothing above {USEFUL_BOUND}"
         return f"{told} nearer to that of all zeros than to 0: {weak}"
     if least and found.relative_l2 <= least:
-        return f"{told} that of floats (up to {least:.2g}): nothing was rounded"
+        return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None
 
 

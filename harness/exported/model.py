@@ -32,8 +32,8 @@ more only by luck, and that changes times: XLA reads an aligned array in place a
 """
 SCHEMA = 3
 MANIFEST = "manifest.json"
-ONNX_SUFFIX = ".onnx"
-"""The ending of a user's file's name, and of no other model's."""
+ONNX_SUFFIX, PROGRAM_SUFFIX = ".onnx", ".pt2"
+"""The endings of the names of a user's file, and of a module given in Python; no other model's name has one."""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -49,6 +49,12 @@ GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
+QUANTIZING = (CALIBRATION, SELECTION)
+"""The files that only a build that quantizes reads."""
+SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
+"""The files that some targets read, and others don't."""
+SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
+"""The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
@@ -58,8 +64,10 @@ was quantized.
 """
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-INLINE_BYTES = 1 << 30
-"""Larger weights lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+INLINE_BYTES = 1 << 28
+"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
+graph changes, and a protobuf holds at most 2 GiB.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,16 +183,20 @@ class ExportedModel:
         """Return whether it is a user's own model, for which they can give inputs."""
         return self.is_file or bool(self.source_sha256)
 
+    @property
+    def is_program(self) -> bool:
+        """Return whether libraries that take a torch module find a program of it in `model.pt2`."""
+        return self.model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX))
+
     def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
         """Return the largest error that a target's precision explains (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own error
-        bound is so wide that it says nothing. Where the rest of
-        the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
-        exact as that either (twice the predicted error), unless many layers were left as they are, or the two error
-        bounds lie near each other.
+        What a quantizer made, or rounds to TF32, can't be as exact as FP32, unless the model gives it nothing to round,
+        or FP32's own error bound is so wide that it says nothing. Where the rest of the model computes in half
+        precision, it errs by as much as that whole model would, at most, and can't be as exact as that either (twice
+        the predicted error), unless many layers were left as they are, or the two error bounds lie near each other.
 
         Args:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
@@ -193,10 +205,11 @@ class ExportedModel:
         own, exact = self.error_bounds.get(self._bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
-        if own is None or not (target.precision in SCALED or rounds_weights):
+        rounds = rounds_weights or target.precision in (*SCALED, Precision.TF32)
+        if own is None or not rounds:
             return own, 0.0
         least = exact if own > TELLING * exact and exact <= WIDE_BOUND else 0.0
-        if rest is Precision.FP32 or rounds_weights:
+        if rest is Precision.FP32 or rounds_weights or target.precision is Precision.TF32:
             return own, least
         beside = self.error_bounds.get(rest)
         if beside is None:
@@ -243,6 +256,16 @@ class ExportedModel:
         if artifact not in self.artifacts:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
         return self.folder / FILES[artifact]
+
+    def files_read(self, artifacts: Collection[Artifact], *, quantizes: bool = True) -> list[str]:
+        """List the files that targets which load these artifacts read, or all targets do.
+
+        Args:
+            quantizes: whether one of them is quantized as it is built.
+        """
+        read = {name for artifact in artifacts for name in _files_of(artifact, self.model)}
+        read |= {*QUANTIZING} if quantizes else set()
+        return sorted(path.name for path in self.folder.iterdir() if not _is_of(path.name, SOME_READ - read))
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
@@ -380,8 +403,25 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
     return rests.get((target.device, target.precision), usual)
 
 
-def open_exported(folder: Path) -> ExportedModel:
+def _is_of(name: str, files: Collection[str]) -> bool:
+    """Return whether a file is one of these, or holds weights of one of them, such as `model.onnx.data`."""
+    return any(name == one or name.startswith(f"{one}.") for one in files)
+
+
+def _files_of(artifact: Artifact, model: str) -> tuple[str, ...]:
+    """Return the files that an artifact of a model is read from."""
+    if artifact is not Artifact.MODULE or not model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX)):
+        return (FILES[artifact],)
+    program = FILES[Artifact.PT2]
+    return (program,) if model.endswith(ONNX_SUFFIX) else (WEIGHTS, program)
+
+
+def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
     """Open an exported model after checking every file's hash.
+
+    Args:
+        is_whole: whether all its files must be there. One that was sent to be measured lacks what no target there
+            reads.
 
     Raises:
         ModelError: a file is missing, foreign or changed, the manifest among them.
@@ -390,19 +430,20 @@ def open_exported(folder: Path) -> ExportedModel:
         stored = open_sealed(folder / MANIFEST)
         if stored.pop("schema") != SCHEMA:
             raise ModelError(f"{folder} was made by another version")
-        _check_files(folder, stored.pop("files"))
+        _check_files(folder, stored.pop("files"), is_whole=is_whole)
         return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
-def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
+def _check_files(folder: Path, expected: Mapping[str, str], *, is_whole: bool) -> None:
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
-    if found != set(expected):
+    needed = set(expected) if is_whole else {name for name in expected if not _is_of(name, SOME_READ)}
+    if not needed <= found <= set(expected):
         raise ModelError(f"{folder} should hold {sorted(expected)}, holds {sorted(found)}")
-    for name, digest in expected.items():
-        if sha256(folder / name) != digest:
+    for name in found:
+        if sha256(folder / name) != expected[name]:
             raise ModelError(f"{folder / name} was changed after it was written")
 
 

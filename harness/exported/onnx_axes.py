@@ -234,6 +234,12 @@ def open_axes(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _list_axes(info) if axis))
 
 
+def open_beside_batch(model: ModelProto) -> list[str]:
+    """Return the names of the open axes that aren't rows of a call."""
+    rows = _batch_axes(true_inputs(model))
+    return [axis for axis in open_axes(model) if axis not in rows]
+
+
 def example_shapes(model: ModelProto) -> list[str]:
     """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
     return list(_example_shapes(open_axes(model), true_inputs(model), {}))
@@ -262,7 +268,8 @@ def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
 def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto]) -> UsageError:
     if name in (info.name for info in inputs):
         return UsageError(f"{name} is an input: give its whole shape, as in --shape {name}=1x3x224x224")
-    return unknown("symbolic axis", name, axes)
+    told = f"the inputs are {_list_inputs(inputs)}; an axis with a size is fixed: export the model with it open"
+    return UsageError(f"{unknown('symbolic axis', name, axes)}; {told}")
 
 
 def _missing_sizes(

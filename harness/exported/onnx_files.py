@@ -12,11 +12,13 @@ parsed.
 
 from __future__ import annotations
 
+import json
 import math
 import mmap
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,15 +26,24 @@ from unicodedata import category
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
-from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx.external_data_helper import (
+    ExternalDataInfo,
+    load_external_data_for_model,
+    load_external_data_for_tensor,
+    uses_external_data,
+)
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
 from shootout.errors import ModelError, UsageError, one_line
-from shootout.exported.model import INLINE_BYTES
+from shootout.exported.effort import beside
+from shootout.exported.model import INLINE_BYTES, sha256
 from shootout.exported.streams import Stream
+from shootout.host.store import copy_file
 
+WHOLE = "shootout.whole"
+"""The property of a model without its weights that tells of them."""
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
@@ -206,6 +217,29 @@ def load(path: Path) -> ModelProto:
     return model
 
 
+def without_weights(path: Path) -> bytes:
+    """Return the file's header as a model, which names the contents of the whole: other weights make it another one.
+
+    Raises:
+        UsageError, ModelError: as `external_files` does.
+    """
+    files = [path, *external_files(path).values()]
+    model = ModelProto()
+    model.CopyFrom(header(path))
+    for tensor in filter(uses_external_data, tensors(model)):
+        del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT
+    whole = {"bytes": sum(file.stat().st_size for file in files), "sha256": [sha256(file) for file in files]}
+    model.metadata_props.add(key=WHOLE, value=json.dumps(whole))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def whole_bytes(path: Path) -> int | None:
+    """Return the bytes of the file and its weights that `without_weights` left out; None if nothing was."""
+    told = next((one.value for one in header(path).metadata_props if one.key == WHOLE), None)
+    return None if told is None else int(json.loads(told)["bytes"])
+
+
 def external_files(path: Path) -> dict[str, Path]:
     """Return the files beside `path` that hold its weights, by the names that the model gives them.
 
@@ -258,12 +292,40 @@ def is_big(path: Path) -> bool:
     return path.stat().st_size > INLINE_BYTES or bool(external_files(path))
 
 
-def save(model: ModelProto, path: Path) -> None:
+def load_graph(path: Path) -> ModelProto:
+    """Read the model; many weights that lie beside it stay there but for small ones, such as shapes.
+
+    Raise as `external_files` does. What `save` writes of such a model is its graph alone.
+    """
+    if sum(file.stat().st_size for file in external_files(path).values()) <= INLINE_BYTES:
+        return load(path)
+    model = parse(path)
+    for tensor in filter(uses_external_data, tensors(model)):
+        if (ExternalDataInfo(tensor).length or _size_of(tensor)) <= KEPT_BYTES:
+            load_external_data_for_tensor(tensor, str(path.parent))
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return model
+
+
+def _size_of(tensor: TensorProto) -> int:
+    kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return int(math.prod(tensor.dims) * kind.itemsize)
+
+
+def save(model: ModelProto, path: Path, source: Path | None = None) -> None:
     """Write the model, big weights to one file beside it.
 
     Args:
         model: with all its weights in memory, so that a file of that name may give way to the new one.
+        source: where it was read from, if weights of it still lie beside that file (see `load_graph`).
     """
+    outside = [tensor for tensor in tensors(model) if source and uses_external_data(tensor)]
+    if source and outside:
+        if source.parent != path.parent:
+            _copy_weights(outside, source, path)
+        path.write_bytes(model.SerializeToString())
+        return
     big = sum(len(tensor.raw_data) for tensor in model.graph.initializer) > INLINE_BYTES
     beside = path.with_name(f"{path.name}.data")
     beside.unlink(missing_ok=True)  # ONNX would write behind what is there
@@ -272,8 +334,24 @@ def save(model: ModelProto, path: Path) -> None:
         load_external_data_for_model(model, str(path.parent))
 
 
+def _copy_weights(outside: Sequence[TensorProto], source: Path, path: Path) -> None:
+    """Copy the files that hold these tensors to `path`'s folder, and give the tensors their new names."""
+    names = dict.fromkeys(ExternalDataInfo(tensor).location for tensor in outside)
+    copies = {name: f"{path.name}.data{f'-{number}' if number else ''}" for number, name in enumerate(names)}
+    for name, copy in copies.items():
+        path.with_name(copy).unlink(missing_ok=True)
+        copy_file(source.parent / name, path.with_name(copy))
+    for tensor in outside:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = copies[entry.value]
+
+
 def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
-    """Run the file at `path` as it is written, without optimization and in one thread; return its outputs.
+    """Run the file at `path` as it is written, without optimization; return its outputs.
+
+    Each input set takes one thread, so that its sums have one order. Sets run side by side, those of a stream one after
+    the other.
 
     Args:
         stream: what calls hand on to each other; None: nothing.
@@ -297,7 +375,10 @@ def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None =
         return dict(zip(names, session.run(names, dict(one)), strict=True))
 
     try:
-        return list(map(stream.carry(call) if stream else call, inputs))
+        if stream:
+            return list(map(stream.carry(call), inputs))
+        with ThreadPoolExecutor(beside()) as pool:
+            return list(pool.map(call, inputs))
     except Exception as error:
         hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
         raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error

@@ -19,7 +19,7 @@ from shootout.exported.model import ExportedModel, sha256
 
 SCHEMA = "shootout.shipped/1"
 VARIANTS_SCHEMA = "shootout.variants/1"
-"""Of the manifest of a folder that holds a shipped folder for each of several machines."""
+"""The schema of the manifest of a folder that holds a shipped folder for each of several machines."""
 ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
@@ -27,7 +27,7 @@ CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", 
 """The endings of names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
-"""What `check.py` gives the model, and the right answers, as the exported model stores them."""
+"""The files with `check.py`'s inputs and the right answers, as the exported model stores them."""
 DOCUMENT = f"{EVIDENCE}/document.json"
 """The document of the whole run that the arm was shipped from."""
 

@@ -34,17 +34,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ANSWER, JOB, JOURNAL, RUN, OUTPUT = "answer.json", "job.json", "journal.jsonl", "run", "output.txt"
-"""What lies in a job's folder: its answer, its words, the run folder and its journal, what its process prints."""
+"""The contents of a job's folder: its answer, its words, the run folder and its journal, what its process prints."""
 SHIPPED = "shipped"
 """The folder that a job which ships makes, in the run folder."""
 RESULT, LOCK, PID = "result.json", "lock", "pid"
 """The same of a job that was begun by ssh: what it ended with, a lock until then, the id of its process."""
+ASKED, HEARD, GIVEN = "asked.json", "heard", "given.json"
+"""The same of one that asks for more on its way: the question, a sign that a connection hears it, the answer."""
 LOOK_S = 0.5
-"""How often a connection that follows a job looks for news."""
+"""The time between two looks for news by a connection that follows a job."""
 SILENT = 10
 """After so many looks without any, it sends word that it is still there."""
 PLACE = re.compile(r"(exported/[0-9a-f]{64}|fleet/[0-9a-f]{32,64})")
-"""Where below the cache what is sent may lie."""
+"""The places below the cache where what is sent may lie."""
 
 
 class NodeJob:
@@ -175,6 +177,7 @@ def main() -> None:
         "put": _put,
         "begin": _begin,
         "follow": _follow,
+        "give": _give,
         "stop": _stop,
         "drop": _drop,
     }
@@ -202,20 +205,22 @@ def _look(packages: list[str]) -> None:
     _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, versions=versions)
 
 
-def _put(places: list[str], members: int | None = None) -> None:
-    """Tell which of these places in the cache are empty; with members, fill the only one from a tar on stdin.
+def _put(places: dict[str, list[str]], members: int | None = None) -> None:
+    """Tell which of these files the cache lacks; with members, add those of the only place from a tar on stdin.
 
     Args:
+        places: the names of files, by the place in the cache where they belong. The answer has the places that lack
+            some of theirs, or all.
         members: how many files the tar has: one that was cut looks like a shorter one.
     """
     home = _cache_folder().parent
     if wrong := [place for place in places if not PLACE.fullmatch(place)]:
         raise OSError(f"nothing may be sent to {wrong[0]}")
-    lacks = [place for place in places if not (home / place).exists()]
-    for place in {*places} - {*lacks}:
-        os.utime(home / place)  # the cache removes what was used longest ago
+    lacks = {place: [name for name in names if not (home / place / name).exists()] for place, names in places.items()}
+    for folder in filter(Path.exists, map(home.joinpath, places)):
+        os.utime(folder)  # the cache removes what was used longest ago
     if members is None:
-        _tell(lacks=lacks)
+        _tell(lacks={place: names for place, names in lacks.items() if names or not (home / place).exists()})
         return
     (place,) = places
     (home / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -226,11 +231,15 @@ def _put(places: list[str], members: int | None = None) -> None:
             archive.extractall(made, **safely)  # noqa: S202 - what we sent ourselves
             if len(archive.getmembers()) != members:
                 raise OSError("the connection was lost")
-        with suppress(OSError):  # another job was first
+        with suppress(OSError):  # some of its files are there, or another job was first
             made.rename(home / place)
+        for path in [path for path in made.rglob("*") if path.is_file()]:
+            there = home / place / path.relative_to(made)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(there)
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    _tell(lacks=[])
+    _tell(lacks={})
 
 
 def _begin(id: str, module: str, job: dict[str, Any], package: str, files: str, size: int, now: str) -> None:  # noqa: A002
@@ -276,27 +285,28 @@ def _supervise(place: Path, module: str, package: Path, files: Path) -> None:
         for descriptor in range(3):
             os.dup2(null, descriptor)
         process = _start_job(place, module, package, files)
-        _write_whole(place / PID, str(process.pid))
-        _write_whole(place / RESULT, json.dumps(_read_answer(place, process.wait())))
+        write_whole(place / PID, str(process.pid))
+        write_whole(place / RESULT, json.dumps(_read_answer(place, process.wait())))
     except Exception as error:
-        _write_whole(place / RESULT, json.dumps({"error": f"{type(error).__name__}: {error}", "code": 1}))
+        write_whole(place / RESULT, json.dumps({"error": f"{type(error).__name__}: {error}", "code": 1}))
     finally:
         os._exit(0)
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
     made = path.with_suffix(".new")
     made.write_text(text, encoding="utf-8")
     made.rename(path)
 
 
 def _follow(id: str, seen: int) -> None:  # noqa: A002
-    """Tell what a job prints, from so many bytes on, and when it has ended: with what, and its folder behind it."""
+    """Tell what a job prints, from so many bytes on, what it asks for, and its end: with what, its folder behind it."""
     place = _job_folder(id)
     if not (place / LOCK).exists():
         _tell(gone=True)
         return
-    is_over, silent = False, 0
+    is_over, silent, asked = False, 0, ""
     while not is_over:
         is_over = _is_over(place)
         with suppress(OSError), (place / OUTPUT).open("rb") as output:
@@ -308,6 +318,12 @@ def _follow(id: str, seen: int) -> None:  # noqa: A002
             if text or silent % SILENT == 0:  # so that both ends hear of a lost connection
                 seen += len(text)
                 _tell(seen=seen, text=text.decode(errors="replace"))
+        with suppress(FileNotFoundError):
+            asks = (place / ASKED).read_text(encoding="utf-8")
+            (place / HEARD).touch()
+            if asks != asked:
+                _tell(asks=json.loads(asks))
+            asked = asks
         if not is_over:
             time.sleep(LOOK_S)
     result = place / RESULT
@@ -326,6 +342,12 @@ def _is_over(place: Path) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+def _give(id: str, given: dict[str, Any]) -> None:  # noqa: A002
+    """Give a job what it asked for."""
+    write_whole(_job_folder(id) / GIVEN, json.dumps(given))
+    _tell(given=True)
 
 
 def _stop(id: str) -> None:  # noqa: A002

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from shootout.errors import ShootoutError
+from shootout.export.delivery import Delivery
 from shootout.fleet.node_kinds import ClusterNode
 
+Supply = Callable[[Sequence[Any]], Delivery]
+"""Makes what groups need that a node planned on its way; they are `GroupRecord`s as JSON values."""
 Job = TypeVar("Job")
-"""What a transport knows a job by."""
+"""A transport's own type for a job."""
+LOST_S = 120.0
+"""The time after which a machine that can't be reached is lost; the same command fetches what it measures meanwhile."""
 ENTRY = "shootout.commands.node"
 """The module that nodes run."""
 
@@ -23,12 +28,11 @@ class Nodes(Protocol[Job]):
     """Machines on which jobs of ours run.
 
     Attributes:
-        gets_exports: whether they get from here what they measure, exported and built, or make it themselves.
-        were_named: whether the user named each of them: then each owes a result, and gets its job at once. Of a
-            cluster, any nodes will do, and a job waits until one is free.
+        were_named: whether the user named each of them. Then each owes a result, gets its job at once, and gets from
+            here what it measures, exported and built. Of a cluster, any nodes will do: a job waits until one is free,
+            and its node exports and builds by itself.
     """
 
-    gets_exports: bool
     were_named: bool
 
     def nodes(self) -> list[ClusterNode]:
@@ -42,13 +46,15 @@ class Nodes(Protocol[Job]):
         nodes: Sequence[ClusterNode],
         job: Mapping[str, Any],
         folder: bytes = b"",
-        delivered: Mapping[str, Path] | None = None,
+        delivered: Mapping[str, Mapping[str, Path]] | None = None,
+        supply: Supply | None = None,
     ) -> Job:
         """Start a job on one of these nodes, as soon as it is free.
 
         Args:
             folder: a zip of the run folder that the job goes on with.
-            delivered: the folders of what was exported and built for it, by their places below a node's cache.
+            delivered: the files of what was exported and built for it, see `Delivery.contents`.
+            supply: exports and builds what it asks for on its way.
         """
 
     def wait(self, jobs: Sequence[Job], seconds: float, *, until_all: bool = False) -> list[Job]:

@@ -53,17 +53,21 @@ def pack_nothing() -> Parcel:
     return Parcel(package=_pack_package(), files=_zip_contents({}), fields={}, names=())
 
 
-def pack(study: Study) -> Parcel:
+def pack(study: Study, *, weights: bool = True) -> Parcel:
     """Pack what a study needs.
+
+    Args:
+        weights: whether nodes export what they measure. Otherwise they get the weights of ONNX files with the exported
+            models, and here a file without them, by which they plan.
 
     Raises:
         UsageError: a file that it names isn't there.
     """
-    packed: dict[str, Path] = {}
+    packed: dict[str, Path | bytes] = {}
     fields = study.model_dump(mode="json", exclude_unset=True)
     if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
         fields["name"] = name_model(study.model[0])
-    fields["model"] = [_add_model(name, packed) for name in study.model]
+    fields["model"] = [_add_model(name, packed, weights=weights) for name in study.model]
     for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
         if given := getattr(study, name):
             files_of = reading.list_files if name == "inputs" and study.read else data_files.files_of
@@ -76,16 +80,19 @@ def pack(study: Study) -> Parcel:
         )
     if study.metric and scoring.is_own(study.metric):
         fields["metric"] = _add_source(study.metric, packed)
-    contents = {name: path.read_bytes() for name, path in packed.items()}
+    contents = {name: one.read_bytes() if isinstance(one, Path) else one for name, one in packed.items()}
     return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(packed)))
 
 
-def _add_model(name: str, packed: dict[str, Path]) -> str:
+def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> str:
     if is_file(name):
-        from shootout.exported.onnx_files import external_files
+        from shootout.exported.onnx_files import external_files, without_weights
 
         path = path_of(name)
-        return _add_files(Path(name), [path, *external_files(path).values()], packed)
+        given = _add_files(Path(name), [path, *(external_files(path).values() if weights else ())], packed)
+        if not weights:
+            packed[given] = without_weights(path)
+        return given
     if hfconfig.is_meant(name):
         place = Path(name).expanduser().absolute()
         files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
@@ -93,7 +100,7 @@ def _add_model(name: str, packed: dict[str, Path]) -> str:
     return _add_source(name, packed) if models.is_own(name) else name
 
 
-def _add_source(name: str, packed: dict[str, Path]) -> str:
+def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:
     """Add a function's file and those that it imports; a module that is installed here must be installed on nodes."""
     place = source.find(name)
     if place.module and place.root != Path.cwd():
@@ -102,7 +109,7 @@ def _add_source(name: str, packed: dict[str, Path]) -> str:
     return name if place.module else f"{given}:{place.function}"
 
 
-def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path]) -> str:
+def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes]) -> str:
     """Add what a path stands for; return the path as it is in the zip."""
     place = path.expanduser().absolute()
     anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent

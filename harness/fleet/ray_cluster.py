@@ -16,7 +16,7 @@ from typing import Any
 from shootout.errors import UNINSTALLED, UsageError, install
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import LABEL, ClusterNode
-from shootout.fleet.nodes import ENTRY, NodeLost
+from shootout.fleet.nodes import ENTRY, NodeLost, Supply
 from shootout.fleet.parcel import Parcel
 
 SCHEME = "ray:"
@@ -100,7 +100,6 @@ def check_address(address: str) -> None:
 class RayCluster:
     """A cluster that this process is connected to; its nodes export what they measure."""
 
-    gets_exports = False
     were_named = False
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
@@ -123,7 +122,7 @@ class RayCluster:
         return sorted(nodes, key=lambda node: (node.label, node.name))
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any]) -> RayJob:
-        """Start a job that measures nothing on a node, at once, whatever else runs there."""
+        """Start a job on a node as `Nodes` has it: it claims none of the node's CPUs."""
         return self._start_job([node], job, b"", claims=False, retries=0)
 
     def measure(
@@ -131,16 +130,15 @@ class RayCluster:
         nodes: Sequence[ClusterNode],
         job: Mapping[str, Any],
         folder: bytes = b"",
-        delivered: Mapping[str, Path] | None = None,
+        delivered: Mapping[str, Mapping[str, Path]] | None = None,
+        supply: Supply | None = None,
     ) -> RayJob:
-        """Start a job on one of these nodes as soon as all of it is free. Where that node is lost, Ray begins the job
-        once more on another one of them.
+        """Start a job on one of these nodes as soon as all of it is free, and once more if that node is lost.
 
-        Args:
-            folder: a zip of the run folder that the job goes on with.
-            delivered: nothing: nothing is exported for these nodes.
+        Nothing is delivered or supplied, since these nodes export by themselves.
         """
         assert not delivered, "nodes of a Ray cluster export what they measure"
+        assert not supply, "and what they add to it"
         return self._start_job(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
 
     def _start_job(
@@ -162,7 +160,7 @@ class RayCluster:
         return RayJob(actor, actor.run.remote(ENTRY, dict(job), folder, *self._sent))
 
     def wait(self, jobs: Sequence[RayJob], seconds: float, *, until_all: bool = False) -> list[RayJob]:
-        """Wait until one of the jobs has ended, or all of them, or so many seconds; return those that have."""
+        """Wait for jobs as `Nodes` has it."""
         number = len(jobs) if until_all else 1
         ended, _ = self._ray.wait([job.result for job in jobs], timeout=seconds, num_returns=number)
         return [job for job in jobs if job.result in ended]
@@ -189,7 +187,7 @@ class RayCluster:
         """Return None: Ray chooses the node, and another one if that is lost."""
 
     def stop(self, job: RayJob) -> None:
-        """Ask a job to end, and to keep what it has."""
+        """Ask a job to end as `Nodes` has it."""
         job.actor.stop.remote()
 
     def release(self, job: RayJob) -> None:

@@ -27,16 +27,17 @@ from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock
+from types import MappingProxyType
 from typing import IO, Any
 
 from packaging.requirements import Requirement
 
 from shootout.clock import Deadline, utc_in
 from shootout.errors import ShootoutError, UsageError, one_line
-from shootout.export.delivery import FLEET
+from shootout.export.delivery import FLEET, to_json
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import ClusterNode
-from shootout.fleet.nodes import ENTRY, NodeLost
+from shootout.fleet.nodes import ENTRY, LOST_S, NodeLost, Supply
 from shootout.fleet.parcel import Parcel
 from shootout.units import size, span
 
@@ -58,8 +59,6 @@ PLAIN, PYTHON = "python3", (3, 11)
 """The Python of a host where none is named, and the oldest that there may be."""
 WEIGHTS_READER = "safetensors"
 """It belongs to extras, of which each that runs a model's weights has it."""
-LOST_S = 120.0
-"""A host that can't be reached for so long is lost; what it measures meanwhile is fetched by the same command later."""
 AGAIN_S = 2.0
 """So long after a connection was lost, the next one is tried."""
 LARGE = 10_000_000
@@ -75,7 +74,7 @@ _BOOT = (
 )
 """The program of a host's Python, older ones among them: it reads the length of another program, and that."""
 _NOT_CONNECTED = 255
-"""What OpenSSH ends with if the connection failed or was lost; anything else is the command's own."""
+"""OpenSSH's exit code if the connection failed or was lost; any other is the command's own."""
 
 
 class ConnectionLost(ShootoutError):
@@ -174,10 +173,9 @@ class SshHosts:
 
     Attributes:
         out: where this command writes, by which the same command finds the jobs that an earlier one began.
-        gets_exports, were_named: see `Nodes`.
+        were_named: see `Nodes`.
     """
 
-    gets_exports = True
     were_named = True
 
     addresses: Sequence[Address]
@@ -223,36 +221,32 @@ class SshHosts:
         return address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address)
 
     def _send_lacking(self, address: Address, contents: Mapping[str, Contents], job: str = "") -> None:
-        """Send the folders that a host lacks, unless this job is stopped meanwhile."""
-        asked = {"verb": "put", "places": [*contents]}
-        for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
+        """Send the files that a host lacks, by their folders' places, unless this job is stopped meanwhile."""
+        asked = {"verb": "put", "places": {place: [*files] for place, files in contents.items()}}
+        for place, names in self._insist(address, lambda: _ask(address, asked))["lacks"].items():
             self._require_wanted(job)
-            total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in contents[place].values())
+            lacked = {name: contents[place][name] for name in names}
+            total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in lacked.values())
             if total >= LARGE:
                 self.say(f"{self._name(address)}: sending {size(total)}")
             check = partial(self._require_wanted, job)
-            self._insist(address, partial(_put, address, place, contents[place], check))
+            self._insist(address, partial(_put, address, place, lacked, check))
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
-        """Start a job that measures nothing on a host.
-
-        Args:
-            folder: a zip of the run folder that it is about.
-        """
-        return self._start_job(self._address(node), job, folder, token_hex(16), {})
+        """Start a job on a host as `Nodes` has it; `folder` is a zip of the run folder that it is about."""
+        return self._start_job(self._address(node), job, folder, token_hex(16))
 
     def measure(
         self,
         nodes: Sequence[ClusterNode],
         job: Mapping[str, Any],
         folder: bytes = b"",
-        delivered: Mapping[str, Path] | None = None,
+        delivered: Mapping[str, Contents] | None = None,
+        supply: Supply | None = None,
     ) -> SshJob:
         """Start a job on the first of these hosts that has none, or find the one that the same command began there.
 
-        Args:
-            folder: a zip of the run folder that the job goes on with.
-            delivered: see `Nodes`; the host is sent what it lacks of it.
+        The host is sent what it lacks of the delivered files.
         """
         node = min(nodes, key=lambda node: self._given[node.id])
         self._given[node.id] += 1
@@ -261,16 +255,16 @@ class SshHosts:
         sent = [place_of(zipped) for zipped in self.parcel.zips]  # or a job of other files would be taken for this one
         told = json.dumps([self.out, node.id, sent, lasting], sort_keys=True)
         name = hashlib.sha256(told.encode()).hexdigest()[:32]
-        return self._start_job(self._address(node), job, folder, name, delivered or {})
+        return self._start_job(self._address(node), job, folder, name, delivered or {}, supply)
 
     def wait(self, jobs: Sequence[SshJob], seconds: float, *, until_all: bool = False) -> list[SshJob]:
-        """Wait until one of the jobs has ended, or all of them, or so many seconds; return those that have."""
+        """Wait for jobs as `Nodes` has it."""
         when = futures.ALL_COMPLETED if until_all else futures.FIRST_COMPLETED
         ended, _ = futures.wait([job.result for job in jobs], timeout=seconds, return_when=when)
         return [job for job in jobs if job.result in ended]
 
     def result(self, job: SshJob) -> dict[str, Any]:
-        """Return what the job left: its answer, and as `folder` a zip of its run folder.
+        """Return a job's answer as `Nodes` has it.
 
         Raises:
             NodeLost: the host couldn't be reached for `LOST_S`, can't hold what was sent, or answered what no job does.
@@ -287,7 +281,7 @@ class SshHosts:
         return self._nodes[job.address.url]
 
     def stop(self, job: SshJob) -> None:
-        """Ask a job to end, and to keep what it has. One that hasn't begun never does."""
+        """Ask a job to end as `Nodes` has it; one that hasn't begun never does."""
         with self._lock:
             self._stopped.add(job.id)
             has_begun = job.id in self._begun
@@ -313,19 +307,32 @@ class SshHosts:
         return next(address for address in self.addresses if address.url == node.id)
 
     def _start_job(
-        self, address: Address, job: Mapping[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+        self,
+        address: Address,
+        job: Mapping[str, Any],
+        folder: bytes,
+        name: str,
+        delivered: Mapping[str, Contents] = MappingProxyType({}),
+        supply: Supply | None = None,
     ) -> SshJob:
-        return SshJob(address, name, self._pool.submit(self._run_job, address, dict(job), folder, name, delivered))
+        run = partial(self._run_job, address, dict(job), folder, name, delivered, supply)
+        return SshJob(address, name, self._pool.submit(run))
 
     def _run_job(
-        self, address: Address, job: dict[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+        self,
+        address: Address,
+        job: dict[str, Any],
+        folder: bytes,
+        name: str,
+        delivered: Mapping[str, Contents],
+        supply: Supply | None,
     ) -> dict[str, Any]:
         """Begin a job, or find it begun, and follow it to its end over as many connections as it takes.
 
         Raises:
             NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
         """
-        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()}, name)
+        self._send_lacking(address, delivered, name)
         package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
         begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
         self._require_wanted(name)
@@ -340,9 +347,24 @@ class SshHosts:
             self._stop_begun(address, name)
         if not begun["begun"]:
             self.say(f"{self._name(address)}: going on with what an earlier command began there")
-        progress = _Followed(partial(self._say_lines, address), self._closed)
+        progress = _Followed(
+            say=partial(self._say_lines, address), give=partial(self._give, address, name, supply), closed=self._closed
+        )
         answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
         return answer
+
+    def _give(self, address: Address, name: str, supply: Supply | None, asked: Mapping[str, Any]) -> None:
+        """Make and send what a job asks for on its way, or why it can't be had."""
+        given: dict[str, Any] = {"number": asked["number"]}
+        try:
+            if supply is None:
+                raise NodeLost("nothing more is exported for it")
+            delivery = supply(asked["groups"])
+            self._send_lacking(address, delivery.contents, name)
+            given["delivery"] = to_json(delivery)
+        except ShootoutError as error:
+            given["error"] = str(error)
+        self._insist(address, lambda: _ask(address, {"verb": "give", "id": name, "given": given}))
 
     def _say_lines(self, address: Address, text: str) -> None:
         for line in filter(str.strip, text.splitlines()):
@@ -384,9 +406,15 @@ def _in_brackets(lost: ConnectionLost) -> str:
 
 @dataclass
 class _Followed:
-    """Hold how much of a job's output was heard, over all connections, and what hears it, until it is `closed`."""
+    """Hold how much of a job's output was heard, over all connections, until it is `closed`.
+
+    Attributes:
+        say: hears it.
+        give: gives the job what it asks for.
+    """
 
     say: Callable[[str], None]
+    give: Callable[[Mapping[str, Any]], None]
     closed: Event
     seen: int = 0
 
@@ -405,6 +433,8 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
             if "text" in answer:
                 progress.say(answer["text"])
                 progress.seen = answer["seen"]
+            elif "asks" in answer:
+                progress.give(answer["asks"])
             elif "answer" in answer:
                 folder = answers.read(answer["size"])
                 if hashlib.sha256(folder).hexdigest() != answer["sha256"]:
@@ -443,7 +473,7 @@ def _put(address: Address, place: str, contents: Contents, check: Callable[[], o
                     member.size = content.stat().st_size if isinstance(content, Path) else len(content)
                     archive.addfile(member, _CheckedFile(data, check))
 
-    return _ask(address, {"verb": "put", "places": [place], "members": len(contents)}, write)
+    return _ask(address, {"verb": "put", "places": {place: [*contents]}, "members": len(contents)}, write)
 
 
 def _ask(
@@ -572,7 +602,3 @@ def place_of(zipped: bytes) -> str:
 def _unzip(zipped: bytes) -> Contents:
     with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
-
-
-def _list_files(folder: Path) -> Contents:
-    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}

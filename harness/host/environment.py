@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,6 +138,11 @@ def memory_available_bytes() -> int:
     available = int(psutil.virtual_memory().available)
     free = cgroup.memory_free_bytes(cgroup.folders("memory"))
     return available if free is None else min(available, free)
+
+
+def disk_available_bytes(folder: Path) -> int:
+    """Return what is free on the disk that holds a folder."""
+    return shutil.disk_usage(folder).free
 
 
 def libraries() -> dict[str, str]:

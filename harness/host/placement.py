@@ -23,8 +23,9 @@ from shootout.errors import UsageError
 from shootout.host import cgroup
 
 CHANGING = re.compile(
-    r"(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"
-    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*"
+    r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
+    r"(?:(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*)"
 )
 """Variables that change how the libraries run, and which GPU they find."""
 _PASSED = re.compile(

@@ -17,7 +17,7 @@ from shootout.journal.pack import pack
 NAME, RUNS = "merged.json", "runs"
 SCHEMA = "shootout.merged/1"
 MOST_BYTES = 1 << 20
-"""Of an index; one of a thousand runs has a twentieth."""
+"""The size limit of an index; one of a thousand runs has a twentieth."""
 
 
 class Index(BaseModel):

@@ -11,9 +11,10 @@ from shootout.exported.workload import Work
 from shootout.host.noise import Disturbance, recalled
 from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
+from shootout.study.mix import Mix
 
 SCHEMA = 3
-"""Of the journal and its lines; each line ends with a checksum."""
+"""The version of the journal and its lines; each line ends with a checksum."""
 
 
 class Record(BaseModel):
@@ -34,6 +35,7 @@ class Header(Record):
         bias_floor: the share by which two arms must differ at least.
         named: the targets that were named in `--backends`.
         axis: that of the crossovers; null without any.
+        mix: the mix of sizes that one answer is asked for; null without one.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
         on: the address by which that command reached this machine; "" if it was typed here.
@@ -51,6 +53,7 @@ class Header(Record):
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: dict[str, Any]
     axis: str | None = None
+    mix: Mix | None = None
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     on: str = ""
@@ -261,7 +264,7 @@ def _recall_reason(reason: object) -> object:
 
 
 Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]
-"""Why a round is flagged; older journals hold a sentence."""
+"""The reason for which a round is flagged; older journals hold a sentence."""
 
 
 class Rounds(Record):

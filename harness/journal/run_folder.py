@@ -148,6 +148,7 @@ def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on
         groups=tuple(group.record for group in plan.groups),
         environment={**facts, **({"interpreters": others} if others else {})},
         axis=plan.study.crossover.axis if plan.study.crossover else None,
+        mix=plan.study.mix,
         given=reproduce.given(plan.study),
         command=tuple(command),
         on=on,

@@ -21,9 +21,9 @@ from shootout.journal.journal import sync_folder
 from shootout.messages import Turn
 
 FOLDER, PACKED = "samples", "samples.parquet"
-"""Where a run has its files, and the one file of a packed run."""
+"""The folder of a run's samples, and the one file of a packed run."""
 _UNREADABLE = (OSError, LookupError, TypeError, ValueError, NotImplementedError)
-"""What a file that is gone or damaged ends in; Arrow's own errors are among these."""
+"""The errors of reading a file that is gone or damaged; Arrow's own are among these."""
 PLACE = ["group", "arm", "scope"]
 """The columns of that file which say whose reading a row holds; it is sorted by them, then by restart."""
 SINGLE = "single"

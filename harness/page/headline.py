@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shootout.page.sources import PolicyAnswer
 from shootout.report import answer as words
 from shootout.report import decision as decided
 from shootout.report.screen import ANY_WIDTH
-from shootout.results.document import Answer, Document
+from shootout.results.document import Answer, Document, MixAnswer
 from shootout.study.group import name_model
 from shootout.units import counted, size
 
@@ -51,7 +51,9 @@ class Headline:
 
 
 def tell_headline(document: Document) -> Headline:
-    """Tell a run's answer."""
+    """Tell a run's answer: that of its mix of sizes, if one was asked for; further mixes follow as points."""
+    if document.mix:
+        return _tell_mixes(document)
     if len(document.answer) == 1:
         return _tell_one_group(document.answer[0], document)
     if document.answer:
@@ -91,17 +93,29 @@ def tell_decision(answer: PolicyAnswer) -> Headline:
     )
 
 
-def _tell_one_group(answer: Answer, document: Document) -> Headline:
+def _tell_mixes(document: Document) -> Headline:
+    """Tell the first mix's answer, then the others', and what to ship at each size by itself."""
+    first, *others = (_tell_one_group(mix.answer, document, mix) for mix in document.mix)
+    by_size = {label: items for label, items in words.tell_all_groups(document) if items and label != words.SURE}
+    more = [
+        *(_make_point(other.where, [other.title, other.facts]) for other in others),
+        *(_make_point(label.rstrip(":"), items) for label, items in by_size.items()),
+    ]
+    return replace(first, points=[*first.points, *_keep_points(more)])
+
+
+def _tell_one_group(answer: Answer, document: Document, mix: MixAnswer | None = None) -> Headline:
     rows = document.rows_of(answer.group)
     against = words.tell_against_usual(answer)
     sure = (" · ".join(items) for items in words.tell_trust(answer, rows, document, ANY_WIDTH) if items)
     return Headline(
         title=_tell_choice(answer, against),
         where=words.write_title(answer, rows, document.environment),
-        facts=" · ".join(fact for fact in words.tell_figures(answer, rows) if fact != against),
+        facts=" · ".join(fact for fact in words.tell_figures(answer, rows, mix) if fact != against),
         when=_tell_date(document.environment),
         points=_keep_points(
             [
+                _make_point(words.ROUTER, words.tell_router(mix)),
                 _make_point(words.SURE, sure, command=answer.sure.command),
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
@@ -110,6 +124,7 @@ def _tell_one_group(answer: Answer, document: Document) -> Headline:
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),
                 _make_point("Skipped", words.tell_skipped([answer], document.rows)),
+                _make_point("Mix", words.tell_mix(mix)),
                 _make_point("Next", [answer.next] if answer.next else (), are_commands=True),
             ]
         ),

@@ -12,6 +12,7 @@ LEGEND = (
     ("not sure yet", "The interval excludes 1, but not yet for all comparisons together, so there is no verdict."),
     ("can't tell", "The interval holds 1: either of the two may be faster."),
     ("restart", "Every process was started afresh. The statistics count restarts, not calls."),
+    ("times vary by 10 %", "The standard deviation of one target's time between restarts. The intervals allow for it."),
     ("control", "A hidden copy of the baseline. If the two differ, the page gives no verdict."),
     ("disturbed", "Rounds in which other work took CPU time."),
     ("error", "Distance of the outputs from those of the model in float64, relative to these."),

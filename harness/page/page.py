@@ -133,6 +133,7 @@ def _load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
+    environment.filters["code"] = mark_code
     environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
     return environment.get_template("page.html")
 
@@ -140,6 +141,13 @@ def _load_template() -> jinja2.Template:
 def _clean_value(value: object) -> object:
     """Clean what a template writes; what is markup already was cleaned when it was made."""
     return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def mark_code(text: str) -> Markup:
+    """Turn a sentence into HTML, its words between backticks into code."""
+    parts = re.split(r"`([a-z][\w .-]*)`", clean_text(text))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
 
 
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
@@ -331,10 +339,10 @@ def mark_cell(value: Cell) -> Markup:
 
 
 def _mark_text(text: str, style: Style | None) -> Markup:
-    text = clean_text(text)
+    marked = mark_code(text)
     if style is None or not text.strip():
-        return escape(text)
+        return marked
     names = [style.color.name] if style.color else []
     names += ["dim"] if style.dim else []
-    marked = Markup('<span class="{}">{}</span>').format(" ".join(names), text) if names else escape(text)
+    marked = Markup('<span class="{}">{}</span>').format(" ".join(names), marked) if names else marked
     return Markup("<b>{}</b>").format(marked) if style.bold else marked

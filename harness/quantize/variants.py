@@ -29,15 +29,9 @@ from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import rows
 from shootout.exported.model import (
-    CALIBRATION,
     FILES,
-    INPUTS,
-    REFERENCE,
-    REPORT,
-    SELECTION,
+    SETS,
     SHARED_OUTPUTS,
-    UNSEEN,
-    UNSEEN_REFERENCE,
     ExportedModel,
     LabeledRows,
     open_exported,
@@ -47,8 +41,6 @@ from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import qdq
 from shootout.quantize.qdq import Quantizer
 from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
-
-SAME = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_REFERENCE)
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
@@ -77,7 +69,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
     else:
         notes += write_mixed(base, variant, target, reduced=reduced)
     save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))
-    for name in SAME:
+    for name in SETS:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)
     return dataclasses.replace(

@@ -236,7 +236,7 @@ class ArmProcess:
         """
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
         turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
-        # The worker counts its own process: a part of the cost would be taken for all of it.
+        # The worker counts its own process, and those that ended: a part of the cost would be taken for all of it.
         return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
 
     def serve(self, offer: RateStep) -> Turn:

@@ -19,6 +19,8 @@ from shootout.constants import (
     SHORT_CALL_NS,
     SINGLE_CALLS,
     SINGLE_LEAD_IN,
+    SLOW_CALL_NS,
+    SLOW_WARM_UP_CALLS,
     TAIL_S,
     WARM_UP_CALLS,
     WARM_UP_LONG_CALL_NS,
@@ -92,6 +94,11 @@ class LiveArm:
         return hasattr(self, "verified")
 
     @property
+    def checked_call_s(self) -> float:
+        """Return the seconds of a call by those that verified it; a first call that compiles is no measure."""
+        return min(self.loaded.first_call_s, self.spent_s["verify"] / self.verified.calls)
+
+    @property
     def call_ns(self) -> float:
         """Return the nanoseconds of a call end to end, as measured when it was warm."""
         return self.tuned.call_ns[Scope.END_TO_END]
@@ -99,7 +106,8 @@ class LiveArm:
     def get_warm(self, most_s: float, pace_s: float) -> None:
         """Warm it up, fix its calls per reading and read back its CPUs; see `warm_up`."""
         with Stopwatch() as watch:
-            self.warm_up, self.tuned = warm_up(self.process, most_s, pace_s), self.process.tune()
+            calls = SLOW_WARM_UP_CALLS if self.checked_call_s * 1e9 > SLOW_CALL_NS else WARM_UP_LONG_CALLS
+            self.warm_up, self.tuned = warm_up(self.process, most_s, pace_s, calls), self.process.tune()
         self.placed = self.process.placed()
         self.spent_s["warm_up"] = watch.seconds
 
@@ -141,15 +149,18 @@ class LiveArm:
             self.process.kill()
 
 
-def warm_up(process: ArmProcess, most_s: float = math.inf, pace_s: float = math.inf) -> WarmUp:
+def warm_up(
+    process: ArmProcess, most_s: float = math.inf, pace_s: float = math.inf, calls: int = WARM_UP_LONG_CALLS
+) -> WarmUp:
     """Call until the last segment of the latencies is steady and holds half of them, or time is up.
 
     Args:
         most_s: what is left of the run's time for it.
         pace_s: the time after which a few calls that are steady do.
+        calls: the fewest.
     """
     most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
-    latency = process.warm(WARM_UP_LONG_CALLS, most_ns).latency_ns
+    latency = process.warm(calls, most_ns).latency_ns
     call_ns = float(np.median(latency))
     limit_ns = min(WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS, most_ns)
     if call_ns < WARM_UP_LONG_CALL_NS:

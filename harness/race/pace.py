@@ -24,8 +24,12 @@ from shootout.constants import (
     LEAD_IN_CALLS,
     LEAST_CALLS,
     LEAST_LONG_CALLS,
+    LEAST_SLOW_CALLS,
     LONG_CALL_NS,
     MIN_ROUNDS,
+    SLOW_CALL_NS,
+    SLOW_COMPUTE_ROUNDS,
+    SLOW_ROUNDS,
 )
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
@@ -52,14 +56,34 @@ def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
     """Return the seconds of a loaded arm's shortest way through a restart; a first call that compiles is no measure."""
     if live.error:
         return 0.0
-    call_s = min(live.loaded.first_call_s, live.spent_s["verify"] / live.verified.calls)
-    calls_s = call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
-    return max(calls_s, least_s(terms) if terms else 0.0)
+    return max(least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
+
+
+def least_calls_s(call_s: float) -> float:
+    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
+    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
+    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
 
 
 def least_rounds_s(tuned: Tuned) -> float:
     """Return the seconds of an arm's turns in the fewest rounds that count."""
-    return MIN_ROUNDS * sum(_block_ns(ns) for ns in tuned.call_ns.values()) / 1e9
+    rounds, computes = least_rounds([tuned]), least_compute_rounds([tuned], MIN_ROUNDS)
+    blocks_ns = {scope: _block_ns(ns) for scope, ns in tuned.call_ns.items()}
+    return sum((computes if scope is Scope.COMPUTE else rounds) * ns for scope, ns in blocks_ns.items()) / 1e9
+
+
+def least_rounds(tuned: Iterable[Tuned]) -> int:
+    """Return the fewest rounds of these arms that count."""
+    return SLOW_ROUNDS if any(map(_is_slow, tuned)) else MIN_ROUNDS
+
+
+def least_compute_rounds(tuned: Iterable[Tuned], rounds: int) -> int:
+    """Return in how many of so many rounds `compute` is read: fewer of slow calls."""
+    return min(rounds, SLOW_COMPUTE_ROUNDS) if any(map(_is_slow, tuned)) else rounds
+
+
+def _is_slow(tuned: Tuned) -> bool:
+    return tuned.call_ns[Scope.END_TO_END] > SLOW_CALL_NS
 
 
 def entering_s(arms: Sequence[LiveArm]) -> float:
@@ -70,7 +94,7 @@ def entering_s(arms: Sequence[LiveArm]) -> float:
 def _block_ns(call_ns: float) -> float:
     """Return the nanoseconds of a block with its lead-in."""
     if call_ns > LONG_CALL_NS:
-        return 2 * call_ns
+        return (1 if call_ns > SLOW_CALL_NS else 2) * call_ns
     return max((LEAD_IN_CALLS + BLOCK_CALLS) * call_ns, BLOCK_NS)
 
 

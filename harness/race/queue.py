@@ -82,11 +82,11 @@ class Race:
         state = self.state().in_focus
         left = restarts_left(state.evidence, state.labels, state.unsteady)
         return {
-            pair: state.fewest - self._shared(pair) if self._shared(pair) < state.fewest else count
+            pair: state.fewest - self.count_shared(pair) if self.count_shared(pair) < state.fewest else count
             for pair, count in left.items()
         }
 
-    def _shared(self, pair: Pair) -> int:
+    def count_shared(self, pair: Pair) -> int:
         """Count the restarts that both have played."""
         return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))
 

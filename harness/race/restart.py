@@ -17,7 +17,6 @@ from shootout import budget
 from shootout.clock import Deadline, Stopwatch, sleep
 from shootout.constants import (
     COMPUTE_ROUNDS,
-    MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
     SUSTAINED_REST,
@@ -244,7 +243,8 @@ class Restart:
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
-        wanted, least = (self.desk.rounds,) * 2 if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
+        least = self.desk.rounds if self.desk else pace.least_rounds(live.tuned for live in self.playing)
+        wanted = self.desk.rounds if self.desk else rounds_for(self.playing, least)
         round_s = self.sustained_s
         if self.sustained_s:
             wanted = least = 1  # a round is of long turns, and restarts are the replicates
@@ -276,7 +276,10 @@ class Restart:
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
-        read = list(Scope) if self.rounds < self.compute_rounds else [Scope.END_TO_END]
+        computes = self.compute_rounds
+        if computes == COMPUTE_ROUNDS:  # else a crossover waits for it
+            computes = pace.least_compute_rounds((live.tuned for live in self.playing), computes)
+        read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
         slot_s = self.sustained_s / len(self.playing)
         scopes = tuple(_shuffle(read, self.rng))
         offers = self._next_steps()
@@ -399,10 +402,10 @@ class Restart:
             self.playing = [one for one in self.playing if one.arm.label != label]
 
 
-def rounds_for(arms: Sequence[LiveArm]) -> int:
-    """Return 12 rounds; fewer (at least 4) where calls are so long that 12 would pass the budget of a restart."""
+def rounds_for(arms: Sequence[LiveArm], least: int) -> int:
+    """Return 12 rounds; fewer (at least `least`) where calls are so long that 12 would pass the budget of a restart."""
     round_ns = sum(2.0 * sum(live.tuned.call_ns.values()) for live in arms)
-    return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
+    return max(least, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
 
 
 def _shuffle(items: Sequence[T], rng: random.Random) -> list[T]:

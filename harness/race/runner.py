@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shootout import budget
 from shootout.backends.adapter import Built
+from shootout.build.builder import list_undelivered
 from shootout.build.pool import lanes_near
 from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
@@ -32,14 +33,17 @@ from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
+from shootout.results.analysis import analyse
 from shootout.results.group import group_of
-from shootout.stats.group_evidence import Rules
+from shootout.stats.group_evidence import Pair, Rules
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import rows_of
 from shootout.study.schema import Study
 
 Breach = Callable[[Played, int | None], NotRun | None]
-"""Why an arm need play no more, by its line of a restart and what its runtime takes on disk; None: it goes on."""
+"""A function that says why an arm need play no more, by its line of a restart and its runtime's size on disk; None: it
+goes on.
+"""
 Bars = Callable[[Path], Mapping[str, Collection[str]]]
 """By group, the arms that break what the run is for, by all that its folder holds so far."""
 
@@ -68,6 +72,7 @@ class RaceRunner:
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
         ending: estimates when the run ends.
+        called: by group, how many restarts it had played when the mix called pairs of arms once more, and these.
     """
 
     plan: Plan
@@ -89,6 +94,7 @@ class RaceRunner:
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
     ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
+    called: dict[str, tuple[int, list[Pair]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -117,6 +123,10 @@ class RaceRunner:
                 raise UsageError(f"--metric scores rows of your own, and {names} has none here: give --inputs")
 
     def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+        delivery, ask_for = self.plan.delivery, self.plan.ask_for
+        if delivery and ask_for and (lacking := list_undelivered(delivery, groups)):
+            delivery = ask_for(delivery, [group.record for group in lacking])
+            self.plan = replace(self.plan, delivery=delivery)
         machine = environment.fingerprint(self.history.header.environment)
         logs = self.out / "logs"
         preparation = Preparation(
@@ -156,7 +166,8 @@ class RaceRunner:
                 return False
             if self._add_crossover_groups(asks):
                 continue
-            if not (chosen := self._find_confirmations()):
+            chosen = self._find_confirmations()
+            if not (chosen or self._call_for_mix()):
                 return True
             if not self._has_time_for(0.0):
                 return False
@@ -300,11 +311,31 @@ class RaceRunner:
             self._update_barred(one)
         pressing = self.search.pressing()
         for one in self.entrants:
-            wanted = pressing.get(one.group.record.name, {})
+            wanted = {**pressing.get(one.group.record.name, {}), **self._find_called(one)}
             if one in changed or wanted != one.pressing:
                 one.look(wanted)
                 if told := one.take_first_answer():
                     self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
+
+    def _call_for_mix(self) -> bool:
+        """Call the arms once more that the mix waits for, at the sizes that lag behind; return False if it has none."""
+        if self.plan.study.mix is None:
+            return False
+        by_name = {one.group.record.name: one for one in self.entrants}
+        self.called = {}
+        for mix in analyse(self.out).mix:
+            sizes = [by_name[name] for name in mix.groups]
+            for pair in mix.waits_for:
+                least = min(one.race.count_shared(pair) for one in sizes)
+                for one in (one for one in sizes if one.race.count_shared(pair) == least):
+                    self.called.setdefault(one.group.record.name, (one.race.played, []))[1].append(pair)
+        self._choose_next_arms(())
+        return any(one.players for one in self.entrants)
+
+    def _find_called(self, one: ScheduledGroup) -> dict[Pair, float]:
+        """Return the pairs that the mix has called for a group's next restart."""
+        played, pairs = self.called.get(one.group.record.name, (0, []))
+        return dict.fromkeys(pairs, 1.0) if played == one.race.played else {}
 
     def _add_crossover_groups(self, asks: Sequence[Ask]) -> bool:
         """Add the groups that crossovers ask for; return False if there is none."""

@@ -43,7 +43,7 @@ _HOPELESS = 4
 """So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
 _MOST_REQUESTS = 200_000
 _BACKLOG = 0.02
-"""Of a step: an arm that is behind by more at its end was offered more than it can do, however wide the limit."""
+"""The share of a step by which an arm may be behind at its end; by more, it was offered more than it can do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -14,7 +15,7 @@ from rich.text import Text
 from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
-from shootout.report.columns import Cell, error, fits, make_table, rate
+from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
@@ -27,6 +28,7 @@ from shootout.results.document import (
     GroupSummary,
     Metric,
     MetricChange,
+    MixAnswer,
     NotRaced,
     Passed,
     Rival,
@@ -95,7 +97,7 @@ LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
-"""What stands between the parts of a group's name."""
+"""The pattern between the parts of a group's name."""
 SURE, CHANGES_BY = "Sure", "Changes by "
 """Labels of what an answer rests on, and of what changes along an axis, which follows."""
 SO_FAR = ", fastest so far"
@@ -107,6 +109,7 @@ CHOICES = {
     "lower time": "lower time",
 }
 FASTER = "Faster, not shipped"
+ROUTER = "Router"
 
 
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
@@ -115,7 +118,9 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     if answer.ship and answer.reason:
         words += SO_FAR
     yield from write_head(words, write_title(answer, rows, document.environment), width)
-    yield from labeled("", tell_figures(answer, rows), width)
+    mix = next((mix for mix in document.mix if mix.answer is answer), None)
+    yield from labeled("", tell_figures(answer, rows, mix), width)
+    yield from labeled(ROUTER, tell_router(mix), width)
     yield from labeled("Tied", tell_ties(answer), width)
     yield from labeled("Unsure", tell_unsettled(answer), width)
     for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
@@ -125,6 +130,7 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
     yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
+    yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
 
@@ -157,8 +163,28 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
-    """List how fast the shipped arm is, and what it takes."""
+def tell_router(mix: MixAnswer | None) -> Iterator[str]:
+    """Tell which two arms share the calls of a mix by size, if that surely gains over 5 %."""
+    if mix and mix.router and mix.answer.ship:
+        route = mix.router
+        told = tell_ratio(route.ratio, f"{short(mix.answer.ship.arm)} alone")
+        yield f"{short(route.below)} up to {route.up_to}, {short(route.above)} above: {duration(route.cost_ns)}, {told}"
+
+
+def tell_mix(mix: MixAnswer | None) -> Iterator[str]:
+    """Tell what a call of the mix costs, and of a log how it was put into bins."""
+    if mix is None:
+        return
+    yield f"a call costs the {'mean' if mix.by == 'mean' else 'p99'} of all calls"
+    if mix.log:
+        yield (
+            f"{mix.log} in {counted(len(mix.sizes), 'bin')}: each call counts as the largest {mix.axis} of its bin, "
+            f"{100 * mix.padding:.2g} % more in all"
+        )
+
+
+def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = None) -> Iterator[str]:
+    """List how fast the shipped arm is, and what it takes; `mix`: of which this is the answer."""
     ship = answer.ship
     if ship is None:
         if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
@@ -166,8 +192,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
             yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
         return
     row = next(row for row in rows if row.arm == ship.arm)
-    yield tell_time(row)
-    if row.real_time_factor is not None:
+    yield f"{mix.by} of the mix {duration(ship.median_ns)}" if mix else tell_time(row)
+    if row.real_time_factor is not None and not mix:
         yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
         yield against
@@ -197,7 +223,8 @@ def name_usual(arm: str, ship: str) -> str:
     """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
     names = next((names for known, names in USUAL.items() if known == device), ())
-    return f"the usual choice, {short(arm)}" if backend != usual in names else short(arm)
+    where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
+    return f"{short(arm)}{where if backend != usual in names else ''}"
 
 
 def tell_time(row: Row) -> str:
@@ -324,7 +351,7 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         room: letters in a line.
     """
     sure = answer.sure
-    groups = [group for group in document.groups if group.name == answer.group]
+    groups = document.groups_of(answer.group)
     for group in groups:
         yield list(tell_over_time(group.ranking, rows, answer.ship.arm if answer.ship else None))
     yield list(_tell_comparisons(answer, rows))
@@ -354,8 +381,9 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     sd = max((group.sd for group in groups if group.sd is not None), default=None)
     up_to = "up to " if len(groups) > 1 else ""
-    differ = "" if sd is None else f", which differ by {up_to}{float(f'{100 * sd:.2g}'):g} % (SD, in the intervals)"
-    yield f"{many} restart{'' if counts == [1] else 's'} of every process{differ}"
+    share = None if sd is None else f"{up_to}{float(f'{100 * sd:.2g}'):g} %"
+    vary = f"; times vary by {share} between them (counted in the intervals)" if share else ""
+    yield f"{many} restart{'' if counts == [1] else 's'} of every process{vary}"
     disturbed = max(group.void_share for group in groups)
     told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
     yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
@@ -390,7 +418,7 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 MEASURE = "measure it:"
-YOURS = "with a model of yours:"
+YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 COMMAND_COLUMN = 23
 """Letters from a command's label to the command."""
@@ -566,10 +594,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "maybe as fast")
 TIED, UNSURE = "tied with ", "not significantly slower: "
 """Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "maybe as fast": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
@@ -578,10 +606,21 @@ Place = Mapping[str, Value]
 def render_answers(document: Document, width: int) -> list[RenderableType]:
     """Render what to ship, in so many columns; a run without an answer shows nothing."""
     narrow = max(min(width, WIDEST), NARROWEST)
+    mixes = render_mixes(document, width)
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
-    return [*_render_grid(document, width, narrow), Text()] if document.answer else []
+        return [*mixes, *render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
+    return [*mixes, *_render_grid(document, width, narrow), Text()] if document.answer else mixes
+
+
+def render_mixes(document: Document, width: int) -> list[RenderableType]:
+    """Render what to ship for each mix of sizes, and what each target costs there."""
+    parts: list[RenderableType] = []
+    for mix in document.mix:
+        answer, (headers, lines) = mix.answer, tabulate_mix(mix)
+        parts += render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST))
+        parts += [fit_table(headers, lines, width, left=[*headers[:1], *headers[2:]]), Text()]
+    return parts
 
 
 def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
@@ -642,6 +681,19 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
         {**where[answer.group], **_fill_cells(answer, document.rows_of(answer.group))} for answer in document.answer
     ]
     return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
+
+
+def tabulate_mix(mix: MixAnswer) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the headers of a mix's table, and a line for each target that may be chosen or lacks a size, by cost."""
+    ship = mix.answer.ship.arm if mix.answer.ship else ""
+    headers = ["target", f"{mix.by} of the mix", f"against {short(ship)}" if ship else "note"]
+    lines: list[dict[str, Cell]] = []
+    for one in sorted(mix.targets, key=lambda one: one.cost_ns or math.inf):
+        told = "ships" if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
+        words = "; ".join(filter(None, [told, tell_why(one.reason) if one.reason else ""]))
+        cost = duration(one.cost_ns) if one.cost_ns is not None else "-"
+        lines.append(dict(zip(headers, (short(one.arm), cost, words), strict=True)))
+    return headers, lines
 
 
 def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:

@@ -258,7 +258,7 @@ def make_table(
 
 _PIECE = re.compile(r"[^:+ ]*[:+ ]*")
 _MARK = re.compile(r"(?:\W +)?")
-"""What may stand before a target's name."""
+"""The mark that may stand before a target's name."""
 
 
 @dataclass(frozen=True, slots=True)

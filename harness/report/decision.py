@@ -60,7 +60,7 @@ WORDS = {
     Objective.SIZE: SMALLNESS,
     Objective.INSTALL: SMALLNESS,
 }
-"""How the directions of an objective are called."""
+"""The words for the two directions of an objective."""
 BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, words in WORDS.items()}
 """The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
 NEXT = "Next"
@@ -384,7 +384,7 @@ def _decide_with(decision: Decision, question: Question, options: Iterable[str])
         return f"the same command with {' '.join(options)}"
     cells = {id(play.cell): play.cell for one in question.candidates for play in one.plays}.values()
     groups = {cell.group for cell in cells}
-    is_named = len(groups) == 1 and any(cell.of_several for cell in cells)
+    is_named = len(groups) == 1 and any(cell.named for cell in cells)
     group = ["--group", reproduce.quote(groups)] if is_named else []
     return " ".join(["shootout decide", reproduce.quote(decision.runs), *group, *options])
 

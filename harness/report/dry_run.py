@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -12,37 +12,59 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
+from shootout.build.builder import leading_of, needs_of
 from shootout.build.pool import lanes, lanes_near
 from shootout.build.preparation import expected_s
+from shootout.clock import Deadline
 from shootout.constants import (
+    AIMED_RESTARTS,
+    BLOCK_CALLS,
     BLOCK_NS,
     COPY,
     GIVEN_ROUNDS,
     GPU_LEAD_IN_NS,
     LEAD_IN_NS,
+    LONG_CALL_NS,
+    MIN_ROUNDS,
     ROUNDS,
+    ROUNDS_BUDGET_NS,
     SERVE_LEAD_IN,
     SERVE_ROUNDS,
     SERVE_STEP_S,
+    SLOW_CALL_NS,
+    SLOW_COMPUTE_ROUNDS,
+    SLOW_ROUNDS,
+    SLOW_WARM_UP_CALLS,
     SUSTAINED_REST,
+    WARM_UP_CALLS,
+    WARM_UP_LONG_CALLS,
     WINDOW_NS,
 )
 from shootout.contract import Arm, Artifact, Scenario
+from shootout.export.client import is_file
 from shootout.export.request import labels_of
 from shootout.exported import data_files, truth_files
+from shootout.exported.cost import MODULE_S, ModelSize, export_of, module_s
+from shootout.exported.effort import ALL_RUNS, beside
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_restarts
 from shootout.study import axes
 from shootout.study.group import compute_rounds
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe, rows_of
-from shootout.study.preview import InputPreview, Preview, preview
+from shootout.study.preview import InputPreview, Preview, preview, size_of
 from shootout.study.schema import Study
 from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
-EXPORTER_S = 6.0
-"""One process makes all exports, and imports torch first."""
+SHARED_IMPORT = 0.7
+"""Of the seconds of a first module, those that later ones spare: one process makes all exports."""
+FLOAT64 = 2.0
+"""A call in float64, of which reference outputs are made, takes so many times as long."""
+SLOW_CHECKS = 3
+"""Calls of a slow arm between its blocks, that check that it still computes."""
+LEAST_DISK_BYTES = 10**8
+"""Less isn't worth a line."""
 SHOWN_OPERATORS = 6
 MEASURED = {
     Scenario.LATENCY: "the time of a call, end to end and of its computing alone",
@@ -55,10 +77,94 @@ SHOWN_GROUPS = 12
 """More groups than this are shown by their axes; `--json` has them all."""
 
 
-def least_seconds(planned: Plan) -> float:
-    """Return the seconds of the fewest restarts, for calls shorter than a block."""
-    each = zip(planned.groups, _restarts_s(planned), strict=True)
-    return sum(_count_fewest(planned, group) * restart_s for group, restart_s in each)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """What one group of a plan is likely to take, with an empty cache.
+
+    Attributes:
+        export_s: seconds of its exports.
+        builds_s: seconds of each build.
+        restart_s: seconds of its first restart.
+        is_exported: whether there is time for its exports at all.
+    """
+
+    export_s: float
+    builds_s: Sequence[float]
+    restart_s: float
+    is_exported: bool = True
+
+
+def foresee(planned: Plan, max_time_s: float | None = None) -> list[Foresight]:
+    """Foresee each group: the first ones by their models, the others of a large grid as the last of these.
+
+    Args:
+        max_time_s: the time of the whole command.
+    """
+    shown = [_foresee_group(planned, group, max_time_s) for group in planned.groups[:SHOWN_GROUPS]]
+    return [shown[min(index, len(shown) - 1)] for index in range(len(planned.groups))]
+
+
+def _foresee_group(planned: Plan, group: PlannedGroup, max_time_s: float | None) -> Foresight:
+    size = size_of(group.request, group.weight_bytes)
+    building = [arm for arm in group.building if not arm.control]
+    export_s, sets = _foresee_exports(planned, group, size, max_time_s)
+    return Foresight(
+        export_s=export_s,
+        builds_s=[expected_s(group, arm) for arm in building],
+        restart_s=_restart_s(planned, group, size, sets or size.sets, max_time_s) if group.playing else 0.0,
+        is_exported=sets > 0,
+    )
+
+
+def _foresee_exports(
+    planned: Plan, group: PlannedGroup, size: ModelSize, max_time_s: float | None
+) -> tuple[float, int]:
+    """Return the seconds of a group's exports, and for how many input sets there is time."""
+    building = [arm for arm in group.building if not arm.control]
+    consumed = [describe(arm.target.backend)[0].consumes for arm in building]
+    if all(Artifact.NONE in one for one in consumed):
+        return (EXPORT_S if building else 0.0), size.sets
+    if not is_file(group.request.model):
+        runs_s = ALL_RUNS * size.sets * FLOAT64 * size.call_s
+        return EXPORT_S + module_s(size) + runs_s, size.sets
+    needs, every = needs_of(planned.groups), planned.groups
+    leading = leading_of(every, any_error=planned.study.max_error > 0)
+    cost = export_of(size, needs, leading, Deadline(max_time_s), beside())
+    takes_module = any(group.request_of(arm).module for arm in building)
+    return cost.seconds + (module_s(size) if takes_module and cost.sets else 0.0), cost.sets
+
+
+def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, max_time_s: float | None) -> float:
+    """Estimate the seconds of one restart: its arms load side by side and play one by one."""
+    lanes_there = len(lanes_near(planned.placement))
+    calls_s = {arm.label: size.call_s / max(arm.cpus, 1) for arm in group.playing}
+    load_s = 0.0
+    for arm in group.playing:
+        row = backends.entry(arm.target.backend)
+        checks_s = (1 + sets) * calls_s[arm.label]
+        load_s += (row.ready_s + size.gb * row.ready_gb_s + checks_s) / lanes_there
+    if planned.restart_s:
+        return load_s + planned.restart_s
+    steps, computes = _count_steps(planned.study)[0], compute_rounds(group.record.pairs)
+    usual_s, least_s = (
+        sum(_rounds_s(arm, steps, computes, calls_s[arm.label], rounds) for arm in group.playing)
+        for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)
+    )
+    if max_time_s is None:
+        return load_s + usual_s
+    return max(load_s + least_s, min(load_s + usual_s, max_time_s / 2 / AIMED_RESTARTS))
+
+
+def _count_rounds(calls_s: Iterable[float]) -> int:
+    """Return how many rounds a restart has: fewer of long calls."""
+    round_s = 4 * sum(calls_s)
+    return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / 1e9 / max(round_s, 1e-9))))
+
+
+def least_seconds(planned: Plan, max_time_s: float | None = None) -> float:
+    """Return the seconds of the fewest restarts."""
+    each = zip(planned.groups, foresee(planned, max_time_s), strict=True)
+    return sum(_count_fewest(planned, group) * one.restart_s for group, one in each)
 
 
 def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
@@ -67,42 +173,26 @@ def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
     Args:
         max_time_s: the time of the whole command; the race has what exports and builds leave of it.
     """
-    limit_s = planned.study.most_restarts * sum(_restarts_s(planned))
+    limit_s = planned.study.most_restarts * sum(one.restart_s for one in foresee(planned, max_time_s))
     if max_time_s is not None:
-        return min(limit_s, max(0.0, max_time_s - preparing_s(planned)))
+        return min(limit_s, max(0.0, max_time_s - preparing_s(planned, max_time_s)))
     return max(least_seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
-def preparing_s(planned: Plan) -> float:
-    """Estimate the seconds of exports and builds with an empty cache, by rule of thumb."""
-    building = [group for group in planned.groups if group.building]
-    arms = [arm for group in building for arm in group.building if not arm.control]
-    needs_model = any(Artifact.NONE not in describe(arm.target.backend)[0].consumes for arm in arms)
-    exports = EXPORT_S * len(building) + (EXPORTER_S if needs_model else 0.0)
-    builds_s = [expected_s(arm) for arm in arms]  # side by side
-    return exports + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
+def preparing_s(planned: Plan, max_time_s: float | None = None) -> float:
+    """Estimate the seconds of exports and builds with an empty cache; builds go side by side."""
+    groups = foresee(planned, max_time_s)
+    builds_s = [seconds for one in groups for seconds in one.builds_s]
+    return _exports_s(groups) + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
+
+
+def _exports_s(groups: Sequence[Foresight]) -> float:
+    """Sum the exports, of which all but the first find torch imported."""
+    return sum(one.export_s for one in groups) - sum(min(one.export_s, MODULE_S) for one in groups[1:]) * SHARED_IMPORT
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
     return planned.study.turns or min(min_restarts(group.record.comparisons), planned.study.most_restarts)
-
-
-def _restarts_s(planned: Plan) -> list[float]:
-    """Estimate the seconds of one restart of each group: its arms load side by side and play one by one."""
-    names = {arm.target.backend for group in planned.groups for arm in group.playing}
-    ready_s = {name: backends.entry(name).ready_s for name in names}
-    beside = len(lanes_near(planned.placement))
-    steps = _count_steps(planned.study)[0]
-
-    def rounds_s(arm: Arm, group: PlannedGroup) -> float:
-        if planned.restart_s:
-            return planned.restart_s / len(group.playing)
-        return _rounds_s(arm, steps, compute_rounds(group.record.pairs))
-
-    return [
-        sum(ready_s[arm.target.backend] / beside + rounds_s(arm, group) for arm in group.playing)
-        for group in planned.groups
-    ]
 
 
 def _count_steps(study: Study) -> tuple[int, int]:
@@ -112,18 +202,26 @@ def _count_steps(study: Study) -> tuple[int, int]:
     return (1 if study.enough_rate else SERVE_ROUNDS), SERVE_ROUNDS
 
 
-def _rounds_s(arm: Arm, steps: int, computes: int) -> float:
-    """Estimate an arm's own part of all rounds; calls or windows that are longer than the least take more.
+def _rounds_s(arm: Arm, steps: int, computes: int, call_s: float, rounds: int) -> float:
+    """Estimate an arm's own part of all rounds, its warm-up included.
 
     Args:
         steps: if it serves.
         computes: how many of the rounds read `compute` too.
+        call_s: seconds of a call.
+        rounds: how many there are.
     """
     if arm.scenario is Scenario.SERVE:
         return steps * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
-    block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
-    ramp_ns = GPU_LEAD_IN_NS if arm.target.device.is_gpu else 0
-    return ((ROUNDS + computes) * (block_ns + LEAD_IN_NS) + ROUNDS * ramp_ns) / 1e9
+    if call_s * 1e9 > SLOW_CALL_NS:
+        return (SLOW_WARM_UP_CALLS + SLOW_ROUNDS + SLOW_COMPUTE_ROUNDS + SLOW_CHECKS) * call_s
+    block_s = (WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS) / 1e9
+    is_long = call_s * 1e9 > LONG_CALL_NS
+    block_s = max(block_s, (1 if is_long else BLOCK_CALLS) * call_s)
+    lead_s = max(LEAD_IN_NS / 1e9, call_s)
+    warm_s = (WARM_UP_LONG_CALLS if is_long else WARM_UP_CALLS) * call_s
+    ramp_s = GPU_LEAD_IN_NS / 1e9 if arm.target.device.is_gpu else 0.0
+    return warm_s + (rounds + min(computes, rounds)) * (block_s + lead_s) + rounds * ramp_s
 
 
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
@@ -146,23 +244,38 @@ def needed_bytes(planned: Plan) -> int:
     return max((group.needs_bytes for group in planned.groups if group.playing), default=0)
 
 
+def needed_disk_bytes(planned: Plan) -> int:
+    """Return what the exports and builds of all groups take on the disk, with an empty cache."""
+    return sum(group.disk_bytes for group in planned.groups)
+
+
 def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
-    """Return the plan as JSON values; `max_time_s`: the time of the whole command."""
+    """Return the plan as JSON values; `max_time_s`: the time of the whole command.
+
+    `build_s` is the sum of all builds, and `restart_s` the first restart of the first group.
+    """
+    foreseen = foresee(planned, max_time_s)
     return {
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
+        "mix": asdict(planned.study.mix) if planned.study.mix else None,
         "rows": _describe_inputs(planned),
         "truth": _describe_truth(planned),
         "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
         "racing_s": planned.racing_s if max_time_s is None else None,
         "max_time_s": max_time_s,
-        "estimate_s": round(least_seconds(planned), 1),
+        "estimate_s": round(least_seconds(planned, max_time_s), 1),
         "most_s": round(most_seconds(planned, max_time_s), 1),
-        "prepare_s": round(preparing_s(planned), 1),
+        "prepare_s": round(preparing_s(planned, max_time_s), 1),
+        "export_s": round(_exports_s(foreseen), 1),
+        "build_s": round(sum(sum(one.builds_s) for one in foreseen), 1),
+        "restart_s": round(foreseen[0].restart_s, 1),
         "memory_bytes": needed_bytes(planned),
         "memory_available_bytes": planned.here.memory_bytes,
+        "disk_bytes": needed_disk_bytes(planned),
+        "disk_available_bytes": planned.here.disk_bytes,
         "fits": needed_bytes(planned) <= planned.here.memory_bytes,
         "groups": [
             _group_data(planned, group, model) for group, model in zip_longest(planned.groups, _preview_models(planned))
@@ -201,10 +314,12 @@ def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
     """Render the plan group by group, or by its axes if there are many; `max_time_s` as in `as_data`."""
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
+        *_tell_mix(planned),
         *_tell_rows(planned),
         _tell_measured(planned),
         _tell_time(planned, max_time_s),
         _tell_memory(planned),
+        *_tell_disk(planned),
         "nothing was measured",
     ]
     return Group(*map(Text, [*lines, *end]))
@@ -272,6 +387,19 @@ def _as_grid(planned: Plan) -> list[str]:
     return [*lines, _tell_restarts(planned, groups)]
 
 
+def _tell_mix(planned: Plan) -> list[str]:
+    """List each size of a mix with its share of the calls, and how a log was put into bins."""
+    mix = planned.study.mix
+    if mix is None:
+        return []
+    parts = (f"{size} ({100 * share:.2g} %)" for size, share in zip(mix.sizes, mix.shares, strict=True))
+    lines = [f"one answer over a mix of {mix.axis}, by the {mix.by} of its calls: {', '.join(parts)}"]
+    if mix.log:
+        padded = f"each call counts as the largest of its bin, {100 * mix.padding:.2g} % more in all"
+        lines.append(f"  {mix.log} in {counted(len(mix.sizes), 'bin')}: {padded}")
+    return lines
+
+
 def _tell_rows(planned: Plan) -> list[str]:
     """List what the user's own data hold."""
     lines = {"rows": _describe_inputs(planned), "truth": _describe_truth(planned)}
@@ -298,12 +426,15 @@ def _tell_measured(planned: Plan) -> str:
 
 
 def _tell_time(planned: Plan, max_time_s: float | None) -> str:
-    least, most, before = least_seconds(planned), most_seconds(planned, max_time_s), preparing_s(planned)
+    least, most = least_seconds(planned, max_time_s), most_seconds(planned, max_time_s)
+    before, foreseen = preparing_s(planned, max_time_s), foresee(planned, max_time_s)
     runs = f"goal {planned.study.aims_at}: about {span(least)} at least, {span(most)} at most"
     limit = "" if planned.racing_s is None else " (--max-time gives it more)"
     if max_time_s is not None:
         runs = f"goal {planned.study.aims_at}: about {span(least)} for the fewest restarts"
         limit = f", --max-time leaves {span(most)}" if most < least else f", {span(most)} at most"
+    if not all(one.is_exported for one in foreseen):
+        limit += ", which is too little for the export"
     return f"{runs}{limit}; exports and builds before: {span(before)}{_on_top(planned)}"
 
 
@@ -320,3 +451,8 @@ def _tell_memory(planned: Plan) -> str:
         return f"memory: about {size(needs)} for the largest group that runs, {has}"
     untold = "only the export tells what the model takes; " if any(group.playing for group in planned.groups) else ""
     return f"memory: {untold}{has}"
+
+
+def _tell_disk(planned: Plan) -> Iterator[str]:
+    if (needs := needed_disk_bytes(planned)) > LEAST_DISK_BYTES and (free := planned.here.disk_bytes) is not None:
+        yield f"disk: about {size(needs)} for exports and builds, {size(free)} are free"

@@ -220,8 +220,8 @@ STEPS: tuple[tuple[str, str], ...] = (
     *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), WRAP),
     *(("drop", "metric change"), ("drop", "change (points)")),
 )
-"""What a table does without if it is too wide, one step after the other; never the interval. `--full` has all columns,
-in several tables.
+"""The parts that a table that is too wide does without, one after the other; never the interval. `--full` has all
+columns, in several tables.
 """
 SHIPS, NOT_ELIGIBLE = "▸", "×"
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}

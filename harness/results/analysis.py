@@ -29,6 +29,7 @@ from shootout.results.document import (
     Crossover,
     Document,
     GroupSummary,
+    MixAnswer,
     NearestOpen,
     Ratio,
     Row,
@@ -36,6 +37,7 @@ from shootout.results.document import (
     ratio_of,
 )
 from shootout.results.group import Group, against, compare, group_of, missing, pooled_sd
+from shootout.results.mix import find_mixes
 from shootout.results.roofline import with_ceilings
 from shootout.results.rows import make_row
 from shootout.results.time_spent import find_time_spent
@@ -43,6 +45,7 @@ from shootout.results.vetoes import copy_holds, withheld
 from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
 from shootout.study.group import confirming_name, scopes_of, short
+from shootout.study.mix import Mix
 from shootout.units import read_milliseconds
 
 NOTHING_LEFT = "no size in between can be raced here"
@@ -63,17 +66,20 @@ class Analysed:
     groups: Mapping[str, Group]
 
 
-def analyse(folder: Path) -> Document:
+def analyse(folder: Path, mix: Mix | None = None) -> Document:
     """Return the document of the run in `folder`.
 
+    Args:
+        mix: of the run's sizes, to answer; None: the one that the run was asked for, if any.
+
     Raises:
-        UsageError: there is no run, or not one that this version can read.
+        UsageError: there is no run, or not one that this version can read, or it doesn't have the mix's sizes.
     """
-    return analyse_cells(folder).document
+    return analyse_cells(folder, mix).document
 
 
-def analyse_cells(folder: Path) -> Analysed:
-    """Return the document of the run in `folder`, with the cells that its answers rest on.
+def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
+    """Return the document of the run in `folder`, with the cells that its answers rest on; `mix`: see `analyse`.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
@@ -100,6 +106,8 @@ def analyse_cells(folder: Path) -> Analysed:
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
     by_name = {group.record.name: group for group in groups}
+    mix = mix or header.mix
+    mixes = find_mixes(mix, by_name, cells, samples) if mix and cells else ()
     right = {place: kept for group in groups for place, kept in right_rows(group).items()}
     more = more_time(history.groups[0].arms[0].scenario)
     document = Document(
@@ -111,7 +119,8 @@ def analyse_cells(folder: Path) -> Analysed:
         budget_s=history.budget_s,
         resume=None if history.complete else resume(command, how["run"], more, on=header.on),
         answer=answers,
-        open_questions=tuple(find_open(by_name, answers, crossed)),
+        mix=mixes,
+        open_questions=(*find_open(by_name, answers, crossed), *find_open_in_mixes(mixes)),
         nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
@@ -129,8 +138,8 @@ def analyse_cells(folder: Path) -> Analysed:
 
 
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    arms = (arm for arm in group.record.arms if not arm.control)
-    rows = [make_row(group, arm, samples, complete=history.complete) for arm in arms]
+    arms, changes = (arm for arm in group.record.arms if not arm.control), over_time.describe_arms(group)
+    rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
     limits = read_metric_limits(history.header)
     environment = history.header.environment
     rows = [_with_real_time(row, history.header) for row in with_ceilings(rows, environment)]
@@ -188,6 +197,16 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers
     for one in crossovers:
         if one.outcome is Kind.CANT_TELL:
             yield f"{short(one.a)} or {short(one.b)}, by {one.axis}, {one.scope.replace('_', ' ')}: {one.reason}"
+
+
+def find_open_in_mixes(mixes: Sequence[MixAnswer]) -> Iterator[str]:
+    """Yield a line for each mix without an answer, or with arms that aren't distinguished."""
+    for mix in mixes:
+        if mix.answer.reason:
+            yield f"{mix.answer.group}: {mix.answer.reason}"
+        elif mix.waits_for:
+            names = ", ".join(f"{short(a)} and {short(b)}" for a, b in mix.waits_for)
+            yield f"{mix.answer.group}: not distinguished: {names}"
 
 
 def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:

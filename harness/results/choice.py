@@ -48,7 +48,7 @@ from shootout.study import reproduce
 from shootout.study.group import family, is_exact
 from shootout.units import counted, round_limit
 
-Admitted = Literal["fp32", "accuracy", "metric"]
+Admitted = Literal["fp32", "accuracy", "metric", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,11 @@ class Cell:
         command: the command that the run was begun with, without its folder and time; "" if that isn't known.
         run: the run's folder, quoted for a shell.
         on: see `Header`.
-        of_several: whether the run has an answer for other groups too, so that a command has to name this one.
+        named: the options by which a command names this cell among the answers of its run.
         given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
         complete: whether the same command would measure no more.
+        refused: if a policy says what may be shipped: by arm, why it doesn't allow that; None: there is no policy.
     """
 
     group: str
@@ -93,10 +94,11 @@ class Cell:
     command: str = ""
     run: str = "RUN"
     on: str = ""
-    of_several: bool = False
+    named: Sequence[str] = ()
     given: Sequence[str] = ()
     by_metric: bool = False
     complete: bool = True
+    refused: Mapping[str, str] | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -113,12 +115,14 @@ class Cell:
         return resume(self.command, self.run, time, on=self.on)
 
     def read_by(self, command: str, *options: str) -> str:
-        """Return a command that reads the run, with this group's name if the run has several."""
-        named = ["--group", reproduce.quote([self.group])] if self.of_several else []
+        """Return a command that reads the run, and names this cell if the run has several answers."""
+        named = [reproduce.quote(self.named)] if self.named else []
         return " ".join([f"shootout {command} {self.run}", *named, *options])
 
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
+        if self.refused is not None:
+            return None if row.arm in self.refused else "policy"
         if is_plain(row):
             return "fp32"
         if self.by_metric:  # labels may be dummies next to it
@@ -206,9 +210,9 @@ def make_cells(
         mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
         cell = _make_cell(group, summary, mine, crossovers, complete=complete)
         again = partial(_race_again_options, group, given)
-        several = len(counting) > 1
+        named = ("--group", summary.name) if len(counting) > 1 else ()
         told = replace(cell, given=given, command=command, run=run, on=on)
-        yield summary.name, replace(told, again=again, of_several=several)
+        yield summary.name, replace(told, again=again, named=named)
 
 
 def _make_cell(
@@ -263,7 +267,7 @@ USUAL = {
     Device.CPU: ("onnxruntime", "torch-compile+aoti"),
     Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
 }
-"""What an expert would take without measuring, by the device of what is shipped: plain FP32 rows of these backends."""
+"""The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 
 
 AS_SMALL = 1.05
@@ -405,7 +409,7 @@ def find_fault(cell: Cell, row: Row) -> str | None:
     """Return why a row's time is no ground to ship it; None where it is one."""
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
-    return cell.withheld(row.arm) or _broken_limit(row)
+    return (cell.refused or {}).get(row.arm) or cell.withheld(row.arm) or _broken_limit(row)
 
 
 def _broken_limit(row: Row) -> str | None:

@@ -39,7 +39,7 @@ CHANCES = 5
 HOPELESS = 2
 """A verdict that needs so many times the limit is given up: another size is the better place for the time."""
 Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
-"""What tells one line of groups along the axis from another."""
+"""The facts that separate one line of groups along the axis from another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

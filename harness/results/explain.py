@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shootout.contract import SCALED
+from shootout.contract import SCALED, Device
 from shootout.results.document import Row
 from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
@@ -63,7 +63,8 @@ def _explain_pruned(case: PrecisionPair) -> str | None:
 
 def _explain_no_instruction(case: PrecisionPair) -> str | None:
     flags = set(case.environment.get("cpu", {}).get("flags", ()))
-    if case.row.precision not in ("int8", "int8-dynamic") or not flags or flags & INT8_FLAGS:
+    here = case.row.precision in ("int8", "int8-dynamic") and case.row.device == Device.CPU
+    if not here or not flags or flags & INT8_FLAGS:
         return None
     return "this CPU has no instruction for INT8 dot products (VNNI, AMX)"
 
@@ -103,6 +104,10 @@ def _explain_slower_products(case: PrecisionPair) -> str | None:
 
 def _explain_overhead(case: PrecisionPair) -> str | None:
     before, time = _kernel_times(case.own), _compute_ns(case.own)
+    if case.own.gpu and case.own.gpu.event_ns and case.own.end_to_end:
+        busy, whole = case.own.gpu.event_ns, case.own.end_to_end.median_ns
+        found = f"most of a call is launching and copying: FP32's takes {duration(whole)}, {duration(busy)} on the GPU"
+        return found if busy < OVERHEAD * whole else None
     if before and time:
         share = before["product"] / max(sum(before.values()), time)
         found = f"most of a call is no product: FP32's take {duration(before['product'])} of a call of {duration(time)}"
@@ -114,11 +119,11 @@ def _explain_overhead(case: PrecisionPair) -> str | None:
 
 
 def _explain_cached(case: PrecisionPair) -> str | None:
-    level = _cache_level(case.own.artifact_bytes or 0, case.environment)
+    level = _cache_level(case.own, case.environment)
     if level is None:
         return None
     weights = size(case.own.artifact_bytes or 0)
-    return f"FP32's weights ({weights}) fit in the {level} cache already: fewer bytes save little"
+    return f"FP32's weights ({weights}) fit in {level} already: fewer bytes save little"
 
 
 def _explain_saved_products(case: PrecisionPair) -> str | None:
@@ -131,11 +136,11 @@ def _explain_saved_products(case: PrecisionPair) -> str | None:
 
 
 def _explain_nearer_cache(case: PrecisionPair) -> str | None:
-    here, before = (_cache_level(row.artifact_bytes or 0, case.environment) for row in (case.row, case.own))
+    here, before = (_cache_level(row, case.environment) for row in (case.row, case.own))
     if here is None or here == before or (case.row.artifact_bytes or 0) >= (case.own.artifact_bytes or 0):
         return None
-    was = f"the {before} cache" if before else "no cache"
-    return f"the weights fit in the {here} cache ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
+    was = before or "no cache"
+    return f"the weights fit in {here} ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
 
 
 def _explain_arithmetic(case: PrecisionPair) -> str | None:
@@ -198,10 +203,15 @@ def gigaflops(row: Row) -> float | None:
     return flops / time if flops and time else None
 
 
-def _cache_level(size: int, environment: Mapping[str, Any]) -> str | None:
-    """Return the smallest cache that holds so many bytes."""
-    caches = environment.get("cpu", {}).get("cache_bytes") or {}
-    return next((name for name in ("L2", "L3") if size <= caches.get(name, 0)), None)
+def _cache_level(row: Row, environment: Mapping[str, Any]) -> str | None:
+    """Name the smallest cache of the row's device that holds its weights."""
+    if row.device == Device.CPU:
+        found = environment.get("cpu", {}).get("cache_bytes") or {}
+        caches = {f"the {level} cache": found.get(level, 0) for level in ("L2", "L3")}
+    else:
+        sizes = [gpu.get("l2_bytes") or 0 for gpu in environment.get("gpus") or () if gpu.get("visible")]
+        caches = {"the GPU's L2 cache": max(sizes, default=0)}
+    return next((name for name, size in caches.items() if (row.artifact_bytes or 0) <= size), None)
 
 
 LOSSES: tuple[Reason, ...] = (
@@ -243,10 +253,10 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
     case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
-        reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
-        found = _first_reason(reasons, case)
-        side = "faster" if ratio.value < 1 else "slower"
-        return f"no verdict, measured {side} than FP32: {found}" if found else None
+        faster, slower = ratio.value < LIKELY, ratio.value > 1 / LIKELY
+        found = _first_reason(GAINS if faster else LOSSES if slower else NO_GAINS, case)
+        looks = "faster than" if faster else "slower than" if slower else "about as fast as"
+        return f"no verdict, measured {looks} FP32: {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 

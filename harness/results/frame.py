@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _OPEN_MAPPINGS = {"executed": Executed}
-"""What lies in a row as a mapping of known keys."""
+"""The parts of a row that are mappings of known keys."""
 
 
 def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:

@@ -75,16 +75,18 @@ def _find_slowdowns(lines: Sequence[Played]) -> Blocks:
     return {g: end[g] / first[g] for g in sorted(set(first) & set(end))}
 
 
-def describe_arm(group: Group, label: str) -> OverTime | None:
-    """Return what an arm's turns show over time; None in other scenarios."""
-    lines = [line for line in group.played.get(label, ()) if line.bins]
-    if not lines:
-        return None
-    slowdowns = {one: _find_slowdowns(mine) for one, mine in group.played.items()}
-    if not slowdowns.get(label):
-        return None
+def describe_arms(group: Group) -> dict[str, OverTime]:
+    """Return what the turns of a group's arms show over time, by label; nothing in other scenarios."""
+    slowdowns = {label: found for label, lines in group.played.items() if (found := _find_slowdowns(lines))}
+    if not slowdowns:
+        return {}
     level = {g: np.ones(1) for mine in slowdowns.values() for g in mine}
     known = GroupEvidence({**slowdowns, FIRST: level}, replace(group.rules, baseline=FIRST, control=None))
+    return {arm.label: _describe_arm(group, arm.label, known) for arm in group.record.arms if arm.label in slowdowns}
+
+
+def _describe_arm(group: Group, label: str, known: GroupEvidence) -> OverTime:
+    lines = [line for line in group.played[label] if line.bins]
     arms = sum(not arm.control for arm in group.record.arms)
     pair = known.pair(label, FIRST)
     change = compare(pair, alpha=bonferroni(arms), bias_floor=group.rules.bias_floor, estimate=False)

@@ -37,7 +37,8 @@ WIDTHS = {
     "int4-activations-8": Width(4, 32, "int8"),
     "int8-dynamic": Width(8, 32, "int8"),
 }
-"""What is rounded at run time is read in float32 all the same."""
+"""The widths in which products of each precision are read; what is rounded at run time is read in float32 all the same.
+"""
 UNPACKED = {"int4": 4, "int8-weights": 8}
 """Bits of weights that are unpacked and multiplied in what is staged. Scales come on top, a thirty-second to an eighth
 of a weight of 4 bits: the bound stays one.

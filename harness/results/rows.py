@@ -15,13 +15,14 @@ from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, No
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
 from shootout.messages import CPU, GpuCost, OnGpu, Scope
-from shootout.results import over_time, p99_limit
+from shootout.results import p99_limit
 from shootout.results.document import (
     CpuTime,
     FidelityFigures,
     Gpu,
     GpuEnergy,
     Outcome,
+    OverTime,
     Rate,
     Row,
     Serving,
@@ -42,10 +43,11 @@ MISSED = {
 UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
 
 
-def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row:
+def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | None = None, *, complete: bool) -> Row:
     """Return all that is known of an arm, whatever became of it.
 
     Args:
+        over_time: what its turns show over time, under sustained load.
         complete: the run ended by itself, so nothing is left to measure.
     """
     label = arm.label
@@ -62,7 +64,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
-    facts |= {"over_time": over_time.describe_arm(group, label)}
+    facts |= {"over_time": over_time}
     if timed and not never_held:
         facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
     has_time = facts.get("end_to_end") is not None
@@ -154,15 +156,14 @@ def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Tim
         return None
     medians = np.array([float(np.median(values)) for values in blocks.values()])
     middle = quantiles.median_interval(medians)
-    lines = group.played[label]
-    calls = samples.of(group.record.name, label, scope, {line.restart: line.samples for line in lines})
+    calls = _read_calls(group, label, scope, samples)
     against_baseline, against_own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
         median_ns=middle.median,
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        **_bound_percentiles(_single_calls(group, label, scope, samples, calls)),
+        **_bound_percentiles([*single_calls(group, label, scope, samples, calls).values()]),
         samples=sum(values.size for values in calls.values()),
         restarts=medians.size,
         ratio=ratio_of(against_baseline, withheld(group, label, group.rules.baseline)) if against_baseline else None,
@@ -181,15 +182,24 @@ def _cpu_time(group: Group, label: str) -> CpuTime | None:
     return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
 
 
-def _single_calls(
-    group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array]
-) -> list[Array]:
-    """Return what each restart read of calls one by one, in its rounds and after them.
+def _read_calls(group: Group, label: str, scope: Scope, samples: Samples) -> dict[int | None, Array]:
+    lines = group.played[label]
+    return samples.of(group.record.name, label, scope, {line.restart: line.samples for line in lines})
+
+
+def single_calls(
+    group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array] | None = None
+) -> dict[int | None, Array]:
+    """Return by restart what was read of calls one by one (ns), in the rounds and after them.
 
     The mean of several calls has no tail, and a reading under sustained load is one. Under a given rate each reading is
     a request's; those of a search are of many rates.
+
+    Args:
+        calls: all readings, if they were read already.
     """
     lines = group.played[label]
+    calls = _read_calls(group, label, scope, samples) if calls is None else calls
     alone = {
         line.restart
         for line in lines
@@ -201,7 +211,7 @@ def _single_calls(
         names = {line.restart: line.samples for line in lines if SINGLE in line.per_reading}
         for restart, more in samples.of(group.record.name, label, SINGLE, names).items():
             found[restart] = np.concatenate([found[restart], more]) if restart in found else more
-    return list(found.values())
+    return found
 
 
 def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:

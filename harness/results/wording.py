@@ -32,11 +32,13 @@ NEVER_TOGETHER = "not measured together"
 BUSY_SHARE = 0.5
 """Above this share of disturbed rounds, times are taken from these."""
 CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
-"""Of a control that lies within what it must, and of one that is significantly faster or slower than its baseline."""
+"""The words for a control that lies within what it must, and for one that is significantly faster or slower than its
+baseline.
+"""
 CONTROL_OPEN = "not different"
-"""Of a control whose interval holds 1 and is wider than what it must lie within to be equal."""
+"""The words for a control whose interval holds 1 and is wider than what it must lie within to be equal."""
 NOT_COMPARED = "not compared yet"
-"""Of a control that shares no two restarts with its baseline."""
+"""The words for a control that shares no two restarts with its baseline."""
 CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
 
 

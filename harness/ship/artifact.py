@@ -55,11 +55,11 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
         )
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
-    model = _find_exported(source, again)
+    delivery = read_delivery(source.folder)
+    model = _find_exported(source, again, is_whole=delivery is None)
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
-    delivery = read_delivery(source.folder)
     with scratch(cache_folder()) as logs:
         builder = Builder(
             cache=cache_folder(),
@@ -83,9 +83,9 @@ def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
     return {key: probe} if key and isinstance(probe, ExportedModel) else {}
 
 
-def _find_exported(source: ArmToShip, again: str) -> ExportedModel:
+def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> ExportedModel:
     key = source.prepared.exported
-    if key and (kept := cache.lookup(key)):
+    if key and (kept := cache.lookup(key, is_whole=is_whole)):
         return kept
     try:
         request = _plan_of_group(source).request_of(source.arm)

@@ -42,9 +42,9 @@ from shootout.results.document import FidelityFigures
 from shootout.ship.arm_to_ship import ArmToShip
 
 MOST_CHECKED_BYTES = 32 << 20
-"""Of inputs and right answers; above that, fewer sets go along."""
+"""The most bytes of inputs and right answers; above that, fewer sets go along."""
 TORCH_INDEX = "https://download.pytorch.org/whl/"
-"""Where PyTorch's builds for one kind of device are, which the package index has not."""
+"""The index of PyTorch's builds for one kind of device, which the package index has not."""
 _TORCH_BUILDS = re.compile(r"torch\w*==.*?(?P<nightly>\.dev\d+)?\+(?P<device>cpu|xpu|cu\d+|rocm[\d.]+)")
 _OF_THIS_MACHINE = re.compile(r"LD_PRELOAD|SHOOTOUT_GPU|(CUDA|NVIDIA|VK|MESA)_\w+")
 """Variables that another machine has no use for, or that would hide its GPUs: what is shipped runs on a CPU."""

@@ -23,7 +23,8 @@ from shootout.exported.shipped_folder import MODEL, REQUIREMENTS, ShippedFolder
 
 FOLDER, TRITON, OVMS, MLFLOW = "folder", "triton", "ovms", "mlflow"
 OVMS_MOUNT = "/models"
-"""Where the container of OpenVINO Model Server has the repository; its configuration names models by absolute paths."""
+"""The repository's place in the container of OpenVINO Model Server, whose configuration names models by absolute paths.
+"""
 TRITON_TYPES = {
     "bool": "TYPE_BOOL",
     **{f"{kind}int{bits}": f"TYPE_{kind.upper()}INT{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)},

@@ -162,9 +162,16 @@ class GroupEvidence:
     def pair(self, label: str, against: str) -> PairEvidence:
         """Return the evidence on two arms that share a restart."""
         if (label, against) not in self._pairs:
-            x = log_ratios(self.blocks[label], self.blocks[against])
-            self._pairs[label, against] = PairEvidence(x, self._log_weights(label, against))
+            series = self.series(label, against)
+            x = np.array([*series.values()])
+            self._pairs[label, against] = PairEvidence(x, self._log_weights((label, against), max(series)))
         return self._pairs[label, against]
+
+    def series(self, label: str, against: str) -> Mapping[int, float]:
+        """Return the log ratio of two arms in each restart that both played, by restart."""
+        one, other = self.blocks[label], self.blocks[against]
+        shared = sorted(set(one) & set(other))
+        return dict(zip(shared, log_ratios(one, other).tolist(), strict=True))
 
     @cached_property
     def bias_floor(self) -> float:
@@ -224,15 +231,14 @@ class GroupEvidence:
                     yield pair.evidence_below(-floor), question, one, other
                     yield pair.evidence_above(floor), question, other, one
 
-    def _log_weights(self, label: str, against: str) -> Array:
-        """Return the weights of the scales for one pair: what the other arms showed up to the pair's last restart.
+    def _log_weights(self, labels: Collection[str], last: int) -> Array:
+        """Return the weights of the scales for a pair: what the arms but `labels` showed up to the pair's last restart.
 
         So nothing that is played without the pair changes what is known of it.
         """
-        last = max(set(self.blocks[label]) & set(self.blocks[against]))
         if last not in self._scales:
             self._scales[last] = dict(self._find_scales(last))
-        others = [found for name, found in self._scales[last].items() if name not in (label, against)]
+        others = [found for name, found in self._scales[last].items() if name not in labels]
         return cast(Array, np.sum([PRIOR, *others], axis=0))
 
     def _find_scales(self, last: int) -> Iterator[tuple[str, Array]]:
@@ -241,7 +247,7 @@ class GroupEvidence:
         center = self.rules.baseline if self.rules.baseline in played else min(played)
         for label in played:
             if label != center:
-                x = log_ratios({g: v for g, v in self.blocks[label].items() if g <= last}, self.blocks[center])
+                x = np.array([x_g for g, x_g in self.series(label, center).items() if g <= last])
                 if x.size > 1:
                     pair = PairEvidence(x)
                     yield label, scale_likelihood(pair.n - 1, pair.squares)

@@ -21,7 +21,9 @@ HALVES = 64
 HALVED_FROM = 300
 """Halves of fewer units tell nothing."""
 LEAST_EXPLAINED = 0.85
-"""Of the variance of a metric over halves. Of 400 units, sums, ratios, F1 and ranks have 0.9 to 1, percentiles less."""
+"""The least share of a metric's variance over halves that the units must explain. Of 400 units, sums, ratios, F1 and
+ranks have 0.9 to 1, percentiles less.
+"""
 
 ValueOf = Callable[[Array], float]
 """Take (rows,) bool, and return the metric of these rows."""

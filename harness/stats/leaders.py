@@ -22,7 +22,8 @@ from shootout.stats.group_evidence import Blocks, GroupEvidence, Pair, Rules
 from shootout.stats.verdicts import Comparison, Verdict
 
 Compare = Callable[[str, str], Comparison | None]
-"""How the first arm compares with the second; None where they share no restart. Swapped, it says the inverse."""
+"""A function that compares the first arm with the second; None if they share no restart. Swapped, it says the inverse.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

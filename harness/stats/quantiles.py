@@ -21,7 +21,7 @@ import numpy as np
 from shootout.contract import Array
 
 CONFIDENCE = 0.95
-"""Of a median's interval; the achieved one is exact, by the binomial."""
+"""The confidence of a median's interval; the achieved one is exact, by the binomial."""
 TAIL_CONFIDENCE = 0.99
 """LoadGen's: how sure it is that a percentile lies below its bound."""
 LEAST_TAILS = 4

@@ -30,9 +30,11 @@ _CENTER, _WIDTHS = 0.032, ((0.85, 0.7), (0.15, 1.5))
 """The prior on the log of that SD: two Gaussians around 3.2 %, a share and a width each."""
 _COMPONENTS = ((0.89, 8.0, 1.0, None), (0.10, 4.0, 3.0, None), (0.01, 2.0, None, 0.40))
 """The prior on a pair's variance, given the group's SD: a share, its degrees of freedom, and an SD in units of the
-group's, or of its own."""
+group's, or of its own.
+"""
 _EFFECTS = ((0.5, 10.0, True), (0.4, 1.0, False), (0.1, 100.0, False))
-"""How far a true ratio may be off: a share, and a variance in units of the pair's own variance, or of its own."""
+"""The sizes by which a true ratio may be off: a share, and a variance in units of the pair's own variance, or of its
+own."""
 _BISECTIONS = 60
 
 _log, _lgamma = np.log, np.vectorize(math.lgamma, otypes=[float])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shootout.contract import Value
 
 WORDS = ("batch", "threads", "scenario", "backend", "device", "precision")
-"""What `--set` takes beside a model's parameters."""
+"""The names that `--set` takes beside a model's parameters."""
 MAX_CELLS = 100_000
 """More cells than this take weeks: such a grid is a mistake."""
 

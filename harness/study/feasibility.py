@@ -27,13 +27,15 @@ from shootout.exported import training_step
 from shootout.exported.model import ExportedModel
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
+from shootout.study.group import is_exact
 from shootout.study.points import describe, describe_native
 from shootout.study.target import Describe, open_once, own_words, provider
+from shootout.units import counted
 
-BYTES_PER_WEIGHT_ARM = 8
-"""Weights plus a runtime's own packed copy."""
+BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
+"""Of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
-"""What a user's file may come to: whether it can be made a torch module, only its export tells."""
+"""The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 
@@ -49,6 +51,7 @@ class Here:
         threads: compute threads per arm where a study says nothing.
         cpus: CPUs that this process may use.
         memory_bytes: what the machine can give.
+        disk_bytes: what is free where exports and builds are kept; None: it isn't known.
         file_bytes: size of each of the user's ONNX files, in place of a parameter count.
         holds: the precisions other than FP32 that each of them holds itself.
         classical: the operators of `ai.onnx.ml` in each of them.
@@ -59,6 +62,7 @@ class Here:
     threads: int
     cpus: int
     memory_bytes: int
+    disk_bytes: int | None = None
     file_bytes: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
     classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -78,7 +82,49 @@ def find_obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Explain why arms can't run here, by label; those that can are not in it."""
     skips = {arm.label: why for arm in arms if (why := _check_threads(arm, here) or _check_arm(arm, here))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
-    return skips | _check_memory(made_here, needed_bytes(made_here, here), here.memory_bytes)
+    return skips | _find_crowded_out(made_here, here)
+
+
+def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
+    """Explain by label why arms don't fit in memory or on the disk beside the others; all of them if none fits alone.
+
+    Those in full precision that read the model as it is stay longest.
+    """
+    order = sorted(arms, key=lambda arm: (not _is_full(arm), Artifact.ONNX not in _consumes(arm)))
+    fitting = len(order)
+    while fitting and (_lack_memory(order[:fitting], here) or _lack_disk(order[:fitting], here)):
+        fitting -= 1
+    if fitting == len(order):
+        return {}
+    beside = order[: fitting + 1 if fitting else len(order)]
+    lack = _lack_memory(beside, here) or _lack_disk(beside, here)
+    if not fitting:
+        why = NotRun(NotRunKind.TOO_BIG, lack, "choose a smaller model or batch, or fewer backends at once")
+        return {arm.label: why for arm in order}
+    others = f"{counted(fitting, 'other target')}"
+    why = NotRun(NotRunKind.TOO_BIG, f"beside {others} it {lack}", "race it with fewer others: name them in --backends")
+    return {arm.label: why for arm in order[fitting:]}
+
+
+def _is_full(arm: Arm) -> bool:
+    return is_exact(arm.target.precision, arm.target.scheme, arm.file)
+
+
+def _consumes(arm: Arm) -> tuple[Artifact, ...]:
+    return backends.capabilities(arm.target.backend).consumes
+
+
+def _lack_memory(arms: Sequence[Arm], here: Here) -> str:
+    """Return how arms of one group don't fit in memory, "" if they do."""
+    return _tell_lack("memory", needed_bytes(arms, here), here.memory_bytes)
+
+
+def _lack_disk(arms: Sequence[Arm], here: Here) -> str:
+    return "" if here.disk_bytes is None else _tell_lack("disk", needed_disk_bytes(arms, here), here.disk_bytes)
+
+
+def _tell_lack(of: str, needs: int, has: int) -> str:
+    return f"needs {needs / 2**30:.1f} GiB of {of}, has {has / 2**30:.1f} GiB" if needs > has else ""
 
 
 def _check_threads(arm: Arm, here: Here) -> NotRun | None:
@@ -286,13 +332,30 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
     """
     if not arms:
         return 0
-    model, parameters = arms[0].model, arms[0].parameters
-    if is_file(model):
-        weights = max(here.file_bytes[arm.model] for arm in arms) // 4
-    else:
-        weights = models.get(model).count_weights(parameters)
+    weights = weight_bytes(arms, here) // BYTES_PER_WEIGHT
     needs = weights * max(BYTES_PER_PARAMETER, _bytes_per_weight(arms))
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
+
+
+def weight_bytes(arms: Sequence[Arm], here: Here) -> int:
+    """Return the bytes of a group's weights in float32; of files, those of the largest.
+
+    Raises:
+        UsageError: their parameters aren't the model's.
+    """
+    if is_file(arms[0].model):
+        return max(here.file_bytes[arm.model] for arm in arms)
+    return BYTES_PER_WEIGHT * models.get(arms[0].model).count_weights(arms[0].parameters)
+
+
+def needed_disk_bytes(arms: Sequence[Arm], here: Here) -> int:
+    """Return what the exports and builds of a group's arms take on the disk: the weights, as often as each has them."""
+    if not arms:
+        return 0
+    forms = {one for arm in arms for one in _consumes(arm)} & {Artifact.ONNX, Artifact.MODULE, Artifact.FORWARD}
+    exports = len(forms - {Artifact.FORWARD}) if is_file(arms[0].model) else 2
+    builds = sum(backends.entry(arm.target.backend).copies for arm in arms)
+    return int(weight_bytes(arms, here) * (exports + builds))
 
 
 def check_memory_of_exports(
@@ -309,7 +372,9 @@ def check_memory_of_exports(
     weights = max(exported_models[arm.label].parameter_count for arm in own)
     specs = [(arm, exported_models[arm.label].inputs) for arm in (own[0], *own)]
     inputs = sum(arm.instances * set_bytes(one) * buffer_count(one) for arm, one in specs)
-    return _check_memory(own, weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
+    lack = _tell_lack("memory", weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
+    why = NotRun(NotRunKind.TOO_BIG, lack, "choose a smaller model or batch, or fewer backends at once")
+    return {arm.label: why for arm in own} if lack else {}
 
 
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:
@@ -317,15 +382,6 @@ def _bytes_per_weight(arms: Sequence[Arm]) -> int:
     sessions = sum(arm.instances for arm in arms) + 1
     held = 2 if arms[0].scenario is Scenario.TRAIN_STEP else 1  # a training step also has gradients and momenta
     return BYTES_PER_WEIGHT_ARM * held * sessions
-
-
-def _check_memory(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, NotRun]:
-    """Make skips for all arms if they don't fit in memory."""
-    if needs <= memory_bytes:
-        return {}
-    reason = f"needs {needs / 2**30:.1f} GiB of memory, has {memory_bytes / 2**30:.1f} GiB"
-    why = NotRun(NotRunKind.TOO_BIG, reason, "choose a smaller model or batch, or fewer backends at once")
-    return {arm.label: why for arm in arms}
 
 
 def _input_bytes(arm: Arm) -> int:

@@ -19,7 +19,7 @@ Pair = tuple[str, str]
 """Two arms' labels, in the order in which a study names them."""
 FULL = (Precision.FP32, Precision.NATIVE)
 PLAIN = f":{Device.CPU}:{Precision.FP32}"
-"""What a bare backend name means, where it has code for it."""
+"""The target that a bare backend name means, if the backend has code for it."""
 
 
 class GroupRecord(BaseModel):

@@ -255,7 +255,25 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, MetricOptions, total=False):
+class MixOptions(TypedDict, total=False):
+    """Choose the sizes that calls have, for one answer over all of them."""
+
+    mix: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="AXIS=SIZE:CALLS",
+            help="One answer over a mix of sizes, which are raced: sequence=16:50,64:30,256:20, or lengths.txt, a log "
+            "with one length a line.",
+        ),
+    ]
+    mix_by: Annotated[
+        Literal["mean", "p99"],
+        Flag(group=HelpGroup.WHAT, word="COST", help="--mix: choose by the mean of all calls (default), or their p99."),
+    ]
+
+
+class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
     """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[

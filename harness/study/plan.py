@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,10 +31,11 @@ from shootout.export.request import check_sizes, output_names
 from shootout.exported import data_files, truth_files
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
+from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
-from shootout.study.feasibility import Here, find_obstacles, needed_bytes
+from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
 from shootout.study.points import (
     Point,
@@ -132,17 +133,20 @@ class PlannedGroup:
     Attributes:
         request: the model as it is.
         skips: why an arm isn't run, by label.
-        needs_bytes: memory at its peak, of what can run or be built here.
+        needs_bytes: memory at its peak, of what can run or be built here; `disk_bytes` likewise, with an empty cache.
+        weight_bytes: of the model in float32; 0 where only the export tells.
     """
 
     record: GroupRecord
     request: Request
     skips: Mapping[str, NotRun]
     needs_bytes: int = 0
+    disk_bytes: int = 0
+    weight_bytes: int = 0
 
     def request_of(self, arm: Arm) -> Request:
         """Return what this arm computes: the model as it is, or the variant that its scheme names."""
-        module = client.is_file(arm.model) and any(map(_takes_module, self.building))
+        module = client.is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
         made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
@@ -170,6 +174,7 @@ class Plan:
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
+        ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -184,6 +189,7 @@ class Plan:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
     delivery: Delivery | None = None
+    ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
     dealt_among: int | None = None
 
     @property
@@ -257,6 +263,7 @@ def make_plan(
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
+        disk_bytes=environment.disk_available_bytes(cache_folder()),
         file_bytes={model: facts.file_bytes for model, facts in checked.items()},
         holds={model: facts.holds for model, facts in checked.items()},
         classical={model: facts.classical for model, facts in checked.items()},
@@ -475,8 +482,14 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     )
     record = as_selecting(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
-    needs = needed_bytes(made, here)
-    return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)
+    return PlannedGroup(
+        record=record,
+        request=request(study, point),
+        skips=skips,
+        needs_bytes=needed_bytes(made, here),
+        disk_bytes=needed_disk_bytes(made, here),
+        weight_bytes=weight_bytes(made, here) if made else 0,
+    )
 
 
 def _takes_module(arm: Arm) -> bool:
@@ -525,9 +538,9 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
-    silent = {"description", "ceilings", "energy", "unsynchronized"}
+    silent = {"description", "ceilings", "energy", "unsynchronized", "mix_by"}  # which the mix has too
     # of a folder that was begun without the key
-    unset = ("least_restarts", "sustained_s", "stream", "chunk_ms")
+    unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
     silent |= {name for name in unset if not getattr(study, name)}
     silent |= {"state"} if study.state is None else set()
     fields = study.model_dump(mode="json", exclude=silent)

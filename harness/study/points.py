@@ -25,7 +25,7 @@ from shootout.study.schema import Study, checked
 from shootout.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
-"""What one of a study's points may name beside a model's parameters."""
+"""The names that one of a study's points may have beside a model's parameters."""
 _SHIPPED = re.compile(r"[\w-]+")
 """A model's name, rather than a file or code of the user's."""
 

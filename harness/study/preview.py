@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from shootout import models
+from shootout.constants import INPUT_BUFFERS
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
 from shootout.export.request import axis_sizes_of, path_of, stream_of
 from shootout.exported import data_files
+from shootout.exported.cost import ModelSize
+from shootout.exported.streams import Forms
+from shootout.exported.workload import Work
 from shootout.models.base import Model, buffer_count, set_bytes
 from shootout.models.drawing import usual
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from shootout.exported.onnx_axes import AxisSizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +96,82 @@ def preview(request: Request) -> Preview:
     )
 
 
+def size_of(request: Request, weight_bytes: int) -> ModelSize:
+    """Return what the times of a request's model follow from, as far as is known without running any of it.
+
+    Of a model that ships, the products of its weights count: what reads a weight several times takes longer.
+
+    Args:
+        weight_bytes: of the model in float32.
+    """
+    if is_file(request.model):
+        status = path_of(request.model).stat()
+        sizes = tuple(sorted(axis_sizes_of(request).items()))
+        work, nodes, specs, outputs = _read_size(
+            request.model, status.st_mtime_ns, status.st_size, request.batch, sizes
+        )
+        stream = stream_of(request, specs, outputs, work.flops if work else None)
+        if stream:
+            sets = stream.steps * stream.count_clips(set_bytes(specs))
+        else:
+            sets = INPUT_BUFFERS if request.inputs_npz or request.calibration_npz else buffer_count(specs)
+        return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
+    if models.is_own(request.model):
+        return ModelSize(weight_bytes=weight_bytes)
+    model = models.get(request.model)
+    count = model.count_weights(request.parameters)
+    products = Work(
+        flops=2.0 * count * request.batch,
+        elementwise_ops=0,
+        weight_bytes=weight_bytes,
+        input_bytes=0,
+        output_bytes=0,
+        activation_bytes=0,
+        widest_bytes=0,
+    )
+    sets = buffer_count(model.inputs(request.parameters, request.batch))
+    return ModelSize(weight_bytes=weight_bytes, work=products, sets=sets)
+
+
+@lru_cache(maxsize=16)
+def _read_size(
+    model: str, _mtime_ns: int, _size: int, batch: int, sizes: tuple[tuple[str, int], ...]
+) -> tuple[Work | None, int, tuple[TensorSpec, ...], Forms]:
+    """Return the work of a file's call, its nodes, its inputs, and its outputs as far as the file tells."""
+    from shootout.exported import onnx_axes, onnx_files
+
+    fixed, axes = _fix_axes(model, batch, dict(sizes))
+    nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(fixed))
+    specs, outputs = onnx_axes.input_specs(fixed, axes.sizes), onnx_axes.output_forms(fixed, axes.sizes)
+    return _count_work(fixed), nodes, specs, outputs
+
+
+def _fix_axes(model: str, batch: int, sizes: Mapping[str, int]) -> tuple[ModelProto, AxisSizes]:
+    """Return a file's header with sizes for all of its axes, and these."""
+    from shootout.exported import onnx_axes
+    from shootout.exported.onnx_files import header
+
+    head = header(path_of(model))
+    axes = onnx_axes.axis_sizes(head, batch, sizes, model)
+    fixed = type(head)()
+    fixed.CopyFrom(head)
+    onnx_axes.fix_axes(fixed, axes.sizes)
+    return fixed, axes
+
+
+def _count_work(fixed: ModelProto) -> Work | None:
+    from shootout.exported import onnx_graph
+
+    return onnx_graph.count(fixed)
+
+
 def _preview_file(request: Request, calibration: str) -> Preview:
-    from shootout.exported import onnx_axes, onnx_files, onnx_graph
+    from shootout.exported import onnx_axes, onnx_files
     from shootout.exported.onnx_files import header
     from shootout.models.user import onnx_inputs
 
     head = header(path_of(request.model))
-    axes = onnx_axes.axis_sizes(head, request.batch, axis_sizes_of(request), request.model)
+    fixed, axes = _fix_axes(request.model, request.batch, axis_sizes_of(request))
     specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
     if request.calibration_npz:
         try:
@@ -100,10 +180,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
             calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz
     told = given and data_files.title(given)
-    fixed = type(head)()
-    fixed.CopyFrom(head)
-    onnx_axes.fix_axes(fixed, axes.sizes)
-    work = onnx_graph.count(fixed)
+    work = _count_work(fixed)
     stream = stream_of(request, specs, onnx_axes.output_forms(head, axes.sizes), work.flops if work else None)
     states = dict(stream.state) if stream else {}
     ways = {} if given else onnx_inputs.ways(head, specs, states)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -19,12 +20,14 @@ from shootout.errors import UsageError, unknown
 from shootout.exported.streams import OFF
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import find_max_drop, read_share
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study import axes
+from shootout.study.mix import Mix, read_mix
 from shootout.study.target import canonical
 
 MAX_BATCH = 2**20
 SUFFIX = ".toml"
-"""Of study files."""
+"""The ending of study files' names."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)
@@ -73,6 +76,18 @@ class CrossoverAxis(BaseModel):
     pairs: tuple[tuple[str, str], ...] = ()
 
 
+def _read_mix(given: Any) -> Any:
+    """Read a mix if it is text.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return read_mix(given) if isinstance(given, str) else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
 class Study(BaseModel):
     """One study. Every axis is a tuple; the cells are their product. docs/studies.md says how people write them.
 
@@ -94,6 +109,9 @@ class Study(BaseModel):
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
         crossover: where to look for crossovers between arms; None: nowhere.
+        mix: how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of
+            lengths): one answer over all these sizes, which are raced; None: each size has its own answer alone.
+        mix_by: what a target costs over a mix: the `mean` of its calls, or their `p99`.
         instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
@@ -150,6 +168,8 @@ class Study(BaseModel):
     threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
     crossover: CrossoverAxis | None = None
+    mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
+    mix_by: Literal["mean", "p99"] = "mean"
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
@@ -237,11 +257,14 @@ class Study(BaseModel):
             if name in given or (name == "backend" and "targets" in given):
                 raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
         same_model = tuple(axes.as_axis(given.get("model", self.model))) == self.model
-        kept = self.parameters if same_model else {}
+        kept = dict(self.parameters) if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
         silenced = _find_silenced({**given, **words})
         silenced |= set() if same_model else {"shapes"}
+        for mix in (self.mix, given["mix"]) if "mix" in given else ():  # the new one says the sizes of its axis
+            silenced |= {mix.axis} & {"batch"} if mix else set()
+            kept.pop(mix.axis if mix else "", None)
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
             fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
@@ -284,7 +307,19 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
     for fault in _find_faults(study):
         raise UsageError(f"{place}{fault}")
-    return study
+    return _race_sizes_of_mix(study)
+
+
+def _race_sizes_of_mix(study: Study) -> Study:
+    """Return the study with the sizes of its mix as those of the axis, and as many restarts as its cost takes."""
+    if study.mix is None:
+        return study
+    changes: dict[str, Any] = {"mix": (mix := replace(study.mix, by=study.mix_by))}
+    if mix.by == "p99":
+        changes["least_restarts"] = max(study.least_restarts, LEAST_TAILS)
+    if mix.axis == "batch":
+        return study.model_copy(update={**changes, "batch": mix.sizes})
+    return study.model_copy(update={**changes, "parameters": {**study.parameters, mix.axis: mix.sizes}})
 
 
 def _explain_error(error: Any) -> str:
@@ -338,10 +373,27 @@ def _find_faults(study: Study) -> Iterator[str]:
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
     yield from _find_metric_faults(study)
+    yield from _find_mix_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.find_repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
+
+
+def _find_mix_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense of a mix."""
+    mix = study.mix
+    if mix is None:
+        if "mix_by" in study.model_fields_set:
+            yield "mix_by (--mix-by) says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)"
+        return
+    if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
+        yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
+    given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
+    if given.get(mix.axis, mix.sizes) != mix.sizes:
+        yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
+    if unfit := sorted(study.all_scenarios - {Scenario.LATENCY, Scenario.TRAIN_STEP}):
+        yield f"a mix weighs times of single calls, and scenario {unfit[0]} measures none: leave one of the two out"
 
 
 def _find_metric_faults(study: Study) -> Iterator[str]:

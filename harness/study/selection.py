@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from shootout.contract import SCALED, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export import trees
 from shootout.export.client import is_file
+from shootout.export.request import open_axes
 from shootout.study import axes, schema
+from shootout.study.mix import read_mix
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
@@ -21,7 +24,7 @@ from shootout.study.target import parse_targets
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
-"""How files of weights end that people take for models."""
+"""The endings of files of weights that people take for models."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, or config.json "
     "or its folder"
@@ -47,6 +50,9 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     _refuse_studies(given["model"])
     own = _load_study(name)
     given |= _convert_trees(given, own if name != DEFAULT else None)
+    if given["mix"]:
+        first, *_ = axes.as_axis(given["model"] or own.model)
+        given["mix"] = read_mix(given["mix"], partial(open_axes, str(first)))
     study = _drop_missing_targets(own.changed(**given), own, given["baseline"])
     for fault in _flags_without_effect(study, options):
         raise UsageError(fault)

@@ -24,7 +24,7 @@ _SHAPE = re.compile(
 )
 _SHIPPED = re.compile(rf"{SHIPPED}(@(?P<python>[^:/]+))?:(?P<folder>.+)")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-"""What a shipped folder may be called: its arm's label is cut apart at other letters."""
+"""The names that a shipped folder may have: its arm's label is cut apart at other letters."""
 
 Describe = Callable[[str], tuple[Capabilities, Target]]
 """A backend's capabilities and its first target, by name; raises UsageError for an unknown name."""

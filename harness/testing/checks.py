@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Collection
@@ -23,7 +24,7 @@ from shootout.backends.adapter import Adapter, Built
 from shootout.contract import SCALED, Array, Availability, Precision
 from shootout.errors import SkippedArm
 from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.session import Session
 from shootout.testing.cases import ConformanceCase, lacks
 from shootout.worker import precision_checks
@@ -43,8 +44,12 @@ class CheckedTarget:
 
     @cached_property
     def built(self) -> Built:
-        """Return the case's model, built once."""
-        return self.build(self.case.exported, "main")
+        """Return the case's model, built once, of no more files than another machine is sent."""
+        exported, sent = self.case.exported, self.folder / "sent"
+        sent.mkdir()
+        for name in backends.files_read(exported, [self.case.arm]):
+            shutil.copyfile(exported.folder / name, sent / name)
+        return self.build(open_exported(sent, is_whole=False), "main")
 
     @cached_property
     def session(self) -> Session:

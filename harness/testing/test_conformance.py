@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,6 @@ from shootout.testing.cases import (
 )
 from shootout.testing.checks import CHECKS, conform
 from shootout.testing.fresh import run_fresh
-
-TESTED: list[Target] = []
-"""All targets of this run: what they need is exported together, since each export alone imports its framework again."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +43,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked_of = [(case, check) for case in found for check in CHECKS]
         params = [pytest.param(*one, marks=_marks_of(*one), id="-".join(map(str, one))) for one in asked_of]
         metafunc.parametrize(("target", "check"), params)
-        TESTED.extend(found)
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
@@ -60,8 +57,12 @@ def _is_tested(target: Target, *, must: bool) -> bool:
 
 @cache
 def answers(backend: str) -> dict[Device, Availability]:
-    """Return what the backend's probe says on each device."""
-    found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend)))
+    """Return what the backend's probe says on each device.
+
+    Where there is a GPU, no process is forked for it: libraries that have begun to use one don't after a fork.
+    """
+    warm = "" if has_gpu() else warm_of(Target(backend=backend))
+    found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm)
     return found
 
 
@@ -76,21 +77,24 @@ def _marks_of(target: Target, check: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if is_slow(target, check) else []
 
 
+def _asked_of(session: pytest.Session) -> list[tuple[Target, str]]:
+    """Return the targets and checks that this run chose."""
+    items = (item for item in session.items if isinstance(item, pytest.Function))
+    chosen: list[Any] = [item.callspec.params for item in items if item.originalname == test_conforms.__name__]
+    return [(params["target"], params["check"]) for params in chosen]
+
+
 @cache
-def _export_cases() -> None:
-    export_for(target for target in TESTED if not lacking(target))
+def _export_cases(session: pytest.Session) -> None:
+    """Export what all targets of this run need together, since each export alone imports its framework again."""
+    export_for(target for target in dict(_asked_of(session)) if not lacking(target))
 
 
 @cache
 def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], bool]:
     """Run all checks of one target in one fresh process; return the faults, and True if it has to be a skip here."""
-    _export_cases()
-    asked = {
-        item.callspec.params["check"]
-        for item in session.items
-        if isinstance(item, pytest.Function) and item.originalname == test_conforms.__name__
-        if item.callspec.params["target"] == target
-    }
+    _export_cases(session)
+    asked = {check for one, check in _asked_of(session) if one == target}
     names = [name for name in CHECKS if name in asked]
     found: tuple[dict[str, str], bool] = run_fresh(conform, case_of(target), names, warm=warm_of(target))
     return found

@@ -38,7 +38,7 @@ from shootout.tune.results import ALONE, CONFIRMED, STAGES, TOGETHER, TUNED, Tun
 from shootout.tune.settings import Change, apply_changes, combine, list_changes
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
-"""Of the time that is left, what each stage may take at most."""
+"""The most that each stage may take, as a share of the time that is left."""
 MORE_TO_SEARCH = 3
 """A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
 START_OVER = "add --fresh to start over there, or another --out"

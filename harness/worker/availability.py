@@ -218,7 +218,7 @@ WORKED = "worked.json"
 device.
 """
 NO_GPU = {NotRunKind.UNAVAILABLE, NotRunKind.BUILT_ONLY}
-"""Why a backend doesn't work on a GPU where there is no driver, if its library is whole."""
+"""The reasons of a backend on a GPU without a driver, if its library is whole."""
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 """Variables by which libraries and compilers are found."""
 

@@ -61,7 +61,9 @@ LONGEST_MESSAGE = 1 << 17
 READY = b"ready"
 PAGEMAP = Path("/proc/self/pagemap")
 _IS_FILES, _ENTRY_BYTES = np.uint64(0b101 << 61), 8
-"""Of an entry: a page is present, and a file's rather than a process's own copy."""
+"""The bits of an entry of /proc/PID/pagemap whose page is present, and a file's rather than a process's own copy; an
+entry's bytes.
+"""
 _PATIENCE_S, _LOOK_S = 1.0, 0.001
 
 

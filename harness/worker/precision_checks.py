@@ -20,7 +20,7 @@ a way to round float32 operands that not every runtime shows: the permutation pr
 """
 
 PROBED = {"fp16-weights": "fp32"}
-"""What a probe finds where that isn't the products' own name: the permutation's weights are 0 and 1 in any float."""
+"""The findings of a probe that aren't the products' own name: the permutation's weights are 0 and 1 in any float."""
 
 
 def probe_name(precision: Precision) -> str:

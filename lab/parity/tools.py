@@ -31,7 +31,9 @@ TOOL_S = 2
 NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 REPORT = re.compile(r"Count:\s+(\d+) iterations.*?Duration:\s+([\d.]+) ms.*?Median:\s+([\d.]+) (us|ms)", re.DOTALL)
 Told = dict[str, Medians]
-"""What a tool reports, by the name that it gets in the table; one value stands for all rounds of the restart."""
+"""The figures that a tool reports, by the name that it gets in the table; one value stands for all rounds of the
+restart.
+"""
 
 
 class Missing(Exception):

@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import onnx2fx
 import torch
+from onnx.external_data_helper import load_external_data_for_model
 from onnxscript import ir, optimizer
 from torch import Tensor, fx, nn
 
@@ -105,24 +106,28 @@ def module_of(path: Path, example: tuple[Tensor, ...]) -> nn.Module:
         ModelError: it can't be converted; in the converter's words.
     """
     try:
-        return StaticModule(onnx2fx.convert(_simplify_graph(onnx.load(path))), example).eval()
+        return StaticModule(onnx2fx.convert(_simplify_graph(path)), example).eval()
     except ModelError as error:
         raise ModelError(f"{CONVERTER} can't take this file: {error}") from error
     except Exception as error:
         raise ModelError(f"{CONVERTER} can't take this file: {explained(error)}") from error
 
 
-def _simplify_graph(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Simplify the model as torch's own exporter does: work out shape arithmetic and the branches that it decides.
+def _simplify_graph(path: Path) -> onnx.ModelProto:
+    """Read the model and simplify it as torch's own exporter does: work out shape arithmetic and the branches that it
+    decides.
 
     Constants get names of our own: the converter makes attributes of them, which may not be called `to` or `half`.
+    Weights that lie beside the file are read last, so that they are in memory once.
     """
-    model = ir.serde.deserialize_model(proto)
+    model = ir.load(path)
     optimizer.optimize(model)
     for index, constant in enumerate(list(model.graph.initializers.values())):
         if not constant.is_graph_output():
             constant.name = f"constant_{index}_of_file"
-    return ir.serde.serialize_model(model)
+    proto = ir.serde.serialize_model(model)
+    load_external_data_for_model(proto, str(path.parent))
+    return proto
 
 
 def _deciding_inputs(node: fx.Node) -> Iterator[fx.Node]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Artifact
 from shootout.errors import UsageError
-from shootout.exported.model import sha256
+from shootout.exported.model import PROGRAM_SUFFIX, sha256
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder, mark_used
 from shootout.models.base import Model, Parameters
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from shootout.models.user.called import Called
 
-SUFFIX = ".pt2"
 FACTS, INPUTS = "facts.json", "inputs.npz"
 KEPT = "kept of the module: the operators of a call at these shapes, and the weights (torch.export)"
 INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
@@ -33,7 +32,7 @@ INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
 
 def is_meant(name: str) -> bool:
     """Return whether `name` is meant as such a program."""
-    return name.endswith(SUFFIX)
+    return name.endswith(PROGRAM_SUFFIX)
 
 
 def store(module: Any, inputs: Any) -> str:
@@ -68,7 +67,7 @@ def store(module: Any, inputs: Any) -> str:
             f"torch.export can't take {name}, so other processes can't have it: {said}; {INSTEAD}"
         ) from error
     with scratch(cache_folder()) as made:
-        torch.export.save(program, made / f"{name}{SUFFIX}")
+        torch.export.save(program, made / f"{name}{PROGRAM_SUFFIX}")
         np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
         files = {path.name: sha256(path) for path in made.iterdir()}
@@ -77,7 +76,7 @@ def store(module: Any, inputs: Any) -> str:
         if not place.exists():
             made.rename(place)
         mark_used(place)
-    return str(place / f"{name}{SUFFIX}")
+    return str(place / f"{name}{PROGRAM_SUFFIX}")
 
 
 def model(name: str) -> Model:

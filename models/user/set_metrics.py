@@ -23,7 +23,7 @@ BOX_OVERLAPS = tuple(float(share) for share in np.linspace(0.5, 0.95, 10))
 """COCO's: average precision is the mean over these."""
 RECALLS = np.linspace(0, 1, 101)
 MOST_BOXES = 100
-"""Of one class in a row, as COCO counts them."""
+"""The most boxes of one class in a row, as COCO counts them."""
 NEIGHBORS = 10
 MOST_RANKED_ROWS = 4_096
 """Each row is compared with every other."""

@@ -33,7 +33,7 @@ LONGEST_WAVE = 10_000.0
 MASKED = -1e4
 """The score of a later token: e to this power is 0 in every precision, and FP16 holds it."""
 KEPT, COPIED = "kept", "copied"
-"""What a step does with the cache. It stays with the caller, which gets the new token's keys and values and appends
+"""The ways of a step with the cache. It stays with the caller, which gets the new token's keys and values and appends
 them; or all of it comes out again, one token longer, as exporters write it.
 """
 WORDS = "words.weight"

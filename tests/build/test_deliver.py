@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +15,29 @@ from support.exports import bare_exported
 from shootout.build import deliver
 from shootout.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
 from shootout.clock import Deadline
-from shootout.contract import Arm, Availability, Device, Target
+from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.export.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
 from shootout.host.placement import Placement
+from shootout.host.store import cache_folder
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 
-MODEL, PROBE = bare_exported({}, key="a" * 64), bare_exported({}, key="b" * 64, model="permutation_probe")
-PORTABLE, LOCAL = (Arm(target=Target(backend=name), model="m", threads=4) for name in ("litert", "numpy"))
+FILES_HELD = {
+    *("manifest.json", "inputs.npz", "reference.npz", "calibration.npz", "params.safetensors"),
+    *("model.onnx", "model.onnx.data", "model.pt2"),
+}
+"""What an exported model with big weights consists of."""
+FORMS = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
+MODEL, PROBE = (
+    bare_exported({}, key="a" * 64, artifacts=FORMS),
+    bare_exported({}, key="b" * 64, model="permutation_probe"),
+)
+PORTABLE, LOCAL, READER = (
+    Arm(target=Target(backend=name), model="m", threads=4) for name in ("litert", "numpy", "onnxruntime")
+)
+QUANTIZED = replace(READER, target=replace(READER.target, precision=Precision.INT8))
 OWN, OF_PROBE = name_build(MODEL.key, PORTABLE), name_build(PROBE.key, as_probe(PORTABLE))
 BOTH = {OWN, OF_PROBE}
 QUIET: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
@@ -49,8 +63,13 @@ class Maker:
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache of the test's own, and exports, libraries and builds without either."""
-    exports = Exports(models={("g", "m", "", 1, Device.CPU): MODEL}, probes={probe_key(PORTABLE): PROBE})  # type: ignore[dict-item]
-    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
+    for made in (MODEL, PROBE):
+        (tmp_path / made.key).mkdir()
+        for name in FILES_HELD:
+            (tmp_path / made.key / name).touch()
+    model, probe = (replace(made, folder=tmp_path / made.key) for made in (MODEL, PROBE))
+    exports = Exports(models={("g", "m", "", 1, Device.CPU, False): model}, probes={probe_key(PORTABLE): probe})  # type: ignore[dict-item]
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(deliver, "export_all", lambda *_, **__: exports)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda *_: request)
@@ -69,7 +88,12 @@ def delivered(
     monkeypatch.setattr(deliver, "known_available", lambda _: {provider(arm.target): found for arm in arms})
     record = GroupRecord(name="g", baseline=arms[0].label, comparisons=1, arms=arms)
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
-    return deliver.deliver([group], QUIET, Deadline(None))
+    return deliver.deliver([group], {"fp32"}, QUIET, Deadline(None))
+
+
+def folders_of(delivery: Delivery) -> list[Path]:
+    """The folders of its builds."""
+    return [made for made in delivery.builds.values() if isinstance(made, Path)]
 
 
 def prepared(folder: Path, maker: Maker, delivery: Delivery | None) -> BuiltArm:
@@ -92,8 +116,30 @@ def test_what_any_cpu_runs_is_built_here_with_its_probe_and_the_rest_is_not(monk
     assert {*made.builds} == BOTH
     assert sorted(maker.built) == ["m", "permutation_probe"]
     assert maker.probed == [], "this machine isn't the one that the probe is about"
-    assert made.keys == (MODEL.key, PROBE.key)
-    assert len(made.folders) == 2
+    assert {*made.files} == {MODEL.key, PROBE.key}
+    assert len(folders_of(made)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arms", "works", "unread"),
+    [
+        ((PORTABLE,), True, {"params.safetensors", "model.onnx", "model.onnx.data", "model.pt2", "calibration.npz"}),
+        ((PORTABLE,), False, {"model.onnx", "model.onnx.data", "model.pt2", "calibration.npz"}),
+        ((LOCAL,), True, {"model.onnx", "model.onnx.data", "model.pt2", "calibration.npz"}),
+        ((READER,), True, {"params.safetensors", "model.pt2", "calibration.npz"}),
+        ((PORTABLE, LOCAL, QUANTIZED), True, {"model.pt2"}),
+    ],
+    ids=["built here", "built there", "weights", "ONNX", "all"],
+)
+def test_only_files_that_are_read_there_are_sent(
+    monkeypatch: pytest.MonkeyPatch, arms: tuple[Arm, ...], works: bool, unread: set[str]
+):
+    lacks = None if works else Availability(why=NotRun(NotRunKind.NOT_INSTALLED, "LiteRT is not installed"))
+    made = delivered(monkeypatch, Maker(), works=lacks, arms=arms)
+    assert {*made.files[MODEL.key]} == FILES_HELD - unread
+    sent = made.contents[f"exported/{MODEL.key}"]
+    assert sent["inputs.npz"] == cache_folder() / MODEL.key / "inputs.npz"
+    assert {*sent} == {*made.files[MODEL.key]}
 
 
 def test_a_library_that_does_not_work_here_is_left_to_the_other_machine(monkeypatch: pytest.MonkeyPatch):
@@ -117,20 +163,30 @@ def test_another_delivery_is_another_build_and_none_is_one_of_its_own(monkeypatc
     made, maker = delivered(monkeypatch, Maker()), Maker()
     first = prepared(tmp_path / "there", maker, made)
     other = Delivery(
-        made_on="a newer converter", models={}, builds={**made.builds, OWN: made.folders[0].with_name("c" * 64)}
+        made_on="a newer converter", models={}, builds={**made.builds, OWN: folders_of(made)[0].with_name("c" * 64)}
     )
-    made.folders[0].rename(made.folders[0].with_name("c" * 64))
+    folders_of(made)[0].rename(folders_of(made)[0].with_name("c" * 64))
     assert prepared(tmp_path / "there", maker, other).built.folder != first.built.folder
     assert maker.built == []
     prepared(tmp_path / "elsewhere", maker, None)
     assert sorted(maker.built) == ["m", "permutation_probe"]
 
 
+def test_deliveries_of_one_machine_are_joined(monkeypatch: pytest.MonkeyPatch):
+    made = delivered(monkeypatch, Maker())
+    other = Delivery(
+        made_on=made.made_on, models={("h", "m", "", 8, Device.CPU): "c" * 64}, files={"c" * 64: ["inputs.npz"]}
+    )
+    joined = made.join(other)
+    assert (joined.models, joined.files) == ({**made.models, **other.models}, {**made.files, **other.files})
+    assert (joined.made_on, joined.probes, joined.builds) == (made.made_on, made.probes, made.builds)
+
+
 def test_why_a_build_could_not_be_delivered_is_the_reason_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     made = delivered(monkeypatch, Maker(breaks=True))
     why = NotRun(NotRunKind.FAILED, "the converter broke", during="build")
     assert made.builds == dict.fromkeys(BOTH, why)
-    assert made.folders == ()
+    assert folders_of(made) == []
     maker = Maker()
     with pytest.raises(ArmOut) as out:
         prepared(tmp_path / "there", maker, made)
@@ -164,16 +220,17 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     fleet = tmp_path / "cache" / "fleet"
     made = Delivery(
         made_on="Some CPU (x86_64)",
-        models={("g", "m", "", 1, Device.CPU): MODEL.key, ("g", "m", "v", 1, Device.CPU): lacks},
+        models={("g", "m", "", 1, Device.CPU, False): MODEL.key, ("g", "m", "v", 1, Device.CPU, False): lacks},
         probes={("permutation_probe", "", Device.CPU): PROBE.key},
         builds={OWN: tmp_path / ("d" * 64), OF_PROBE: why},
     )
     (tmp_path / DELIVERY).write_text(json.dumps(to_json(made)))
     read = read_delivery(tmp_path)
     assert read is not None
-    assert (read.made_on, read.probes, read.keys) == (made.made_on, made.probes, made.keys)
+    assert (read.made_on, read.probes) == (made.made_on, made.probes)
+    assert read.models["g", "m", "", 1, Device.CPU, False] == MODEL.key
     assert read.builds == {OWN: fleet / ("d" * 64), OF_PROBE: why}, "where it was sent to"
-    refused = read.models["g", "m", "v", 1, Device.CPU]
+    refused = read.models["g", "m", "v", 1, Device.CPU, False]
     assert isinstance(refused, SkippedArm)
     assert refused.why == lacks.why
     assert read_delivery(tmp_path / "of a run here") is None
@@ -183,8 +240,9 @@ def test_a_size_that_was_not_sent_is_said_and_one_that_was_not_exported_here_is_
     record = GroupRecord(name="g", baseline=PORTABLE.label, comparisons=1, arms=(PORTABLE,))
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
     refused = open_delivery(Delivery(made_on="it", models={})).of(group, PORTABLE)
-    assert isinstance(refused, ModelError)
-    assert "the study doesn't name this size: add it" in str(refused)
+    assert isinstance(refused, SkippedArm)
+    assert (refused.why.kind, refused.why.fix) == (NotRunKind.NOT_REACHED, "run the same command again")
+    assert "gave no exported model of this size" in refused.why.reason
     with pytest.raises(KeyError):
         Exports(models={}, probes={}).of(group, PORTABLE)
 
@@ -219,4 +277,4 @@ def test_a_strangers_delivery_names_no_place_outside_the_cache(tmp_path: Path, s
 def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
     (tmp_path / "cache").mkdir(mode=0o700)
     with pytest.raises(ModelError, match="sent here is gone: run again"):
-        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU): MODEL.key}))
+        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU, False): MODEL.key}))

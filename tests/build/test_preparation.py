@@ -160,8 +160,8 @@ def prepared(
     monkeypatch.setattr(preparation, "export_all", export)
     ledger = Ledger()
     record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
-    group = PlannedGroup(record=record, request=SimpleNamespace(), skips=skips or {})  # type: ignore[arg-type]
-    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
+    group = PlannedGroup(record=record, request=SimpleNamespace(scored="truth"), skips=skips or {})  # type: ignore[arg-type]
+    request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(preparation, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
@@ -170,6 +170,7 @@ def prepared(
         interpreters={},
         available={provider(arm.target): Availability(version="1") for arm in ARMS},
         here=SimpleNamespace(memory_bytes=0),
+        study=SimpleNamespace(max_error=0.0),
         delivery=None,
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
@@ -186,7 +187,7 @@ def prepared(
 
 
 def all_of(found: Any) -> Exports:
-    return Exports(models={("g", "m", "", 1, Device.CPU): found}, probes={})
+    return Exports(models={("g", "m", "", 1, Device.CPU, False): found}, probes={})
 
 
 def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
@@ -201,7 +202,7 @@ def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
     with pytest.raises(UsageError, match="begun on another export of m"):
         prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "brief"})
     needs = {"fp32", "int8", "fp16", "bf16"}  # what isn't quantized may run in half
-    assert asked == [({"whole"}, needs), ({"brief"}, needs)]
+    assert asked == [({"whole"}, needs, needs), ({"brief"}, needs, needs)], "all of them can lead"
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

@@ -47,7 +47,7 @@ def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted()
     assert told == (
         "rough:cpu:int8 2.00x faster (1.96 to 2.04), error 1.9e-3: accuracy unknown, since this "
         "model's inputs are random "
-        "with a model of yours: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
+        "try your own model: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
         "or accept its error: shootout decide made --max-error 1.9e-3"
     )
 

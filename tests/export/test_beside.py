@@ -82,7 +82,7 @@ def test_after_a_hurried_original_it_is_kept_as_hurried_too(
         folder.mkdir()
         plan = Deadline(0.0 if hurry else None)
         placed = replace(job, folder=str(folder), base_folder=str(folders[0]))
-        exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, needs=["native"]))
+        exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, leading=["native"]))
     made = open_exported(folders[1])
     assert made.key == brief_key(second.key, ["native"])
     assert made.whole_s

@@ -227,7 +227,9 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     with cache.workshop() as place:
         folder = place / job.key
         folder.mkdir()
-        exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), needs=needs))
+        exporter.make(
+            replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), leading=needs)
+        )
         made = client._collect_result(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
     assert isinstance(made, ExportedModel), made
     assert made.key != job.key

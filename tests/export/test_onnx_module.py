@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
-from shootout.contract import Arm, Artifact, Target
-from shootout.errors import ModelError, install
+from shootout.clock import Deadline
+from shootout.contract import Arm, Artifact, NotRunKind, Target
+from shootout.errors import ModelError, ShootoutError, SkippedArm, install
 from shootout.export import user_onnx
-from shootout.export.request import ExportJob, Request
+from shootout.export.client import obtain, obtain_all
+from shootout.export.request import ExportJob, Request, checked
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, gate
-from shootout.exported.model import ExportedModel, open_exported
+from shootout.exported.model import ExportedModel, open_exported, sha256
 from shootout.models.user import onnx_module
 from shootout.quantize.retyping import retyped
 from shootout.study import feasibility
@@ -150,3 +153,48 @@ def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path
 def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(onnx_module, "module_of")
     assert taken(linear(tmp_path / "m.onnx"), tmp_path, module=False).artifacts == (Artifact.ONNX,)
+
+
+def test_a_file_and_its_module_are_two_exports_on_the_same_inputs(tmp_path: Path):
+    request = Request(model=str(linear(tmp_path / "m.onnx")))
+    of_file, module = obtain_all([request, replace(request, module=True)])
+    assert not isinstance(of_file, ShootoutError)
+    assert not isinstance(module, ShootoutError)
+    assert (of_file.artifacts, module.artifacts) == ((Artifact.ONNX,), (Artifact.MODULE, Artifact.PT2))
+    for one in ("inputs.npz", "reference.npz", "unseen.npz"):
+        assert sha256(of_file.folder / one) == sha256(module.folder / one)
+    assert not (module.folder / "model.onnx").exists(), "the weights would lie there twice"
+    assert (module.work, module.error_bounds) == (of_file.work, of_file.error_bounds)
+    assert gate(compare(outputs(float32_module(module), module), of_file.reference_outputs()), 1e-5) is None
+
+
+def test_a_program_is_stored_without_its_weights(tmp_path: Path):
+    weight = np.random.default_rng(0).standard_normal((4, 100_000)).astype(np.float32)
+    path = write(
+        tmp_path / "m.onnx",
+        [node("MatMul", "x w", "y")],
+        [value("x", (1, 4))],
+        [value("y", (1, 100_000))],
+        {"w": weight},
+    )
+    module = obtain(Request(model=str(path), module=True))
+    assert module.path(Artifact.PT2).stat().st_size < 100_000
+    assert module.path(Artifact.MODULE).stat().st_size > weight.nbytes
+    (stored,) = float32_module(module).state_dict().values()
+    assert np.array_equal(stored.numpy(), weight)
+    assert stored.is_contiguous()
+
+
+def test_a_module_that_there_is_no_time_for_costs_the_file_nothing(tmp_path: Path):
+    request = Request(model=str(linear(tmp_path / "m.onnx")), module=True)
+    job = checked(request)
+    assert isinstance(job, ExportJob)
+    assert job.base
+    of_file = obtain(replace(request, module=False))
+    placed = replace(job, folder=str(tmp_path / "module"), base_folder=str(of_file.folder))
+    (tmp_path / "module").mkdir()
+    told = r"making the torch module of m\.onnx takes about \d+ s, and --max-time leaves 1 s for it"
+    with pytest.raises(SkippedArm, match=told) as out:
+        user_onnx.take_module(placed, Effort("m.onnx", share=Deadline(1.0)))
+    assert out.value.why.kind is NotRunKind.NOT_REACHED
+    assert job.base.key == of_file.key, "so that the next run only makes the module"

@@ -181,7 +181,7 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     for row, (feature, threshold) in enumerate(split):
         at[row, feature] = threshold
     right = onnx_files.run(tmp_path / "boosted.onnx", [{"X": at}], "boosted.onnx")
-    (bound,) = float32_error_bounds(model, [{"X": at}], right, name="boosted.onnx", workshop=tmp_path)
+    (bound,) = float32_error_bounds(model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.onnx")
     assert bound == 1e-5, "runtimes compare the same float32 numbers"
 
 

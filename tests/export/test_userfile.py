@@ -142,6 +142,24 @@ def test_big_weights_stay_beside_the_copy(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.onnx", "out"]
 
 
+def test_many_weights_beside_a_file_are_copied_and_never_read_into_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = external(tmp_path / "m.onnx")
+    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+    plain = prepare(path, tmp_path)
+    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 10)
+    monkeypatch.setattr(onnx_files, "KEPT_BYTES", 10)
+    big = prepare(path, tmp_path)
+    (stored,) = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph.initializer
+    assert {one.key: one.value for one in stored.external_data}["location"] == "model.onnx.data"
+    assert (tmp_path / "out" / "model.onnx.data").read_bytes() == WEIGHT.tobytes()
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["model.onnx", "model.onnx.data"]
+    for one, other in zip(big.found.reference_outputs, plain.found.reference_outputs, strict=True):
+        np.testing.assert_array_equal(one["y"], other["y"])
+    assert big.error_bound >= 1e-5
+
+
 @pytest.mark.parametrize("location", ["/etc/passwd", "../w.bin", "sub/../../w.bin", "..", "link.bin"])
 def test_external_data_outside_the_folder_is_refused_before_it_is_opened(tmp_path: Path, location: str):
     (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())

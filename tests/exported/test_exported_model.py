@@ -5,15 +5,17 @@ import pickle
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.exports import obtain
+from support.exports import bare_exported, obtain
 
 from shootout import models
+from shootout.backends.common_torch import exported_program
 from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
@@ -58,7 +60,7 @@ def outputs_of(exported: ExportedModel, artifact: Artifact) -> list[dict[str, An
         return [{"y": session.run(["y"], dict(one))[0]} for one in exported.input_buffers()]
 
     if artifact is Artifact.PT2:
-        module: Any = torch.export.load(exported.path(artifact)).module()
+        module: Any = exported_program(exported).module()
     else:
         module = models.get(exported.model).module(exported.parameters)
         module.load_state_dict({name: torch.from_numpy(array) for name, array in exported.weights().items()})
@@ -205,6 +207,15 @@ def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: Exporte
     assert gate(errors[Precision.BF16], exported.error_bounds[Precision.TF32])
 
 
+def test_what_errs_as_fp32_rounded_nothing_to_tf32(exported_models: ExportedByName):
+    """At batch 1 cuBLAS takes a kernel that multiplies in FP32, whatever TF32's switch says: seen on an H200."""
+    exported = exported_models["residual_mlp"]
+    bound, least = exported.error_bound(Target(backend="any", device=Device.CUDA, precision=Precision.TF32))
+    assert bound is not None
+    assert 0 < least == exported.error_bounds[Precision.FP32] < bound
+    assert exported.error_bound(Target(backend="any"))[1] == 0
+
+
 def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     inputs = [{"x": np.full((1, 4), 2.0**17, np.float32)}]
     module = torch.nn.Linear(4, 4, bias=False)
@@ -309,6 +320,41 @@ def test_the_manifest_hashes_every_other_file(exported_models: ExportedByName):
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
     assert {"model.onnx", "model.pt2", "params.safetensors", "report.npz"} <= set(files)
+
+
+def test_one_that_lacks_what_no_target_reads_opens_where_that_is_expected(
+    exported_models: ExportedByName, tmp_path: Path
+):
+    whole, sent = exported_models["digits"], tmp_path / "sent"
+    read = whole.files_read({Artifact.ONNX}, quantizes=False)
+    assert {"inputs.npz", "reference.npz", "report.npz", "model.onnx"} <= {*read}
+    assert not {"model.pt2", "params.safetensors", "calibration.npz", "selection.npz"} & {*read}
+    sent.mkdir()
+    for name in read:
+        (sent / name).hardlink_to(whole.folder / name)
+    found = open_exported(sent, is_whole=False)
+    assert found == replace(whole, folder=sent), "a target whose build was sent is of an artifact that isn't"
+    with pytest.raises(ModelError, match="should hold"):
+        open_exported(sent)
+    (sent / "reference.npz").unlink()
+    with pytest.raises(ModelError, match="should hold"):
+        open_exported(sent, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "module"),
+    [
+        ("net.py:make", {"params.safetensors"}),
+        ("m.onnx", {"model.pt2"}),
+        ("/c/M.pt2", {"params.safetensors", "model.pt2"}),
+    ],
+)
+def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, model: str, module: set[str]):
+    files = {"params.safetensors", "model.pt2", "model.onnx", "inputs.npz"}
+    for name in files:
+        (tmp_path / name).touch()
+    exported = bare_exported({}, folder=tmp_path, model=model)
+    assert {*exported.files_read({Artifact.MODULE})} == module | {"inputs.npz"}
 
 
 def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,21 @@ from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.merged import is_merged
 from shootout.journal.records import Failure, Skip
+from shootout.study import points, selection
+from shootout.study.group import confirming_name
+from shootout.study.plan import PlannedGroup
 
 NODES = [node("a1", label="a"), node("a2", label="a"), node("b1", label="b")]
 SENT = Parcel(package=b"p" * 3_000, files=b"f", fields={}, names=("net.py",))
+DELIVER = fleet._deliver
 Use = Callable[..., FakeCluster]
 
 
 @pytest.fixture
 def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
     """Makes a cluster of nodes, which the command finds from then on."""
-    monkeypatch.setattr(fleet, "pack", lambda _: SENT)
+    monkeypatch.setattr(fleet, "pack", lambda *_, **__: SENT)
+    monkeypatch.setattr(fleet, "_deliver", lambda *_: Delivery(made_on="it", models={}))
     monkeypatch.setattr(fleet, "print_runs", lambda *_, **__: ExitCode.OK)
     monkeypatch.setattr(fleet, "STOP_S", 0.1)
 
@@ -101,24 +107,62 @@ def test_every_kind_measures_every_group_and_its_nodes_share_them(use: Use, tmp_
 
 def test_nodes_that_get_exports_get_those_of_their_kind(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = tmp_path / ("d" * 64)
-    models = {("g1", "m", "", 1, Device.CPU): "a" * 64}
-    asked_for = list[str]()
+    made.mkdir()
+    (made / "engine").touch()
+    models = {("g1", "m", "", 1, Device.CPU, False): "a" * 64}
+    files, asked_for = {"a" * 64: ["model.onnx"]}, list[str]()
 
     def deliver(_study: object, _parcel: object, kind: NodeKind, *_: object) -> Delivery:
         asked_for.append(kind.nodes[0].place.name)
-        return Delivery(made_on=f"for {kind.nodes[0].place.name}", models=models, builds={"one": made})
+        return Delivery(made_on=f"for {kind.nodes[0].place.name}", models=models, builds={"one": made}, files=files)
 
     monkeypatch.setattr(fleet, "_deliver", deliver)
-    cluster = use(gets_exports=True)
+    cluster = use(were_named=True)
     assert run(tmp_path / "out") == 0
     assert asked_for == ["a1", "b1"], "once a kind"
     words = [job.words["delivery"] for _, job in cluster.begun]
     assert [one["made_on"] for one in words] == ["for a1", "for a1", "for b1"]
     assert words[0]["builds"] == {"one": {"folder": made.name}}
-    places = {f"exported/{'a' * 64}": cache_folder() / ("a" * 64), f"fleet/{made.name}": made}
+    places = {
+        f"exported/{'a' * 64}": {"model.onnx": cache_folder() / ("a" * 64) / "model.onnx"},
+        f"fleet/{made.name}": {"engine": made / "engine"},
+    }
     assert cluster.delivered == [places] * 3
     assert run(tmp_path / "out") == 0
     assert len(asked_for) == 2, "nothing is made for what is measured"
+
+
+def test_a_node_that_adds_groups_gets_their_exports_and_none_of_another_model_s(
+    use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = list[tuple[list[tuple[str, str, int]], bool]]()
+
+    def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], *_: object) -> Delivery:
+        asked = [(group.record.name, group.request.model, group.request.batch) for group in groups]
+        made.append((asked, "fp32" in needs))
+        return Delivery(made_on="it", models={(asked[0][0], "mlp", "", 8, Device.CPU): "a" * 64})
+
+    monkeypatch.setattr(fleet, "deliver", deliver)
+    monkeypatch.setattr(fleet, "_deliver", DELIVER)
+    monkeypatch.setattr(fleet, "pack", lambda *_, **__: replace(SENT, fields={"model": ["identity"]}))
+    asked: Any = {"backends": ["spin"], "out": tmp_path / "out"}
+    (point,) = points.points(selection.choose("mlp", asked))
+    cluster = use(node("one", groups=[points.group_name(point)]), were_named=True)
+    fleet.run_on_fleet("mlp", asked, address="x:1", dry_run=False, full=False, as_json=False)
+    (supply,) = cluster.supplies
+    assert supply
+    (record,) = cluster.fleet[0].header.groups
+    arms = [replace(arm, batch=8) for arm in record.arms]
+    further = record.model_copy(update={"name": "mlp (batch=8)", "arms": tuple(arms)})
+    found = supply([further.model_dump(mode="json")])
+    assert made[1:] == [([("mlp (batch=8)", "mlp", 8)], True)]
+    names = ("mlp (batch=8)", confirming_name("mlp (batch=8)"))
+    assert [*found.models] == [(name, "identity", "", 8, Device.CPU) for name in names], "as the node calls the model"
+    other = further.model_copy(update={"arms": tuple(replace(arm, model="/etc/x.onnx") for arm in arms)})
+    with pytest.raises(UsageError, match="isn't of this study"):
+        supply([other.model_dump(mode="json")])
+    with pytest.raises(UsageError, match="what is no group"):
+        supply([{"name": 1}])
 
 
 def test_a_finished_run_begins_nothing(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from shootout.fleet import ssh_hosts
 from shootout.fleet.parts import find_parts
 from shootout.journal import journal
 from shootout.results.analysis import analyse
+from shootout.testing.elsewhere import conform_there
 
 ABSENT = (
     "torch",
@@ -34,11 +36,12 @@ ABSENT = (
 )
 """What makes exports and builds, which a board needs none of."""
 LACKS = f"""
+from functools import partial
 from importlib.machinery import PathFinder
 find = PathFinder.find_spec
 def find_present(name, *where):
     return None if name.partition(".")[0] in {ABSENT} else find(name, *where)
-PathFinder.find_spec = find_present
+PathFinder.find_spec = partial(find_present)  # which pytest's own class would bind otherwise
 """
 SSH = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec sh -c "$*"\n'
 
@@ -92,3 +95,12 @@ def test_a_board_measures_what_was_built_here_and_ships_it(
     assert (model / "check.py").is_file()
     with pytest.raises(UsageError, match="already exists"):
         ship_there(board, part, model, target="litert", policy=None, group=None)
+
+
+def test_the_conformance_suite_runs_on_a_board_on_models_that_were_exported_here(
+    board: str, capsys: pytest.CaptureFixture[str]
+):
+    checks = ["-q", "-k", "fp32 and (names_shapes_dtypes or executed_matches_request)"]
+    assert conform_there(board, ["numpy"], checks) == 0
+    assert re.search(r"2 passed", capsys.readouterr().err)
+    assert conform_there(board, ["numpy"], ["-q", "-k", "nothing_like_it"]) == pytest.ExitCode.NO_TESTS_COLLECTED

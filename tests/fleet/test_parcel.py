@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from support.onnx_made import linear
+from onnx import helper
+from support.onnx_made import linear, value, write
 
+from shootout.export.request import ExportJob, Request, input_texts
+from shootout.export.request import checked as checked_request
 from shootout.fleet import parcel
 from shootout.fleet.parcel import Parcel, pack
-from shootout.study.schema import checked
+from shootout.study.schema import Study, checked
+
+
+def study(model: str, **fields: Any) -> Study:
+    return checked({"name": "tiny", "targets": ["numpy"], "model": model, **fields})
 
 
 def packed(**fields: Any) -> Parcel:
-    return pack(checked({"name": "tiny", "targets": ["numpy"], **fields}))
+    return pack(study(**fields))
 
 
 def names(data: bytes) -> set[str]:
@@ -64,6 +72,40 @@ def test_what_a_node_reads_of_the_distribution_is_there_whatever_form_it_has_her
 
 def test_a_named_model_needs_no_files(here: Path):
     assert packed(model="identity").names == ()
+
+
+def test_a_file_whose_weights_come_with_its_export_goes_without_them(here: Path):
+    weight = np.ones((64, 64), np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    file = write(here / "m.onnx", [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": weight})
+    whole, sent = packed(model="m.onnx"), pack(study("m.onnx"), weights=False)
+    assert sent.fields == whole.fields
+    (here / "there").mkdir()
+    zipfile.ZipFile(io.BytesIO(sent.files)).extractall(here / "there")
+    there = here / "there" / "m.onnx"
+    assert there.stat().st_size < 1_000 < weight.nbytes
+    job, real = (checked_request(Request(model=str(path))) for path in (there, file))
+    assert isinstance(job, ExportJob)
+    assert isinstance(real, ExportJob)
+    assert (job.file_bytes, job.holds) == (real.file_bytes, real.holds)
+    assert input_texts(str(there)) == input_texts(str(file))
+    write(file, [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": 2 * weight})
+    assert pack(study("m.onnx"), weights=False).files != sent.files, "a node goes on with the same weights alone"
+
+
+def test_weights_beside_a_file_are_left_out_with_it(here: Path):
+    weight = np.ones((64, 64), np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    file = write(here / "m.onnx", [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": weight})
+    onnx.save(onnx.load(file), file, save_as_external_data=True, location="m.data")
+    assert packed(model="m.onnx").names == ("m.data", "m.onnx")
+    sent = pack(study("m.onnx"), weights=False)
+    assert sent.names == ("m.onnx",)
+    (here / "there").mkdir()
+    zipfile.ZipFile(io.BytesIO(sent.files)).extractall(here / "there")
+    job = checked_request(Request(model=str(here / "there" / "m.onnx")))
+    assert isinstance(job, ExportJob)
+    assert job.file_bytes == file.stat().st_size + (here / "m.data").stat().st_size
 
 
 def test_a_users_source_goes_with_what_it_imports_and_nothing_else(here: Path):

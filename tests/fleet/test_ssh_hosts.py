@@ -12,7 +12,7 @@ import sys
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from shootout.clock import utc_in
 from shootout.commands import elsewhere
 from shootout.commands.elsewhere import doctor_there, ship_there
 from shootout.errors import UsageError
+from shootout.export.delivery import Delivery, list_files
 from shootout.fleet import node_side, parcel, ssh_hosts
 from shootout.fleet.node_side import ANSWER
 from shootout.fleet.nodes import NodeLost
@@ -209,14 +210,31 @@ def test_what_a_host_has_is_not_sent_again(board: Board, sent: list[str], tmp_pa
     (made / "deep" / "weights").write_bytes(b"w" * 5_000)
     place = f"exported/{'a' * 64}"
     hosts = board.connect()
-    hosts.result(measure(hosts, delivered={place: made}))
+    hosts.result(measure(hosts, delivered={place: list_files(made)}))
     assert (board.cache / place / "deep" / "weights").read_bytes() == b"w" * 5_000
     assert len(sent) == 3, "the package, the files, and what was delivered"
     again = board.connect(out="another")
-    again.result(measure(again, delivered={place: made}))
+    again.result(measure(again, delivered={place: list_files(made)}))
     assert len(sent) == 3
     board.connect("answer(other=1)")
     assert len(sent) == 4, "another package"
+
+
+def test_a_host_that_has_some_files_of_a_folder_is_sent_the_others(board: Board, sent: list[str], tmp_path: Path):
+    made, place = tmp_path / "made", f"exported/{'a' * 64}"
+    (made / "deep").mkdir(parents=True)
+    for name in ("one", "two", "deep/three"):
+        (made / name).write_text(name)
+    every = list_files(made)
+    hosts = board.connect()
+    for names in (["one"], ["one", "two"], [*every]):
+        (made / "one").write_text(" and ".join(names))
+        hosts.result(measure(hosts, delivered={place: {name: every[name] for name in names}}))
+    assert {name: path.read_text() for name, path in list_files(board.cache / place).items()} == {
+        name: name for name in every
+    }, "what was there isn't sent again"
+    assert sent.count(place) == 3
+    assert not [*(board.cache / "fleet").glob("new-*")]
 
 
 def test_a_job_goes_on_behind_the_folder_that_comes_with_it(board: Board, tmp_path: Path):
@@ -257,18 +275,72 @@ def test_what_was_sent_in_part_is_refused_and_sent_again(
             times.append(name)
         if len(times) == 1 and name == place:
             source = ssh_hosts.inspect.getsource(node_side).encode()
-            asked = json.dumps({"verb": "put", "places": [place], "members": 2}).encode()
+            asked = json.dumps({"verb": "put", "places": {place: ["one", "two"]}, "members": 2}).encode()
             board.sign("cut", str(len(b"%d\n%b%b\n" % (len(source), source, asked)) + 1024 + into_next))
         return put(address, name, *sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", cut_first)
     hosts = board.connect("answer()")
-    assert hosts.result(measure(hosts, delivered={place: made}))["code"] == 0
+    assert hosts.result(measure(hosts, delivered={place: list_files(made)}))["code"] == 0
     assert len(times) == 2
     refused = (board.signs / "refused").read_text()
     assert ("unexpected end of data" if into_next else "the connection was lost") in refused
     assert sorted(path.name for path in (board.cache / place).iterdir()) == ["one", "two"]
     assert not [*(board.cache / "fleet").glob("new-*")], "nothing half-made is left"
+
+
+ASKS = """
+def ask(number):
+    (folder / "asked.new").write_text(json.dumps({"number": number, "groups": ["g"]}))
+    (folder / "asked.new").rename(folder / "asked.json")
+    limit = time.monotonic() + 30
+    while time.monotonic() < limit:
+        try:
+            given = json.loads((folder / "given.json").read_text())
+            if given["number"] == number:
+                (folder / "asked.json").unlink()
+                return given
+        except FileNotFoundError:
+            pass
+        time.sleep(0.01)
+"""
+"""What a job does that asks for exports on its way, as `shootout.commands.node` does."""
+
+
+def test_a_job_that_asks_for_exports_on_its_way_gets_them(board: Board, tmp_path: Path, sent: list[str]):
+    made, asked = tmp_path / ("b" * 64), list[Sequence[Any]]()
+    made.mkdir()
+    (made / "engine").write_text("e")
+
+    def supply(groups: Sequence[Any]) -> Delivery:
+        asked.append(groups)
+        if len(asked) > 1:
+            raise UsageError("it can't be exported")
+        return Delivery(made_on="it", models={}, builds={"one": made})
+
+    hosts = board.connect(f"{ASKS}\nanswer(first=ask(1), second=ask(2), heard=(folder / 'heard').exists())")
+    found = hosts.result(measure(hosts, supply=supply))
+    assert found["first"]["delivery"]["made_on"] == "it"
+    assert found["second"] == {"number": 2, "error": "it can't be exported"}
+    assert found["heard"]
+    assert asked == [["g"], ["g"]]
+    assert sent[-1] == f"fleet/{made.name}"
+    assert (board.cache / sent[-1] / "engine").read_text() == "e"
+
+
+def test_a_question_is_heard_by_the_next_connection_if_one_was_cut(board: Board):
+    asked = list[Sequence[Any]]()
+
+    def supply(groups: Sequence[Any]) -> Delivery:
+        asked.append(groups)
+        if len(asked) == 1:
+            os.kill(int((board.signs / "pid").read_text()), signal.SIGKILL)
+        return Delivery(made_on="it", models={})
+
+    hosts = board.connect(f"{ASKS}\nanswer(first=ask(1), second=ask(2))")
+    found = hosts.result(measure(hosts, supply=supply))
+    assert [found[name]["delivery"]["made_on"] for name in ("first", "second")] == ["it", "it"]
+    assert len(asked) >= 2
 
 
 def test_the_same_command_finds_the_job_that_an_ended_one_began(board: Board):
@@ -324,7 +396,7 @@ def test_a_job_that_is_stopped_while_its_files_are_sent_never_begins(
 
     hosts = board.connect("answer()")
     monkeypatch.setattr(ssh_hosts, "_put", slow)
-    begun = measure(hosts, delivered={place: made})
+    begun = measure(hosts, delivered={place: list_files(made)})
     assert is_sending.wait(WAITS_S)
     hosts.stop(begun)
     may_go_on.set()
@@ -379,7 +451,7 @@ def test_a_file_that_is_gone_before_it_is_sent_fails_that_host_s_job_alone(
         return put(*sent)
 
     monkeypatch.setattr(ssh_hosts, "_put", put_late)
-    begun = measure(hosts, delivered={f"exported/{'d' * 64}": made})
+    begun = measure(hosts, delivered={f"exported/{'d' * 64}": list_files(made)})
     with pytest.raises(NodeLost, match=r"FileNotFoundError: .*weights"):
         hosts.result(begun)
     assert board.jobs() == []

@@ -297,6 +297,12 @@ def test_only_variables_that_change_the_libraries_are_recorded():
     }
 
 
+def test_what_a_container_asks_of_its_starter_changes_no_library():
+    """NVIDIA's images set them: the list of drivers alone was 2,000 letters below each table."""
+    given = {"NVIDIA_REQUIRE_CUDA": "cuda>=13.0 brand=tesla,driver>=535", "NVIDIA_DRIVER_CAPABILITIES": "compute"}
+    assert environment.variables({**given, "NVIDIA_TF32_OVERRIDE": "0"}) == {"NVIDIA_TF32_OVERRIDE": "0"}
+
+
 @pytest.mark.parametrize("name", ["SHOOTOUT_GPU", "VK_ICD_FILENAMES", "VK_DRIVER_FILES", "CUDA_VISIBLE_DEVICES"])
 def test_figures_of_two_gpus_do_not_go_into_one_run(name: str):
     first, second = ({"variables": environment.variables({name: value})} for value in "01")

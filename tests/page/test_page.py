@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.report import render
 from shootout.page import curves, sources
 from shootout.page.markdown import quote_code
+from shootout.page.page import mark_code, mark_lines
 from shootout.page.sources import MeasuredRun
 from shootout.page.text import clean_text
 from shootout.results.document import Document
@@ -89,6 +91,12 @@ def test_a_hostile_name_steers_no_markdown():
     assert "\x1b" not in told
 
 
+def test_words_between_backticks_are_code_on_the_page():
+    assert mark_code("run `shootout ceilings` <once>") == "run <code>shootout ceilings</code> &lt;once&gt;"
+    assert mark_code("a name of `` ``` stays") == "a name of `` ``` stays"
+    assert [*mark_lines([Text("as `at first`", style="dim")])] == ['<span class="dim">as <code>at first</code></span>']
+
+
 def test_no_backtick_ends_a_commands_code():
     assert quote_code("run --model x") == "`run --model x`"
     assert quote_code("run `` ``` x") == "```` run `` ``` x ````"
@@ -114,7 +122,7 @@ def measured() -> Document:
 def test_the_page_opens_with_the_answer_in_words():
     """The same sentence stands in the page's title, in its first heading, and in the summary."""
     found = measured()
-    title = "Ship fast:cpu:fp32: 2.00x faster than the usual choice, onnxruntime (1.96 to 2.04)"
+    title = "Ship fast:cpu:fp32: 2.00x faster than onnxruntime, the usual choice on a CPU (1.96 to 2.04)"
     page, told = (render([MeasuredRun(found)], ending).decode() for ending in (".html", ".md"))
     assert f"<title>{title}</title>" in page
     assert f"<h1>{title}</h1>" in page

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from support.races.crossings import COPY, PAIR, A, B, group, play
-from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
+from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, plan, run, study
 
+from shootout.build.builder import list_undelivered
 from shootout.clock import Deadline
+from shootout.contract import Device
+from shootout.export.delivery import Delivery
 from shootout.journal import journal
 from shootout.journal.records import Confirming, Rounds
 from shootout.messages import Scope
-from shootout.race import crossover_search, stopping
+from shootout.race import crossover_search, runner, stopping
 from shootout.race.crossover_search import Ask, Search
+from shootout.race.runner import RaceRunner
 from shootout.report import table
 from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
 from shootout.results.group import Group
-from shootout.study.plan import make_plan, plan_groups
+from shootout.study.group import GroupRecord
+from shootout.study.plan import Plan, PlannedGroup, make_plan, plan_groups
 from shootout.study.schema import checked
 
 
@@ -27,6 +34,36 @@ from shootout.study.schema import checked
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     """What campaigns play on."""
     return on_stage(monkeypatch)
+
+
+def test_what_an_added_size_needs_is_asked_for_from_the_machine_that_exports(
+    monkeypatch: pytest.MonkeyPatch, stage: list[ByBatch], tmp_path: Path
+):
+    asked, lacking = list[str](), list[str]()
+
+    def ask_for(delivery: Delivery, records: Sequence[GroupRecord]) -> Delivery:
+        asked.extend(record.name for record in records)
+        keys = [(one.name, arm.model, "", arm.batch, Device.CPU) for one in records for arm in one.arms]
+        return delivery.join(Delivery(made_on="it", models=dict.fromkeys(keys, "a" * 64)))
+
+    class Prepared:
+        def __init__(self, plan: Plan, **_: object) -> None:
+            self.delivery = plan.delivery
+
+        def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Any]]:
+            assert self.delivery
+            lacking.extend(group.record.name for group in list_undelivered(self.delivery, groups))
+            return {group.record.name: {arm.label: arm for arm in group.playing} for group in groups}
+
+    monkeypatch.setattr(runner, "Preparation", Prepared)
+    planned = plan(study(1, 16_384))
+    delivery = ask_for(Delivery(made_on="it", models={}), [group.record for group in planned.groups])
+    asked.clear()
+    given: dict[str, Any] = {"made": RaceRunner, "plan": replace(planned, delivery=delivery, ask_for=ask_for)}
+    assert run(tmp_path / "out", study(1, 16_384), **given)
+    added = [group.name for group in journal.read(tmp_path / "out").groups[2:]]
+    assert asked == added != []
+    assert lacking == []
 
 
 POINTS = [{"batch": 1, "threads": 2}, {"batch": 16_384, "threads": 2}]

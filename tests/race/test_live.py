@@ -22,7 +22,7 @@ from shootout.exported.fidelity import NOTHING
 from shootout.host.placement import ProcessBounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
-from shootout.race import live_arm, restart
+from shootout.race import live_arm, pace, restart
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import Launcher
 from shootout.race.pausing import Suspension
@@ -147,7 +147,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
     queued.plugged_in(monkeypatch, found, None)
     monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
     monkeypatch.setattr(restart, "ROUNDS", 2)
-    monkeypatch.setattr(restart, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(pace, "MIN_ROUNDS", 2)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     return found
 

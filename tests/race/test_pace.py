@@ -18,7 +18,7 @@ from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
 from shootout.clock import Deadline
-from shootout.constants import MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.constants import MIN_ROUNDS, ROUNDS, SLOW_ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
 from shootout.contract import Arm, Array, NotRun, Scenario, Target
 from shootout.journal.records import Played
 from shootout.messages import Loaded, Tuned, Verified
@@ -240,6 +240,7 @@ def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
     def least_s(call_ns: float) -> float:
         return pace.least_rounds_s(Tuned(call_ns={"end_to_end": call_ns}, per_reading={"end_to_end": 1}))  # type: ignore[dict-item]
 
+    assert least_s(5e9) == SLOW_ROUNDS * 5.0
     assert least_s(1e9) == MIN_ROUNDS * 2.0
     assert least_s(1e7) == pytest.approx(MIN_ROUNDS * 0.08)
     assert least_s(1e4) == pytest.approx(MIN_ROUNDS * 0.01)

@@ -6,18 +6,30 @@ import random
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
-from shootout.constants import COMPUTE_ROUNDS, ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
+from shootout.constants import (
+    COMPUTE_ROUNDS,
+    MIN_ROUNDS,
+    ROUNDS,
+    SINGLE_CALLS,
+    SLOW_ROUNDS,
+    SLOW_WARM_UP_CALLS,
+    WARM_UP_CALLS,
+    WARM_UP_LONG_CALLS,
+    WARM_UP_NS,
+    WARM_UP_SHORT_NS,
+)
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
-from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
+from shootout.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified, Warming
 from shootout.race import queue
-from shootout.race.live_arm import warm_up
+from shootout.race.live_arm import WarmUp, warm_up
 from shootout.race.queue import Race
 from shootout.race.restart import RaceEvents, Restart, RestartContext, rounds_for
 from shootout.results.group import counted, counting
@@ -289,11 +301,32 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
     assert limit_ns <= sum(spent_ns) < 1.5 * limit_ns
 
 
-def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
+def test_long_calls_get_fewer_rounds_but_never_fewer_than_the_least() -> None:
     short = restart(World(THREE)).playing
     long = restart(World({"a": 1e9, "b": 1e9})).playing
     endless = restart(World({"a": 1e12})).playing
-    assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
+    assert [rounds_for(arms, MIN_ROUNDS) for arms in (short, long, endless)] == [12, 5, 4]
+
+
+def test_slow_calls_get_the_fewest_readings_that_tell_anything() -> None:
+    """A call of more than a second: beside a fast arm, too, since all arms have the same rounds."""
+    world = World({"a": 1e7, "b": 20e9})
+    found = restart(world)
+    assert found.rounds == SLOW_ROUNDS
+    assert not found.is_cut
+    read = [name for name, label in world.events if name.startswith("turn ") and label == "b:cpu:fp32"]
+    assert sum(Scope.COMPUTE in name for name in read) == 1
+
+
+@pytest.mark.parametrize(("call_s", "calls"), [(0.9, WARM_UP_LONG_CALLS), (1.1, SLOW_WARM_UP_CALLS)])
+def test_a_slow_arm_is_warm_by_the_calls_that_verified_it(call_s: float, calls: int) -> None:
+    loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, calls=2)
+    process: Any = FakePlayer(World({"a": call_s * 1e9}), fakes.arm("a"), 0)
+    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {"verify": 2 * call_s}}
+    live = fakes.live_arm(fakes.arm("a"), **known)
+    live.get_warm(most_s=60.0, pace_s=60.0)
+    assert live.warm_up == WarmUp(calls=calls, steady_from=0)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.host import noise
 from shootout.messages import RateStep, Scope
-from shootout.race import live_arm, restart, serving, stopping
+from shootout.race import live_arm, pace, restart, serving, stopping
 from shootout.race.queue import Race
 from shootout.race.restart import RestartContext
 from shootout.report.progress import ProgressDisplay
@@ -365,7 +365,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.
     monkeypatch.setattr(serving, "_has_kept_up", lambda *_: True)
     monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
-    monkeypatch.setattr(restart, "ROUNDS", restart.MIN_ROUNDS)
+    monkeypatch.setattr(restart, "ROUNDS", pace.MIN_ROUNDS)
     monkeypatch.setattr(serving, "SERVE_ROUNDS", 2)
     asked = study(
         model="identity",

@@ -32,7 +32,7 @@ from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _find_obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
 from shootout.models.user.scoring import Measure
-from shootout.race import arm_process, launcher, restart, runner
+from shootout.race import arm_process, launcher, pace, restart, runner
 from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
@@ -157,8 +157,8 @@ def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[
     """By scope, the calls of an arm's blocks in one restart, and its samples in the run folder."""
     stage: Any = Real(*execute_ns)
     planted.on_stage(monkeypatch)[0] = stage
-    for name in ("ROUNDS", "MIN_ROUNDS"):
-        monkeypatch.setattr(restart, name, 3)
+    monkeypatch.setattr(restart, "ROUNDS", 3)
+    monkeypatch.setattr(pace, "MIN_ROUNDS", 3)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     monkeypatch.setattr(clock, "now_ns", lambda: sum(player.session.now_ns for player in stage.players))
     planted.run(out, planted.study(1, crossover=None, max_restarts=1))

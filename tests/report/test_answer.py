@@ -30,6 +30,7 @@ MACHINE = {
 }
 LABELS = ("Ship", "Tied", "Unsure", "Sure", "Faster, not shipped", "Not", "Smaller", "Changes", "Skipped", "Next")
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
+BY_NAME = ("--group", "toy, batch 1")
 
 
 def shown(found: Document, width: int = 100) -> list[str]:
@@ -197,13 +198,13 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
 @pytest.mark.parametrize(
     ("groups", "told"),
     [
-        ([{"sd": 0.123}], "5 restarts of every process, which differ by 12 % (SD, in the intervals)"),
-        ([{"sd": 1.23}], "5 restarts of every process, which differ by 120 % (SD, in the intervals)"),
-        ([{"sd": 0.004}], "5 restarts of every process, which differ by 0.4 % (SD, in the intervals)"),
+        ([{"sd": 0.123}], "5 restarts of every process; times vary by 12 % between them (counted in the intervals)"),
+        ([{"sd": 1.23}], "5 restarts of every process; times vary by 120 % between them (counted in the intervals)"),
+        ([{"sd": 0.004}], "5 restarts of every process; times vary by 0.4 % between them (counted in the intervals)"),
         ([{"restarts": 1}], "1 restart of every process"),
         (
             [{"sd": 0.03, "restarts": 4}, {"sd": 0.2}, {}],
-            "4 to 5 restarts of every process, which differ by up to 20 % (SD, in the intervals)",
+            "4 to 5 restarts of every process; times vary by up to 20 % between them (counted in the intervals)",
         ),
         ([{}, {}], "5 restarts of every process"),
     ],
@@ -233,7 +234,7 @@ def test_a_busy_machine_is_told_only_where_most_rounds_were_disturbed(shares: li
 
 def test_what_most_would_take_without_measuring_is_named_as_such():
     found = document(cell(row("onnxruntime", 2e6), FAST))
-    assert "4.00x faster than the usual choice, onnxruntime (3.92 to 4.08)" in paragraphs(found)["Ship"]
+    assert "4.00x faster than onnxruntime, the usual choice on a CPU (3.92 to 4.08)" in paragraphs(found)["Ship"]
     assert "4.00x faster than slow (3.92 to 4.08)" in screen(SLOW, FAST)["Ship"], "the baseline, which isn't usual"
     grid = " ".join(shown(document(at(1, row("onnxruntime", 2e6), FAST), at(16, SLOW, FAST))))
     assert "4.00x faster than onnxruntime (3.92 to 4.08)" in " ".join(grid.split()), "a table is brief"
@@ -258,7 +259,7 @@ def test_who_is_not_to_be_shipped_and_why():
     assert found["Faster, not shipped"] == (
         "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
         "model's inputs are random "
-        "with a model of yours: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
+        "try your own model:    shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
         "or accept its error:   shootout decide RUN --max-error 0.064"
     )
 
@@ -274,7 +275,7 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     rough = [row(f"{name}:cpu:int8", ns, fidelity=fidelity(1.9e-3), **mine) for name, ns in (("a", 1e5), ("b", 2e5))]
     rows = [one.model_copy(update=mine) for one in (SLOW, FAST)]
     command = "shootout run --model net.onnx"
-    told = screen(*rows, *rough, command=command, run="results/x", of_several=True)["Faster, not shipped"]
+    told = screen(*rows, *rough, command=command, run="results/x", named=BY_NAME)["Faster, not shipped"]
     assert told.startswith(
         "a:cpu:int8  5.00x faster than fast (4.90 to 5.10), error 1.9e-3 "
         "b:cpu:int8  2.50x faster than fast (2.45 to 2.55), error 1.9e-3 each: no "
@@ -301,7 +302,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
 
 def test_what_comes_next_is_a_command():
     assert screen(SLOW, FAST, run="results/a")["Next"] == "shootout ship results/a -o model-1"
-    assert screen(SLOW, FAST, of_several=True)["Next"] == "shootout ship RUN --group 'toy, batch 1' -o model-1"
+    assert screen(SLOW, FAST, named=BY_NAME)["Next"] == "shootout ship RUN --group 'toy, batch 1' -o model-1"
     more = screen(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy", run="results/a")
     assert more["Next"] == "shootout run toy --out results/a --max-time 5m"
     assert "Next" not in screen(SLOW, FAST, within=math.inf), "from Python nothing is typed"
@@ -524,7 +525,7 @@ def test_a_grid_tells_ties_from_what_is_not_significantly_slower_and_what_chose(
     near, far = row("near", 5.1e5, artifact_bytes=900_000), row("far", 6e5)
     found = document(at(1, SLOW, FAST, near, within=0.25), at(2, SLOW, FAST, far, within=0.25))
     headers, lines = tabulate_answers(found)
-    assert headers[-3:] == ["tied", "chosen by", "unsure"]
+    assert headers[-3:] == ["tied", "chosen by", "maybe as fast"]
     assert [[str(line[name]) for name in headers[-3:]] for line in lines] == [
         ["fast", "smaller artifact", ""],
         ["", "", "far"],

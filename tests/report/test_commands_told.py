@@ -86,7 +86,7 @@ def commands_of(found: Document) -> list[str]:
     ("changes", "count"),
     [
         ({}, 4),
-        ({"of_several": True, "command": "shootout run --model 'my net.onnx'"}, 4),
+        ({"named": ("--group", "toy, batch 1"), "command": "shootout run --model 'my net.onnx'"}, 4),
         ({"within": 0.2, "complete": False, "command": "shootout run toy"}, 1),
         ({"within": math.inf, "complete": False, "command": "shootout run toy"}, 1),
     ],

@@ -63,7 +63,9 @@ def test_the_screen_has_one_reference():
     text = shown("shootout", 120)
     header = next(line for line in text.splitlines() if line.startswith("target"))
     assert header.count("against") == 1
-    assert "faster than the usual choice, onnxruntime (" in text, "what an expert would take, which has its row"
+    assert "faster than onnxruntime, the usual choice on a CPU (" in text, (
+        "what an expert would take, which has its row"
+    )
     assert "\n  onnxruntime:cpu:fp32 " in text
     assert "torch-eager" in text
     assert "than torch-eager" not in text, "never with the slowest"

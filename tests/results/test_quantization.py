@@ -17,7 +17,8 @@ from shootout.messages import Scores
 from shootout.report import table
 from shootout.report.answer import tell_metric
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Gpu, Row
+from shootout.results.explain import explain
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
 
@@ -176,6 +177,30 @@ def test_a_metric_that_broke_is_a_note_and_costs_the_row_nothing(tmp_path: Path)
     found = row(document(tmp_path, 400, also=[broken]))
     assert found.notes[-1] == "metric: m.py:cost raised KeyError: 'y' (m.py line 3)"
     assert (found.outcome, found.fidelity and found.fidelity.metric) == ("measured", None)
+
+
+GPU = {**CPU, "gpus": [{"visible": True, "l2_bytes": 60_000_000}]}
+
+
+@pytest.mark.parametrize(
+    ("weights", "busy_ns", "says"),
+    [
+        (4_000_000, None, "no faster: FP32's weights (4 MB) fit in the GPU's L2 cache already"),
+        (400_000_000, None, "no faster: nothing that the runtime tells explains it"),
+        (
+            4_000_000,
+            100.0,
+            "no faster: most of a call is launching and copying: FP32's takes 800 ns, 100 ns on the GPU",
+        ),
+    ],
+)
+def test_a_row_on_a_gpu_is_explained_by_the_gpu(tmp_path: Path, weights: int, busy_ns: float | None, says: str):
+    found = document(tmp_path, 800, int8=replace(FP32, flops_by_precision={"int8": 1e6}))
+    on_gpu = {"device": "cuda", "artifact_bytes": weights, "gpu": Gpu(event_ns=busy_ns)}
+    one, own = (row(found, arm).model_copy(update=on_gpu) for arm in (B8, B32))
+    told = explain(one, own, found.rows, {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU})
+    assert told is not None
+    assert told.startswith(says)
 
 
 def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: str = "fp32") -> dict[str, float]:

@@ -13,7 +13,7 @@ from support.races.made import header, played, rounds
 from shootout.contract import Arm, Scenario, Target
 from shootout.messages import TimeBin
 from shootout.results.group import Group, rules_of
-from shootout.results.over_time import describe_arm
+from shootout.results.over_time import describe_arms
 from shootout.stats.verdicts import Verdict
 
 ARMS = [Arm(target=Target(backend=name), model="identity", scenario=Scenario.SUSTAINED) for name in "abcde"]
@@ -48,8 +48,8 @@ def turn(calls_at_end: int) -> tuple[TimeBin, ...]:
 
 
 def verdicts(group: Group) -> list[Verdict]:
-    found = [describe_arm(group, arm.label) for arm in ARMS]
-    return [one.change.verdict for one in found if one]
+    found = describe_arms(group)
+    return [found[arm.label].change.verdict for arm in ARMS if arm.label in found]
 
 
 def share_told(sd: float, change: float) -> float:

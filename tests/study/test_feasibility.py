@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from planning import ALL, BUILDS, group, groups, labels, study
 
 from shootout.build.builder import probe_key
-from shootout.contract import Artifact, Precision
+from shootout.contract import Artifact, NotRunKind, Precision
 from shootout.errors import UsageError
 from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.points import Point, request
@@ -74,9 +75,31 @@ def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_
     found = group(*ALL, model=path)
     assert not found.skips
     assert labels(found)[-1] == "onnxruntime:cpu:fp32#control", "not NumPy, whose interpreter makes ratios of 100"
-    assert {found.request_of(arm).module for arm in found.record.arms} == {True}
+    takes = {arm.label for arm in found.record.arms if found.request_of(arm).module}
+    assert takes == {"torch-eager:cpu:fp32"}, "the others race though there is no time to make a module"
     readers = group("numpy", model=path)
     assert not readers.request_of(readers.record.arms[0]).module
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "stay", "of"),
+    [
+        (26 * 10**9, None, ["onnxruntime:cpu:fp32", "torch-eager:cpu:fp32"], "memory"),
+        (10**12, 14 * 10**9, ["onnxruntime:cpu:fp32", "torch-eager:cpu:fp32"], "disk"),
+        (10**12, 9 * 10**9, ["onnxruntime:cpu:fp32"], "disk"),
+    ],
+)
+def test_where_not_all_targets_of_a_big_model_fit_the_exact_ones_stay_and_those_that_read_it_longest(
+    memory: int, disk: int | None, stay: list[str], of: str, tmp_path: Path
+):
+    asked = study("onnxruntime:cpu:int8", "torch-eager", "onnxruntime", model=str(tmp_path / "m.onnx"))
+    (found,) = groups(asked, memory=memory, disk=disk, file_bytes=4 * 10**9)
+    assert sorted(arm.label for arm in found.playing if not arm.control) == stay
+    why = found.skips["onnxruntime:cpu:int8"]
+    told = rf"beside {len(stay)} other targets? it needs \d+\.\d GiB of {of}, has \d+\.\d GiB"
+    assert re.fullmatch(told, why.reason)
+    assert why.kind is NotRunKind.TOO_BIG
+    assert "--backends" in why.fix
 
 
 def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):

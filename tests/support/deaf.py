@@ -24,7 +24,7 @@ from support.forked_workers import fork_workers
 
 FEW = {
     "shootout.race.restart.ROUNDS": 2,
-    "shootout.race.restart.MIN_ROUNDS": 2,
+    "shootout.race.pace.MIN_ROUNDS": 2,
     "shootout.race.live_arm.WARM_UP_SHORT_NS": 200_000_000,
     "shootout.race.live_arm.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }

@@ -9,7 +9,7 @@ import pytest
 from shootout import backends
 from shootout.backends import description
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, UsageError
 from shootout.host import store
 from shootout.testing import cases, checks
 from shootout.testing import test_conformance as suite
@@ -50,6 +50,29 @@ def test_a_single_check_of_a_target_can_be_left_to_the_full_run(monkeypatch: pyt
     monkeypatch.setattr(checks, "CHECKS", {name: lambda bench, name=name: made.append(name) for name in "abc"})
     assert checks.run_checks(None, ["c", "a"]) == {"c": "", "a": ""}  # type: ignore[arg-type] # no build: checks tell
     assert made == ["c", "a"]
+
+
+def test_what_can_t_be_exported_costs_its_own_targets_alone(monkeypatch: pytest.MonkeyPatch):
+    """On the first GPU, a converter for trees was missing, and all of the suite failed."""
+    eager = Target(backend="torch-eager")
+
+    def find_needs(target: Target) -> tuple[None, tuple[str, ...]]:
+        if target != eager:
+            raise UsageError("forest.joblib needs skl2onnx")
+        return None, ("model",)
+
+    monkeypatch.setattr(cases, "_find_needs", find_needs)
+    monkeypatch.setattr(cases, "obtain_all", lambda requests: [f"exported {one}" for one in requests])
+    assert cases.export_for([Target(backend="sklearn"), eager]) == [("model", "exported model")]
+
+
+@pytest.mark.parametrize(("gpu", "warm"), [(True, ""), (False, f"{cases.OURS},torch")])
+def test_no_fork_is_asked_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: bool, warm: str):
+    asked: list[str] = []
+    monkeypatch.setattr(suite, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(suite, "run_fresh", lambda *_, warm: asked.append(warm) or {})
+    suite.answers.__wrapped__("torch-eager")
+    assert asked == [warm]
 
 
 @pytest.mark.usefixtures("cache_in_use")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -22,15 +24,17 @@ from shootout.race.queue import block_medians
 from shootout.worker.blocks import Blocks
 
 CALL_S = 2e-3
+HELPER_S = 0.03
+HELPER = f"import time\nwhile time.process_time() < {HELPER_S}: pass"
 
 
 class Session:
-    """Calls last `CALL_S`, awake or asleep, with another thread that is awake as long."""
+    """Calls last `CALL_S`, awake or asleep, with another thread awake as long, or a process awake for longer."""
 
     gpu = None
 
-    def __init__(self, *, awake: bool, helps: bool = False) -> None:
-        self.awake, self.helps = awake, helps
+    def __init__(self, *, awake: bool, helps: bool = False, starts: bool = False) -> None:
+        self.awake, self.helps, self.starts = awake, helps, starts
 
     def stage(self, inputs: Any, slot: int) -> Any:
         return inputs
@@ -39,9 +43,12 @@ class Session:
         other = threading.Thread(target=spin)
         if self.helps:
             other.start()
+        helper = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", "-c", HELPER], {}) if self.starts else 0
         spin() if self.awake else time.sleep(CALL_S)
         if self.helps:
             other.join()
+        if helper:
+            os.waitpid(helper, 0)
         return handle
 
     def synchronize(self) -> None:
@@ -73,6 +80,10 @@ def test_a_call_that_sleeps_takes_time_and_no_cpu():
 def test_all_threads_count():
     assert 0.95 * CALL_S < cpu_s(Session(awake=True)) < 1.5 * CALL_S
     assert 1.95 * CALL_S < cpu_s(Session(awake=True, helps=True)) < 2.7 * CALL_S
+
+
+def test_a_process_that_starts_and_ends_within_a_call_counts():
+    assert HELPER_S < cpu_s(Session(awake=False, starts=True)) < 3 * HELPER_S, "its own start, too"
 
 
 def test_an_unknown_count_is_no_figure(monkeypatch: pytest.MonkeyPatch):

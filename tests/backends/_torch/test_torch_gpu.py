@@ -17,6 +17,7 @@ from support.gpus.fake_torch import KERNEL_MS, FakeTorch
 from shootout import backends
 from shootout.backends import _spin as spin
 from shootout.backends._spin import STEP_CYCLES
+from shootout.backends._torch import compile as compile_adapter
 from shootout.backends._torch import inductor, training
 from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
@@ -200,6 +201,40 @@ def uncaptured(folder: Path) -> str:
 
 def test_a_label_of_graphs_without_any_is_a_failure(tmp_path: Path):
     assert "captured no CUDA graph" in run_fresh(uncaptured, tmp_path, warm=INDUCTOR)
+
+
+def loaded_after_the_build(folder: Path) -> tuple[int, int]:
+    """Load in the process that built, whose own graph Inductor drops; return the graphs there before and after."""
+    import torch
+    from torch._inductor import cudagraph_trees
+
+    torch.cuda.is_available = lambda: True  # else Dynamo's reset leaves the graphs alone
+
+    def capture(*_: Any) -> str:
+        root = SimpleNamespace(graph=object(), children={})
+        manager = SimpleNamespace(roots={"f": [root]}, shutdown=lambda: None)
+        container = SimpleNamespace(tree_manager=manager)
+        cudagraph_trees.get_obj(cudagraph_trees.local, "tree_manager_locks")[0]  # makes the device's lock
+        cudagraph_trees.get_obj(cudagraph_trees.local, "tree_manager_containers")[0] = container
+        return "model"
+
+    capture()
+    before = inductor.captured_graphs()
+    target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
+    built = Built(arm=Arm(target=target, model="made"), exported=SHIPPED, folder=folder)
+    (folder / compile_adapter.CACHE).mkdir()
+    accounts: list[Any] = []
+    replaced = {"stored_module": Mock(), "keep": Mock(), "compile_module": capture}
+    replaced["session_on"] = lambda *given: accounts.append(given) or Mock()
+    for name, fake in replaced.items():
+        setattr(compile_adapter, name, fake)
+    load_cache(built)
+    return before, inductor.captured_graphs()
+
+
+def test_a_graph_is_found_where_the_same_process_captured_one_before(tmp_path: Path):
+    """On the first real GPU, every build of +cudagraphs failed so: its probe runs where it was built."""
+    assert run_fresh(loaded_after_the_build, tmp_path, warm=INDUCTOR) == (1, 1)
 
 
 def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):

@@ -13,7 +13,7 @@ from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode
 from shootout.fleet.node_kinds import ClusterNode, FleetNode
 from shootout.fleet.node_side import zip_folder
-from shootout.fleet.nodes import NodeLost
+from shootout.fleet.nodes import NodeLost, Supply
 from shootout.fleet.parts import narrow_identity
 from shootout.journal import journal
 from shootout.journal.journal import Journal
@@ -41,9 +41,9 @@ class FakeCluster:
     fails: nodes whose process breaks behind its first group.
     refuses: the nodes that can't plan the study, and why.
     busy: nodes whose jobs end only when they are stopped, behind their first group.
-    gets_exports, were_named: see `Nodes`.
+    were_named: see `Nodes`.
     begun: the jobs that measure, by node.
-    delivered: the folders that came with each of them.
+    delivered, supplies: the files that came with each of them, and what makes others that it asks for.
     """
 
     fleet: Sequence[FleetNode]
@@ -52,10 +52,10 @@ class FakeCluster:
     fails: Collection[str] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
-    gets_exports: bool = False
     were_named: bool = False
     begun: list[tuple[str, FakeJob]] = field(default_factory=list)
-    delivered: list[Mapping[str, Path]] = field(default_factory=list)
+    delivered: list[Mapping[str, Mapping[str, Path]]] = field(default_factory=list)
+    supplies: list[Supply | None] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     interrupts: int = 0
 
@@ -70,7 +70,8 @@ class FakeCluster:
         places: Sequence[ClusterNode],
         words: Mapping[str, Any],
         folder: bytes = b"",
-        delivered: Mapping[str, Path] | None = None,
+        delivered: Mapping[str, Mapping[str, Path]] | None = None,
+        supply: Supply | None = None,
     ) -> FakeJob:
         taken = {name for name, _ in self.begun}
         place = next((one for one in places if one.name not in taken), places[0])
@@ -80,6 +81,7 @@ class FakeCluster:
             zipfile.ZipFile(io.BytesIO(folder)).extractall(job.folder)
         self.begun.append((place.name, job))
         self.delivered.append(delivered or {})
+        self.supplies.append(supply)
         return job
 
     def wait(self, jobs: Sequence[FakeJob], _seconds: float, *, until_all: bool = False) -> list[FakeJob]:

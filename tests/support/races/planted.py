@@ -85,6 +85,7 @@ def header(asked: Study) -> Header:
         groups=tuple(group.record for group in plan_groups(asked, here())),
         environment={"machine": "made"},
         axis=asked.crossover.axis if asked.crossover else None,
+        mix=asked.mix,
     )
 
 
@@ -97,7 +98,13 @@ def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def run(
-    out: Path, asked: Study, *, allowed: Deadline | None = None, racing_s: float | None = None, **more: Any
+    out: Path,
+    asked: Study,
+    *,
+    allowed: Deadline | None = None,
+    racing_s: float | None = None,
+    made: type[RaceRunner] = Planted,
+    **more: Any,
 ) -> bool:
     """Race in this folder, from what its journal holds."""
     out.mkdir(exist_ok=True)
@@ -105,8 +112,8 @@ def run(
     file = Journal(out, journal.read(out).sound_bytes if begun else 0)
     if not begun:
         file.append(header(asked))
-    found = Planted(
-        plan=plan(asked),
+    found = made(
+        plan=more.pop("plan", None) or plan(asked),
         out=out,
         file=file,
         history=journal.read(out),

@@ -1,0 +1,103 @@
+"""Foresee how long a model of some size takes, before anything is made of it: a call, an export, a load.
+
+Calls follow from what one of them computes. The rate of matrix products is measured in the moment; all other rates are
+of one core of a server of 2024 (docs/evidence/sizes.md shows how far off that is).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from shootout import budget
+from shootout.clock import Deadline
+from shootout.errors import SkippedArm
+from shootout.exported.effort import LEAST_RUNS, Effort, product_rate
+from shootout.exported.workload import Work
+
+NODE_S = 8e-6
+"""Seconds that a node takes which computes next to nothing."""
+PRODUCT_SHARE = 0.6
+"""Of the rate of a large matrix product, what products of a net reach in an engine."""
+ELEMENT_S = 1.0e-9
+"""Seconds of an element of all other nodes."""
+WEIGHT_GB_S = 0.1
+"""Seconds to read a GB of weights from memory, which a call can't avoid."""
+EXPORT_S, EXPORT_GB_S = 1.5, 5.0
+"""Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded."""
+REWRITE_GB_S = 10.0
+"""Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
+MODULE_S, MODULE_GB_S = 9.0, 20.0
+"""Seconds of a torch module, of a file or from the user's code: torch is imported, the graph traced and written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
+    """Describe a model by what its times follow from.
+
+    Attributes:
+        weight_bytes: in float32.
+        work: of a call; None where it isn't known, and then calls count nothing.
+        nodes: in its graph.
+        sets: of inputs, that calls rotate through.
+    """
+
+    weight_bytes: int
+    work: Work | None = None
+    nodes: int = 0
+    sets: int = 1
+
+    @property
+    def gb(self) -> float:
+        """Return the GB of weights (10^9 bytes)."""
+        return self.weight_bytes / 1e9
+
+    @property
+    def call_s(self) -> float:
+        """Return the seconds of a call on one thread."""
+        if not (work := self.work):
+            return 0.0
+        products_s = (work.flops or 0.0) / (PRODUCT_SHARE * product_rate())
+        read_s = WEIGHT_GB_S * work.weight_bytes / 1e9
+        return max(products_s, read_s) + work.elementwise_ops * ELEMENT_S + self.nodes * NODE_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCost:
+    """What an export is likely to take.
+
+    Attributes:
+        sets: of inputs, that there is time for; 0: there isn't even time for the fewest.
+        seconds: of all of it.
+    """
+
+    sets: int
+    seconds: float
+
+
+def export_of(
+    size: ModelSize, needs: Collection[str], leading: Collection[str], limit: Deadline, lanes: int
+) -> ExportCost:
+    """Foresee the export of a user's file; it decides as the export itself will.
+
+    Args:
+        needs, leading: see `Effort`.
+        limit: when the run ends.
+        lanes: how many calls run side by side.
+    """
+    effort = Effort(limit=limit, plan=budget.planned_exports(limit), needs=needs, leading=leading)
+    call_s = size.call_s / lanes
+    fixed_s = EXPORT_S + size.gb * EXPORT_GB_S
+    try:
+        sets = effort.buffers(size.sets, call_s)
+    except SkippedArm:
+        return ExportCost(sets=0, seconds=fixed_s + LEAST_RUNS * 2 * call_s)
+    if effort.is_brief:
+        return ExportCost(sets=sets, seconds=fixed_s + LEAST_RUNS * sets * call_s)
+    rewrites = len(effort.predicted) * size.gb * REWRITE_GB_S
+    return ExportCost(sets=sets, seconds=fixed_s + rewrites + (effort.whole_s or 0.0))
+
+
+def module_s(size: ModelSize) -> float:
+    """Return the seconds of an export to a torch module."""
+    return MODULE_S + size.gb * MODULE_GB_S + (2 + size.sets) * size.call_s

@@ -1,0 +1,74 @@
+"""Run the conformance suite on hosts by ssh: `python -m shootout.testing.elsewhere ssh://HOST --backend NAME …`.
+
+The suite's models are exported here and sent, so a host needs pytest and the runtimes, and no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from shootout.commands.output import show_progress
+from shootout.errors import ExitCode, ShootoutError, UsageError
+from shootout.export.delivery import list_files
+from shootout.exported.model import ExportedModel
+from shootout.fleet.nodes import NodeLost
+from shootout.fleet.parcel import pack_nothing
+from shootout.fleet.ssh_hosts import connect
+from shootout.host.store import in_use
+from shootout.testing.cases import export_for, name_request, targets
+
+
+def main() -> None:
+    """Run the suite as the command line asks, and end with pytest's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m shootout.testing.elsewhere", description=__doc__)
+    parser.add_argument("address", help="ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several with commas")
+    parser.add_argument("--backend", action="append", metavar="NAME", required=True, help="may be repeated")
+    asked, words = parser.parse_known_args()
+    try:
+        code = conform_there(asked.address, asked.backend, words)
+    except ShootoutError as error:
+        sys.stderr.write(f"shootout: {error}\n")
+        code = int(error.exit_code)
+    sys.exit(code)
+
+
+def conform_there(address: str, names: Sequence[str], words: Sequence[str] = ()) -> int:
+    """Run the suite on these backends on each host; return the largest of pytest's exit codes.
+
+    Args:
+        address: as `--on` takes it.
+        words: further options for pytest.
+
+    Raises:
+        UsageError: a host can't be used, or can't run it; says what to do.
+    """
+    with in_use(), show_progress() as progress:
+        progress.stage("exporting what the suite runs")
+        pairs = export_for(targets(names))
+        made = {name_request(request): one for request, one in pairs if isinstance(one, ExportedModel)}
+        job = {
+            "do": "conform",
+            "words": [*(word for name in names for word in ("--backend", name)), *words],
+            "sent": {name: one.key for name, one in made.items()},
+        }
+        contents = {f"exported/{one.key}": list_files(one.folder) for one in made.values()}
+        codes = [int(ExitCode.OK)]
+        with connect(address, pack_nothing(), "", progress.say) as hosts:
+            jobs = {node: hosts.measure([node], job, delivered=contents) for node in hosts.nodes()}
+            for node, begun in jobs.items():
+                try:
+                    answer = hosts.result(begun)
+                except NodeLost as lost:
+                    raise UsageError(f"{node.name}: {lost}") from None
+                finally:
+                    hosts.release(begun)
+                if "error" in answer:
+                    raise UsageError(f"{node.name}: {answer['error']}")
+                codes.append(answer["code"])
+    return max(codes)
+
+
+if __name__ == "__main__":
+    main()

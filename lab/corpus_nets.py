@@ -1,0 +1,292 @@
+"""Make nets as services run them, with seeded weights: what an embedder, a Whisper or a diffusion net asks of a machine
+doesn't depend on what its weights say.
+
+Each becomes an ONNX file of fixed sizes, by torch's own exporter. Where transformers has the architecture, it is taken
+from there; the others are written here after the papers named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lab.task_nets import UNet
+
+Example = tuple[Tensor, ...]
+Made = tuple[nn.Module, Example]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Net:
+    """One net of the corpus.
+
+    Attributes:
+        kind: what people use it for.
+        make: makes the module and one example input set.
+        source: where the architecture is from.
+    """
+
+    kind: str
+    make: Callable[[], Made]
+    source: str
+
+    def write(self, file: Path) -> Path:
+        """Write the net as an ONNX file, its weights beside it where they are many, unless it is there."""
+        if file.exists():
+            return file
+        torch.manual_seed(0)
+        module, example = self.make()
+        program = torch.onnx.export(module.eval(), example, dynamo=True, verbose=False)
+        assert program is not None
+        weight_bytes = sum(one.nbytes for one in module.state_dict().values())
+        program.save(file, external_data=weight_bytes > 1 << 30)
+        return file
+
+
+class Mlp(nn.Sequential):
+    """Three layers, of which the middle one has most of the weights."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+class Embedder(nn.Module):
+    """A BERT whose tokens are averaged: all-MiniLM-L6."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel
+
+        self.body = BertModel(
+            BertConfig(
+                hidden_size=384,
+                num_hidden_layers=layers,
+                num_attention_heads=12,
+                intermediate_size=1536,
+                attn_implementation="eager",
+            ),
+            add_pooling_layer=False,
+        )
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.body(ids, attention_mask=mask).last_hidden_state
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        return functional.normalize((hidden * weights).sum(1) / weights.sum(1))
+
+
+class Reranker(nn.Module):
+    """A cross-encoder of a question and a passage: ms-marco-MiniLM-L12."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = Embedder(12).body, nn.Linear(384, 1)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        score: Tensor = self.head(torch.tanh(self.body(ids, attention_mask=mask).last_hidden_state[:, 0]))
+        return score
+
+
+def _tokens(count: int) -> Example:
+    return torch.randint(1_000, 30_000, (1, count)), torch.ones(1, count, dtype=torch.int64)
+
+
+class Hidden(nn.Module):
+    """A transformers module that gives its last hidden state alone."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.body(x).last_hidden_state
+        return found
+
+
+def _whisper_encoder(width: int, layers: int, heads: int) -> Made:
+    from transformers import WhisperConfig
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    config = WhisperConfig(
+        d_model=width,
+        encoder_layers=layers,
+        encoder_attention_heads=heads,
+        encoder_ffn_dim=4 * width,
+        attn_implementation="eager",
+    )
+    return Hidden(WhisperEncoder(config)), (torch.randn(1, 80, 3_000),)
+
+
+def _vit(width: int, layers: int, heads: int) -> Made:
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        attn_implementation="eager",
+    )
+    return Hidden(ViTModel(config, add_pooling_layer=False)), (torch.randn(1, 3, 224, 224),)
+
+
+def _forecast() -> Made:
+    from transformers import PatchTSTConfig, PatchTSTForPrediction
+
+    class Middle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            config = PatchTSTConfig(
+                num_input_channels=7,
+                context_length=512,
+                patch_length=16,
+                patch_stride=8,
+                prediction_length=96,
+                d_model=128,
+                num_hidden_layers=3,
+                num_attention_heads=16,
+                ffn_dim=256,
+                loss="mse",
+            )
+            self.body = PatchTSTForPrediction(config)
+
+        def forward(self, past: Tensor) -> Tensor:
+            found: Tensor = self.body(past_values=past).prediction_outputs
+            return found
+
+    return Middle(), (torch.randn(1, 512, 7).cumsum(1),)
+
+
+def _heads_of(x: Tensor, heads: int) -> Tensor:
+    rows, count, width = x.shape
+    return x.reshape(rows, count, heads, width // heads).transpose(1, 2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1)
+    return (scores @ v).transpose(1, 2).flatten(2)
+
+
+class DecoderLayer(nn.Module):
+    """One token's way through a layer: over the tokens before it, over the sound, and through a feed-forward part."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.own, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.asks, self.told = nn.Linear(width, width), nn.Linear(width, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, past: Tensor, sound: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = self.own(self.norms[0](x)).chunk(3, -1)
+        keys = torch.cat([past[:, 0], _heads_of(k, self.heads)], 2)
+        values = torch.cat([past[:, 1], _heads_of(v, self.heads)], 2)
+        x = x + self.out(_attend(_heads_of(q, self.heads), keys, values))
+        asked = _heads_of(self.asks(self.norms[1](x)), self.heads)
+        x = x + self.told(_attend(asked, sound[:, 0], sound[:, 1]))
+        return x + self.body(self.norms[2](x)), torch.stack([keys, values], 1)
+
+
+class DecoderStep(nn.Module):
+    """A step of a decoder like Whisper's (Radford et al. 2022, arXiv:2212.04356): one token, with what was kept of
+    those before it and of the sound.
+    """
+
+    def __init__(self, width: int, layers: int, heads: int, words: int) -> None:
+        super().__init__()
+        self.words, self.norm = nn.Embedding(words, width), nn.LayerNorm(width)
+        self.layers = nn.ModuleList(DecoderLayer(width, heads) for _ in range(layers))
+
+    def forward(self, token: Tensor, past: Tensor, sound: Tensor) -> tuple[Tensor, Tensor]:
+        x, kept = self.words(token), []
+        for index, layer in enumerate(self.layers):
+            x, own = layer(x, past[:, index], sound[:, index])
+            kept.append(own)
+        return self.norm(x) @ self.words.weight.T, torch.stack(kept, 1)
+
+
+def _decoder_step(width: int, layers: int, heads: int, *, tokens: int = 32, pieces: int = 1_500) -> Made:
+    each = width // heads
+    past, sound = (torch.randn(1, layers, 2, heads, count, each) for count in (tokens, pieces))
+    return DecoderStep(width, layers, heads, 51_865), (torch.randint(0, 50_000, (1, 1)), past, sound)
+
+
+class DiffusionBlock(nn.Module):
+    """A block that the step of the diffusion shifts and scales."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = (nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
+        self.own, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.body = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
+        self.moves = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, step: Tensor) -> Tensor:
+        shift, scale, gate, shift2, scale2, gate2 = self.moves(step).unsqueeze(1).chunk(6, -1)
+        q, k, v = (_heads_of(one, self.heads) for one in self.own(self.first(x) * (1 + scale) + shift).chunk(3, -1))
+        x = x + gate * self.out(_attend(q, k, v))
+        return x + gate2 * self.body(self.second(x) * (1 + scale2) + shift2)
+
+
+class Diffusion(nn.Module):
+    """A diffusion transformer (Peebles and Xie 2023, arXiv:2212.09748), of the size S/2 on 32 x 32 latents."""
+
+    def __init__(self, width: int = 384, layers: int = 12, heads: int = 6) -> None:
+        super().__init__()
+        self.patches, self.time = nn.Conv2d(4, width, 2, 2), nn.Linear(256, width)
+        self.blocks = nn.ModuleList(DiffusionBlock(width, heads) for _ in range(layers))
+        self.head = nn.Linear(width, 2 * 2 * 8)
+
+    def forward(self, x: Tensor, step: Tensor) -> Tensor:
+        tokens, moved = self.patches(x).flatten(2).transpose(1, 2), self.time(step)
+        for block in self.blocks:
+            tokens = block(tokens, moved)
+        found: Tensor = self.head(tokens)
+        return found
+
+
+_TRANSFORMERS = "transformers"
+NETS: Mapping[str, Net] = {
+    "mlp-1m": Net(kind="table net", make=lambda: (Mlp(448), (torch.randn(1, 64),)), source="here"),
+    "forecast": Net(kind="forecast", make=_forecast, source=f"{_TRANSFORMERS}, PatchTST"),
+    "unet": Net(
+        kind="U-Net", make=lambda: (UNet(3, 64), (torch.rand(1, 3, 256, 256),)), source="lab, Ronneberger et al. 2015"
+    ),
+    "whisper-encoder": Net(
+        kind="speech encoder",
+        make=lambda: _whisper_encoder(384, 4, 6),
+        source=f"{_TRANSFORMERS}, whisper-tiny",
+    ),
+    "embedder": Net(
+        kind="embedder",
+        make=lambda: (Embedder(6), _tokens(64)),
+        source=f"{_TRANSFORMERS}, all-MiniLM-L6",
+    ),
+    "reranker": Net(
+        kind="reranker",
+        make=lambda: (Reranker(), _tokens(128)),
+        source=f"{_TRANSFORMERS}, ms-marco-MiniLM-L12",
+    ),
+    "diffusion": Net(
+        kind="diffusion step",
+        make=lambda: (Diffusion(), (torch.randn(1, 4, 32, 32), torch.randn(1, 256))),
+        source="here, DiT-S/2",
+    ),
+    "whisper-decoder": Net(
+        kind="speech decoder step", make=lambda: _decoder_step(512, 6, 8), source="here, of whisper-base's sizes"
+    ),
+    "vit-base": Net(kind="image encoder", make=lambda: _vit(768, 12, 12), source=f"{_TRANSFORMERS}, ViT-B/16"),
+    "decoder-large": Net(
+        kind="decoder step",
+        make=lambda: _decoder_step(1_024, 9, 16, pieces=500),
+        source="here, of whisper-medium's width",
+    ),
+    "vit-large": Net(kind="image encoder", make=lambda: _vit(1_024, 24, 16), source=f"{_TRANSFORMERS}, ViT-L/16"),
+}
+"""By name, the smallest first."""

@@ -1,0 +1,172 @@
+"""A mix of sizes as people give it: weights, or a log of lengths that is put into few bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shootout.errors import UsageError
+from shootout.study.mix import ENOUGH_PADDING, MOST_BINS, Mix, read_any, read_asked, read_mix
+from shootout.study.schema import checked
+from shootout.study.selection import choose
+
+
+def log(folder: Path, *lengths: int) -> str:
+    path = folder / "lengths.txt"
+    path.write_text("\n".join(map(str, lengths)))
+    return str(path)
+
+
+def test_sizes_and_weights_as_they_are_written_in_the_order_of_size():
+    mix = read_mix("sequence=64:30, 16:50,256:20.5")
+    assert (mix.axis, mix.sizes, mix.weights) == ("sequence", (16, 64, 256), (50.0, 30.0, 20.5))
+    assert sum(mix.shares) == pytest.approx(1.0)
+    assert str(mix) == "sequence=16:50,64:30,256:20.5"
+    assert read_mix(str(mix)) == mix
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sequence=16:-1", "the weight of size 16 is -1: give a number above 0"),
+        ("sequence=16:nan", "the weight of size 16 is nan"),
+        ("sequence=16:inf", "the weight of size 16 is inf"),
+        ("sequence=16:0,64:0", "the weight of size 16 is 0"),
+        ("sequence=0:1", "needs whole sizes from 1 on"),
+        ("sequence=16:1,16:2", "size 16 is given twice: add its weights"),
+        ("sequence=16.5:1", "'16.5:1' is not of the form SIZE:WEIGHT"),
+        ("sequence=16:much", "'16:much' is not of the form SIZE:WEIGHT"),
+        ("sequence=", "a mix is AXIS=SIZE:WEIGHT"),
+        ("16", "a mix is AXIS=SIZE:WEIGHT"),
+        ("=16:1", "a mix is AXIS=SIZE:WEIGHT"),
+        ("sequence=nowhere.txt", "can't read the lengths in 'nowhere.txt': No such file or directory"),
+        ("/", "is no regular file"),
+    ],
+)
+def test_what_is_no_mix_is_refused_with_the_form(text: str, why: str):
+    with pytest.raises(UsageError, match=r"--mix|lengths") as refused:
+        read_mix(text)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("16\n64\nsixteen\n", "line 3: 'sixteen' is no length"),
+        ("16\n-4\n", "line 2: '-4' is no length"),
+        ("16\n0\n", "line 2: '0' is no length"),
+        ("1.5\n", "line 1: '1.5' is no length"),
+        ("9" * 400, "is no length"),
+        ("\n\n", "holds no length"),
+    ],
+)
+def test_a_file_that_is_no_log_of_lengths_is_refused_with_its_line(tmp_path: Path, text: str, why: str):
+    path = tmp_path / "lengths.txt"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="one whole number") as refused:
+        read_mix(f"sequence={path}")
+    assert why in str(refused.value)
+
+
+def test_bytes_are_no_log(tmp_path: Path):
+    path = tmp_path / "lengths.txt"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not a text file"):
+        read_mix(f"sequence={path}")
+
+
+def test_few_lengths_are_bins_of_their_own(tmp_path: Path):
+    mix = read_mix(f"sequence={log(tmp_path, 5, 9, 5, 5, 9)}")
+    assert (mix.sizes, mix.weights, mix.padding) == ((5, 9), (3.0, 2.0), 0.0)
+
+
+def test_a_log_has_no_more_bins_than_it_needs(tmp_path: Path):
+    mix = read_mix(f"sequence={log(tmp_path, *[100] * 50, *[101] * 50, *[500] * 20)}")
+    assert mix.sizes == (101, 500)
+    assert 0 < mix.padding <= ENOUGH_PADDING
+
+
+def test_no_length_is_counted_as_shorter_than_it_is_and_none_is_lost(tmp_path: Path):
+    lengths = np.random.default_rng(0).lognormal(3.5, 0.8, 3_000).astype(int) + 1
+    mix = read_mix(f"sequence={log(tmp_path, *lengths)}")
+    assert len(mix.sizes) == MOST_BINS
+    assert (sum(mix.weights), mix.sizes[-1]) == (lengths.size, lengths.max())
+    edges = np.array(mix.sizes)
+    counted = edges[np.searchsorted(edges, lengths)]
+    assert (counted >= lengths).all()
+    assert counted.sum() / lengths.sum() - 1 == pytest.approx(mix.padding)
+    quantiles = np.quantile(lengths, np.arange(1, MOST_BINS + 1) / MOST_BINS, method="inverted_cdf").astype(int)
+    assert read_any(f"sequence={log(tmp_path, *lengths)}").bin_over(quantiles.tolist()).padding > mix.padding
+
+
+def test_more_lengths_than_are_binned_exactly_are_binned_too(tmp_path: Path):
+    mix = read_mix(f"sequence={log(tmp_path, *range(1, 9_001))}")
+    assert len(mix.sizes) == MOST_BINS
+    assert mix.sizes[-1] == 9_000
+    assert mix.padding == pytest.approx(1 / MOST_BINS, rel=0.05), "even lengths are in even bins"
+
+
+def test_a_log_without_an_axis_is_of_the_only_one_that_the_model_leaves_open(tmp_path: Path):
+    text = log(tmp_path, 3, 4)
+    assert read_mix(text, lambda: ["sequence"]).axis == "sequence"
+    for axes, told in (([], "no axis of that kind"), (["a", "b"], "it leaves a, b open")):
+        with pytest.raises(UsageError, match=told):
+            read_mix(text, lambda axes=axes: axes)
+
+
+def test_a_run_that_was_measured_tells_the_sizes_of_a_log(tmp_path: Path):
+    mix = read_any(f"sequence={log(tmp_path, 3, 20, 64)}").bin_over([64, 16, 256])
+    assert (mix.sizes, mix.weights) == ((16, 64), (1.0, 2.0))
+    with pytest.raises(UsageError, match="has a length of 300, and the largest sequence that was raced is 256"):
+        read_any(f"sequence={log(tmp_path, 300)}").bin_over([256])
+
+
+def test_given_sizes_must_have_been_measured():
+    with pytest.raises(UsageError, match="the run has no sequence 32: it has 16, 64"):
+        read_any("sequence=16:1,32:1").bin_over([16, 64])
+
+
+def test_the_options_of_commands_that_read_a_run():
+    assert read_asked(None, None) is None
+    asked = read_asked("sequence=16:1", "p99")
+    assert asked is not None
+    assert asked.by == "p99"
+    with pytest.raises(UsageError, match="unknown cost, for --mix-by 'p90': did you mean 'p99'"):
+        read_asked("sequence=16:1", "p90")
+    with pytest.raises(UsageError, match="--mix-by says how a mix of sizes is judged"):
+        read_asked(None, "p99")
+
+
+def test_a_mix_says_which_sizes_to_race():
+    study = choose("residual_mlp", {"mix": "d_model=64:50,128:50"})
+    assert study.parameters["d_model"] == (64, 128)
+    by_batch = choose("residual_mlp", {"mix": "batch=1:9,8:1", "mix_by": "p99"})
+    assert by_batch.batch == (1, 8)
+    assert isinstance(by_batch.mix, Mix)
+    assert (by_batch.mix.by, by_batch.least_restarts) == ("p99", 4)
+
+
+def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
+    own = checked({"name": "s", "model": "residual_mlp", "targets": ["numpy"], "mix": "d_model=64:1,128:1"})
+    assert own.parameters == {"d_model": (64, 128)}
+    assert own.changed(mix=read_mix("batch=1:1,4:1")).parameters == {}
+    assert own.changed(mix=read_mix("d_model=32:1")).parameters == {"d_model": (32,)}
+    assert own.changed(threads=(1,)).mix == own.mix
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"mix": "batch=1:1,8:1", "batch": (1, 4)}, "the mix says which sizes of batch to race"),
+        ({"mix": "d_model=64:1", "parameters": {"d_model": (64, 128)}}, "which sizes of d_model to race"),
+        ({"mix": "threads=1:1,2:1"}, "not over threads"),
+        ({"mix": "batch=1:1,8:1", "scenario": "serve"}, "scenario serve measures none"),
+        ({"mix_by": "p99"}, "mix_by .* says how a mix of sizes is judged: add one"),
+        ({"mix": "batch=1:1", "mix_by": "p90"}, "mix_by is 'p90'"),
+    ],
+)
+def test_what_contradicts_a_mix_is_refused(options: dict[str, object], why: str):
+    with pytest.raises(UsageError, match=why):
+        choose("residual_mlp", options)
