@@ -141,9 +141,8 @@ def reference_and_error_bounds(
     """
     wide, effort = module.double(), effort or Effort()
     retype_programs(wide, torch.float32, torch.float64)
-    first: list[dict[str, np.ndarray]] = []
     with Stopwatch() as watch:
-        first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
+        first = list(torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names))
     inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
     calibration = calibration[: effort.most_sets]
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)

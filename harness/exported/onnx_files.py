@@ -355,8 +355,8 @@ def save_apart(model: ModelProto, path: Path, weights: str) -> None:
 def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
     """Run the file at `path` as it is written, without optimization; return its outputs.
 
-    Each input set takes one thread, so that its sums have one order. Sets run side by side, but
-    for those of a stream.
+    Each input set takes one thread, so that its sums have one order. Sets run side by side, those of a stream one after
+    the other.
 
     Args:
         stream: what calls hand on to each other; None: nothing.

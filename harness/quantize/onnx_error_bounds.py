@@ -176,7 +176,7 @@ def float32_error_bounds(
     coarse: Errors | None = None
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
         coarse = find(coarsened(model), buffers)
-    if coarse is not None and any(map(uses_external_data, onnx_files.tensors(model))):
+    if coarse and None not in coarse and any(map(uses_external_data, onnx_files.tensors(model))):
         return tuple(max(widened(one) or 0.0, FP32_BOUND_FLOOR) for one in coarse)
     rng = np.random.default_rng(NUDGE_SEED)
     _nudge_weights(model, rng)

@@ -17,6 +17,7 @@ from shootout.export.client import Request, is_file
 from shootout.export.request import axis_sizes_of, path_of, stream_of
 from shootout.exported import data_files
 from shootout.exported.cost import ModelSize
+from shootout.exported.streams import Forms
 from shootout.exported.workload import Work
 from shootout.models.base import Model, buffer_count, set_bytes
 from shootout.models.drawing import usual
@@ -106,8 +107,14 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
     if is_file(request.model):
         status = path_of(request.model).stat()
         sizes = tuple(sorted(axis_sizes_of(request).items()))
-        work, nodes, drawn = _read_size(request.model, status.st_mtime_ns, status.st_size, request.batch, sizes)
-        sets = INPUT_BUFFERS if request.inputs_npz or request.calibration_npz else drawn
+        work, nodes, specs, outputs = _read_size(
+            request.model, status.st_mtime_ns, status.st_size, request.batch, sizes
+        )
+        stream = stream_of(request, specs, outputs, work.flops if work else None)
+        if stream:
+            sets = stream.steps * stream.count_clips(set_bytes(specs))
+        else:
+            sets = INPUT_BUFFERS if request.inputs_npz or request.calibration_npz else buffer_count(specs)
         return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
     if models.is_own(request.model):
         return ModelSize(weight_bytes=weight_bytes)
@@ -129,13 +136,14 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
 @lru_cache(maxsize=16)
 def _read_size(
     model: str, _mtime_ns: int, _size: int, batch: int, sizes: tuple[tuple[str, int], ...]
-) -> tuple[Work | None, int, int]:
-    """Return the work of a file's call, its nodes, and how many input sets are drawn for it."""
+) -> tuple[Work | None, int, tuple[TensorSpec, ...], Forms]:
+    """Return the work of a file's call, its nodes, its inputs, and its outputs as far as the file tells."""
     from shootout.exported import onnx_axes, onnx_files
 
     fixed, axes = _fix_axes(model, batch, dict(sizes))
     nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(fixed))
-    return _count_work(fixed), nodes, buffer_count(onnx_axes.input_specs(fixed, axes.sizes))
+    specs, outputs = onnx_axes.input_specs(fixed, axes.sizes), onnx_axes.output_forms(fixed, axes.sizes)
+    return _count_work(fixed), nodes, specs, outputs
 
 
 def _fix_axes(model: str, batch: int, sizes: Mapping[str, int]) -> tuple[ModelProto, AxisSizes]:

@@ -22,8 +22,8 @@ BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "liter
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
-    """hn = h / 2 + x w; y = hn v."""
+def exports(tmp_path_factory: pytest.TempPathFactory) -> list[ExportedModel]:
+    """hn = h / 2 + x w; y = hn v: as a file, and as a torch module."""
     rng = np.random.default_rng(0)
     weights = {
         "w": rng.standard_normal((4, 4)).astype(np.float32),
@@ -38,13 +38,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
     ]
     ends = [value(name, (1, 4)) for name in ("x", "h")], [value("y", (1, 3)), value("hn", (1, 4))]
     path = write(tmp_path_factory.mktemp("model") / "m.onnx", nodes, *ends, weights)
-    return client.obtain(Request(model=str(path), module=True, steps=20))
+    return [client.obtain(Request(model=str(path), module=module, steps=20)) for module in (False, True)]
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_states_flow_through_the_session_that_is_timed(name: str, exported: ExportedModel, tmp_path: Path):
+def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[ExportedModel], tmp_path: Path):
     if not backends.is_installed(name):
         pytest.skip(f"{name} is not installed")
+    consumed = {*backends.capabilities(name).consumes}
+    exported = next(one for one in exports if consumed & {*one.artifacts})
     device, precision = backends.entry(name).default
     arm = Arm(target=Target(backend=name, device=device, precision=precision), model=exported.model)
     runner = backends.runner(arm.target)
