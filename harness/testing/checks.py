@@ -46,7 +46,7 @@ class CheckedTarget:
     def built(self) -> Built:
         """Return the case's model, built once, of no more files than another machine is sent."""
         exported, sent = self.case.exported, self.folder / "sent"
-        sent.mkdir()
+        sent.mkdir(exist_ok=True)  # each check that needs it builds again, and says why it can't
         for name in backends.files_read(exported, [self.case.arm]):
             shutil.copyfile(exported.folder / name, sent / name)
         return self.build(open_exported(sent, is_whole=False), "main")
@@ -63,8 +63,7 @@ class CheckedTarget:
 
     def build(self, exported: ExportedModel, name: str) -> Built:
         """Build as the harness does: into an empty folder, and through a pickle to another process."""
-        folder = self.folder / name
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self.folder))
         arm = replace(self.case.arm, model=exported.model, parameters=exported.parameters, batch=exported.batch)
         built: Built = pickle.loads(pickle.dumps(self.adapter.build(exported, arm, folder)))  # noqa: S301
         return built
