@@ -1,4 +1,4 @@
-"""Make the nets that services run, with seeded weights: what an embedder, a Whisper or a diffusion net asks of a machine
+"""Make the nets that services run, with seeded weights: what an embedder or a diffusion net asks of a machine
 doesn't depend on what its weights say.
 
 Each becomes an ONNX file of fixed sizes, by torch's own exporter. Where transformers has the architecture, it is taken

@@ -282,8 +282,8 @@ def load_graph(path: Path) -> ModelProto:
 
 
 def _size_of(tensor: TensorProto) -> int:
-    kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return math.prod(tensor.dims) * int(kind.itemsize)
+    bytes_each: int = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return math.prod(tensor.dims) * bytes_each
 
 
 def save(model: ModelProto, path: Path, source: Path | None = None) -> None:
