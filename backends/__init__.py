@@ -162,6 +162,7 @@ SHIPPED = {
         fixture="shootout.backends._torch.eager:FIXTURE",
         unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
         ready_s=1.7,
+        build_s=0.5,
         copies=0.0,
         ready_gb_s=4.5,
         build_gb_s=0.0,

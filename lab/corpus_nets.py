@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from torch.nn import functional
 
 from lab.task_nets import UNet
 
+EAGER: Mapping[str, Any] = {"attn_implementation": "eager"}
+"""Attention is products and a softmax, which every runtime reads."""
 Example = tuple[Tensor, ...]
 Made = tuple[nn.Module, Example]
 
@@ -68,7 +71,7 @@ class Embedder(nn.Module):
                 num_hidden_layers=layers,
                 num_attention_heads=12,
                 intermediate_size=1536,
-                attn_implementation="eager",
+                **EAGER,
             ),
             add_pooling_layer=False,
         )
@@ -116,7 +119,7 @@ def _whisper_encoder(width: int, layers: int, heads: int) -> Made:
         encoder_layers=layers,
         encoder_attention_heads=heads,
         encoder_ffn_dim=4 * width,
-        attn_implementation="eager",
+        **EAGER,
     )
     return Hidden(WhisperEncoder(config)), (torch.randn(1, 80, 3_000),)
 
@@ -129,7 +132,7 @@ def _vit(width: int, layers: int, heads: int) -> Made:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=4 * width,
-        attn_implementation="eager",
+        **EAGER,
     )
     return Hidden(ViTModel(config, add_pooling_layer=False)), (torch.randn(1, 3, 224, 224),)
 
@@ -231,7 +234,8 @@ class DiffusionBlock(nn.Module):
         shift, scale, gate, shift2, scale2, gate2 = self.moves(step).unsqueeze(1).chunk(6, -1)
         q, k, v = (_heads_of(one, self.heads) for one in self.own(self.first(x) * (1 + scale) + shift).chunk(3, -1))
         x = x + gate * self.out(_attend(q, k, v))
-        return x + gate2 * self.body(self.second(x) * (1 + scale2) + shift2)
+        found: Tensor = x + gate2 * self.body(self.second(x) * (1 + scale2) + shift2)
+        return found
 
 
 class Diffusion(nn.Module):

@@ -106,6 +106,7 @@ def obtain_all(
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
     found |= _find_cached(bases, look_up, limit, needs, brief)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
+    missing.sort(key=lambda job: job.request.module)  # which may be cut, and all else is there then
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
     found |= (
         _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}

@@ -26,11 +26,11 @@ ELEMENT_S = 1.0e-9
 """Seconds of an element of all other nodes."""
 WEIGHT_GB_S = 0.1
 """Seconds to read a GB of weights from memory, which a call can't avoid."""
-EXPORT_S, EXPORT_GB_S = 1.5, 5.0
+EXPORT_S, EXPORT_GB_S = 0.8, 5.0
 """Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded."""
 REWRITE_GB_S = 10.0
 """Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
-MODULE_S, MODULE_GB_S = 9.0, 20.0
+MODULE_S, MODULE_GB_S = 5.5, 20.0
 """Seconds of a torch module, of a file or from the user's code: torch is imported, the graph traced and written."""
 
 

@@ -46,6 +46,8 @@ PREDICTED = frozenset(
         Precision.FP8,
     )
 )
+LIKELY_SHARE = 0.7
+"""A step that can't be cut begins where there is so much of the time that it is likely to take."""
 BRIEF_SETS = 8
 TRIED_FLOPS = 1e9
 """Try a call of fewer operations without foreseeing its time."""
@@ -187,14 +189,14 @@ class Effort:
         """Check that there is time for a step that is all or nothing, and can't go on next time.
 
         Args:
-            seconds: that it is likely to take; half as many do.
+            seconds: that it is likely to take; somewhat fewer do.
             what: it is, for people.
 
         Raises:
             SkippedArm: there is no time.
         """
         self.tell(what)
-        if not self.share.allows(seconds / 2):
+        if not self.share.allows(LIKELY_SHARE * seconds):
             raise SkippedArm(
                 f"{what} of {self.model} takes about {span(seconds)}, and --max-time leaves "
                 f"{span(max(self.share.left_s, 0.0))} for it; the file's own export is kept",

@@ -282,8 +282,8 @@ def load_graph(path: Path) -> ModelProto:
 
 
 def _size_of(tensor: TensorProto) -> int:
-    bytes_each: int = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return math.prod(tensor.dims) * bytes_each
+    size: int = math.prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return size
 
 
 def save(model: ModelProto, path: Path, source: Path | None = None) -> None:

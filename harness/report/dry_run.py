@@ -112,14 +112,16 @@ def _foresee_group(planned: Plan, group: PlannedGroup, max_time_s: float | None)
     export_s, sets = _foresee_exports(planned, group, size, max_time_s)
     return Foresight(
         export_s=export_s,
-        builds_s=[expected_s(group, arm) + _profile_s(size.call_s) for arm in building],
+        builds_s=[expected_s(group, arm) + profile_s(arm, size.call_s) for arm in building],
         restart_s=_restart_s(planned, group, size, sets or size.sets, max_time_s) if group.playing else 0.0,
         is_exported=sets > 0,
     )
 
 
-def _profile_s(call_s: float) -> float:
-    """Return the seconds of the calls that a build profiles."""
+def profile_s(arm: Arm, call_s: float) -> float:
+    """Return the seconds of the calls that an arm's build profiles: those of runtimes that read the file itself."""
+    if Artifact.ONNX not in describe(arm.target.backend)[0].consumes:
+        return 0.0
     return (PROFILED_SLOW if call_s > SLOW_PROFILE_S else PROFILED) * call_s
 
 
