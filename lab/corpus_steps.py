@@ -26,7 +26,6 @@ from shootout.clock import Deadline
 from shootout.contract import Availability
 from shootout.export.request import Request
 from shootout.exported.cost import ModelSize, export_of, module_s
-from shootout.exported.onnx_files import external_files
 from shootout.report.dry_run import profile_s
 from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup, plan_groups
@@ -43,7 +42,8 @@ def figures(bench: Bench) -> Tables:
     folder, rows = bench.folder / "steps", list[dict[str, Any]]()
     folder.mkdir(parents=True, exist_ok=True)
     title = "CPU seconds of each step, foreseen and counted"
-    for name in bench.targets or (QUICK if bench.quick else tuple(NETS)):
+    files = tuple(name for name, net in NETS.items() if net.suffix == ".onnx")
+    for name in bench.targets or (QUICK if bench.quick else files):
         made = kept(folder / f"{name}.json", lambda name=name: {"rows": _measure_net(name, bench.folder)})  # type: ignore[misc]
         rows += made["rows"]
         bench.keep({title: rows})
@@ -52,10 +52,8 @@ def figures(bench: Bench) -> Tables:
 
 
 def _measure_net(name: str, folder: Path) -> Table:
-    nets = folder / "corpus" / "nets"
-    nets.mkdir(parents=True, exist_ok=True)
-    file = NETS[name].write(nets / f"{name}.onnx")
-    size_bytes = sum(one.stat().st_size for one in {file, *external_files(file).values()})
+    file = NETS[name].write(folder / "corpus" / "nets", name)
+    size_bytes = sum(one.stat().st_size for one in file.parent.glob(f"{file.name}*"))
     size = size_of(Request(model=str(file)), size_bytes)
     group = replace(_plan_group(str(file), size_bytes), weight_bytes=size_bytes)
     found = list[dict[str, Any]]()

@@ -16,6 +16,7 @@ from shootout import budget
 from shootout.clock import Deadline
 from shootout.errors import SkippedArm, UsageError
 from shootout.exported.effort import LEAST_RUNS, Effort, product_rate
+from shootout.exported.model import INLINE_BYTES
 from shootout.exported.workload import Work
 from shootout.host import child, environment, store
 
@@ -26,8 +27,10 @@ ELEMENT_S = 1.0e-9
 """Seconds of an element of all other nodes."""
 WEIGHT_GB_S = 0.1
 """Seconds to read a GB of weights from memory, which a call can't avoid."""
-EXPORT_S, EXPORT_GB_S = 0.8, 5.0
-"""Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded."""
+EXPORT_S, EXPORT_GB_S, INLINE_GB_S = 0.8, 5.0, 28.0
+"""Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded. Of
+weights in the graph itself a GB is parsed, moved and written several times.
+"""
 REWRITE_GB_S = 10.0
 """Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
 MODULE_S, MODULE_GB_S = 5.5, 20.0
@@ -102,7 +105,7 @@ def export_of(
     """
     effort = Effort(limit=limit, plan=budget.planned_exports(limit), needs=needs, leading=leading)
     call_s = size.call_s / lanes
-    fixed_s = EXPORT_S + size.gb * EXPORT_GB_S
+    fixed_s = EXPORT_S + size.gb * (EXPORT_GB_S if size.weight_bytes > INLINE_BYTES else INLINE_GB_S)
     try:
         sets = effort.buffers(size.sets, call_s)
     except SkippedArm:
