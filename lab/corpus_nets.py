@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lab.task_nets import SIDE, STRIDE, Detector, UNet
+from shootout.contract import Array
 
 EAGER: Mapping[str, Any] = {"attn_implementation": "eager"}
 """Attention is products and a softmax, which every runtime reads."""
@@ -283,7 +284,7 @@ def _write_detector(file: Path) -> None:
     model = onnx.load(file)
     graph, raw = model.graph, model.graph.output[0].name
     count = (SIDE // STRIDE) ** 2
-    numbers = {
+    numbers: Mapping[str, Array] = {
         "zero": np.array([0], np.int64),
         "four": np.array([4], np.int64),
         "five": np.array([5], np.int64),
