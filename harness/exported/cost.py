@@ -34,7 +34,7 @@ weights in the graph itself a GB is parsed, moved and written several times.
 REWRITE_GB_S = 10.0
 """Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
 MODULE_S, MODULE_NODE_S, MODULE_GB_S = 4.5, 0.015, 18.0
-"""Seconds of a torch module, of a file or from the user's code: torch is imported, each node traced, weights written."""
+"""Seconds of a torch module, of a file or from the user's code: torch is imported, nodes traced, weights written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
