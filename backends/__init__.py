@@ -163,7 +163,10 @@ SHIPPED = {
         fixture="shootout.backends._torch.eager:FIXTURE",
         unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
         ready_s=1.7,
+        build_s=0.5,
         copies=0.0,
+        ready_gb_s=4.5,
+        build_gb_s=0.0,
     ),
     "torch-compile": Entry(
         path="shootout.backends._torch.compile:TorchCompileAdapter",
@@ -233,6 +236,8 @@ SHIPPED = {
         error_hints="shootout.backends._onnxruntime.backend:ERROR_HINTS",
         ready_s=0.4,
         build_s=1.0,
+        ready_gb_s=0.8,
+        build_gb_s=4.0,
     ),
     "openvino": Entry(
         path="shootout.backends._openvino.backend:OpenVinoAdapter",
@@ -251,6 +256,8 @@ SHIPPED = {
         },
         ready_s=0.7,
         build_s=2.0,
+        ready_gb_s=1.5,
+        build_gb_s=4.0,
     ),
     "litert": Entry(
         path="shootout.backends._litert.backend:LiteRtAdapter",

@@ -71,6 +71,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "onnx-all": Section("onnx_cases:all_figures", "onnx, with every operator case"),
     "files": Section("packaged_runs:figures", "ONNX files out of packages, each in a whole run"),
     "corpus": Section("corpus:figures", "nets of 1 MB to 1.2 GB, each in a whole run, beside what a dry run foresees"),
+    "corpus-steps": Section("corpus_steps:figures", "the CPU time of each step of these nets beside what is foreseen"),
     "tasks": Section("tasks:figures", "twelve models, INT8 decided by each one's own measure and checked by hand"),
     "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
     "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),

@@ -24,7 +24,6 @@ from lab.packages import kept
 from lab.whole_runs import COMMAND
 from shootout.clock import Stopwatch
 from shootout.errors import one_line
-from shootout.exported.onnx_files import external_files
 from shootout.journal import journal
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "onnxruntime:cpu:int8")
@@ -53,10 +52,8 @@ def _make_row(name: str, net: Net, folder: Path, max_time: str) -> dict[str, Any
     place = folder / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    files = folder.parent / "nets"
-    files.mkdir(exist_ok=True)
-    file = net.write(files / f"{name}.onnx")
-    size = sum(one.stat().st_size for one in (file, *external_files(file).values()))
+    file = net.write(folder.parent / "nets", name)
+    size = sum(one.stat().st_size for one in file.parent.glob(f"{file.name}*"))
     asked = ["run", "--model", str(file), "--backends", ",".join(TARGETS), "--max-time", max_time]
     cache = folder / "cache"
     environment = {**os.environ, "SHOOTOUT_CACHE": str(cache)}

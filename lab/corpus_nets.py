@@ -1,4 +1,4 @@
-"""Make nets as services run them, with seeded weights: what an embedder, a Whisper or a diffusion net asks of a machine
+"""Make the nets that services run, with seeded weights: what an embedder or a diffusion net asks of a machine
 doesn't depend on what its weights say.
 
 Each becomes an ONNX file of fixed sizes, by torch's own exporter. Where transformers has the architecture, it is taken
@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import torch
+from onnx import numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lab.task_nets import UNet
+from lab.task_nets import SIDE, STRIDE, Detector, UNet
+from shootout.contract import Array
 
+EAGER: Mapping[str, Any] = {"attn_implementation": "eager"}
+"""Attention is products and a softmax, which every runtime reads."""
 Example = tuple[Tensor, ...]
 Made = tuple[nn.Module, Example]
 
@@ -27,25 +34,37 @@ class Net:
 
     Attributes:
         kind: what people use it for.
-        make: makes the module and one example input set.
+        make: writes its file.
         source: where the architecture is from.
+        suffix: how the file's name ends.
     """
 
     kind: str
-    make: Callable[[], Made]
+    make: Callable[[Path], None]
     source: str
+    suffix: str = ".onnx"
 
-    def write(self, file: Path) -> Path:
-        """Write the net as an ONNX file, its weights beside it where they are many, unless it is there."""
-        if file.exists():
-            return file
-        torch.manual_seed(0)
-        module, example = self.make()
+    def write(self, folder: Path, name: str) -> Path:
+        """Write the net's file, its weights beside it where they are many, unless it is there."""
+        file = folder / f"{name}{self.suffix}"
+        if not file.exists():
+            torch.manual_seed(0)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.make(file)
+        return file
+
+
+def _exported(make: Callable[[], Made]) -> Callable[[Path], None]:
+    """Return what writes a torch module as an ONNX file."""
+
+    def write(file: Path) -> None:
+        module, example = make()
         program = torch.onnx.export(module.eval(), example, dynamo=True, verbose=False)
         assert program is not None
         weight_bytes = sum(one.nbytes for one in module.state_dict().values())
         program.save(file, external_data=weight_bytes > 1 << 30)
-        return file
+
+    return write
 
 
 class Mlp(nn.Sequential):
@@ -68,7 +87,7 @@ class Embedder(nn.Module):
                 num_hidden_layers=layers,
                 num_attention_heads=12,
                 intermediate_size=1536,
-                attn_implementation="eager",
+                **EAGER,
             ),
             add_pooling_layer=False,
         )
@@ -116,7 +135,7 @@ def _whisper_encoder(width: int, layers: int, heads: int) -> Made:
         encoder_layers=layers,
         encoder_attention_heads=heads,
         encoder_ffn_dim=4 * width,
-        attn_implementation="eager",
+        **EAGER,
     )
     return Hidden(WhisperEncoder(config)), (torch.randn(1, 80, 3_000),)
 
@@ -129,7 +148,7 @@ def _vit(width: int, layers: int, heads: int) -> Made:
         num_hidden_layers=layers,
         num_attention_heads=heads,
         intermediate_size=4 * width,
-        attn_implementation="eager",
+        **EAGER,
     )
     return Hidden(ViTModel(config, add_pooling_layer=False)), (torch.randn(1, 3, 224, 224),)
 
@@ -231,7 +250,8 @@ class DiffusionBlock(nn.Module):
         shift, scale, gate, shift2, scale2, gate2 = self.moves(step).unsqueeze(1).chunk(6, -1)
         q, k, v = (_heads_of(one, self.heads) for one in self.own(self.first(x) * (1 + scale) + shift).chunk(3, -1))
         x = x + gate * self.out(_attend(q, k, v))
-        return x + gate2 * self.body(self.second(x) * (1 + scale2) + shift2)
+        found: Tensor = x + gate2 * self.body(self.second(x) * (1 + scale2) + shift2)
+        return found
 
 
 class Diffusion(nn.Module):
@@ -251,42 +271,121 @@ class Diffusion(nn.Module):
         return found
 
 
+MOST_BOXES = 16
+
+
+def _write_detector(file: Path) -> None:
+    """Write a detector that sorts overlapping boxes out in the graph: the best ones, in the order of their scores.
+
+    What is no box any more has a score of 0, so that the output has one shape.
+    """
+    scene = torch.rand(1, 1, SIDE, SIDE)
+    _exported(lambda: (Detector(), (scene,)))(file)
+    model = onnx.load(file)
+    graph, raw = model.graph, model.graph.output[0].name
+    count = (SIDE // STRIDE) ** 2
+    numbers: Mapping[str, Array] = {
+        "zero": np.array([0], np.int64),
+        "four": np.array([4], np.int64),
+        "five": np.array([5], np.int64),
+        "last": np.array([2], np.int64),
+        "of_box": np.array([2], np.int64),
+        "most": np.array([MOST_BOXES], np.int64),
+        "overlap": np.array([0.5], np.float32),
+        "least": np.array([0.0], np.float32),
+        "nothing": np.zeros((1, count), np.float32),
+        "one": np.ones((1, 1), np.float32),
+        "flat": np.array([1, -1], np.int64),
+        "column": np.array([1, MOST_BOXES, 1], np.int64),
+        "list": np.array([-1], np.int64),
+    }
+    graph.initializer.extend(numpy_helper.from_array(array, f"nms/{name}") for name, array in numbers.items())
+
+    def add(kind: str, inputs: str, output: str, **attributes: Any) -> None:
+        names = [name if name == raw else f"nms/{name}" for name in inputs.split()]
+        graph.node.append(onnx.helper.make_node(kind, names, [f"nms/{output}"], **attributes))
+
+    add("Slice", f"{raw} zero four of_box", "places")
+    add("Slice", f"{raw} four five of_box", "score")
+    add("Reshape", "score flat", "scores")
+    add("Transpose", "score", "by_class", perm=[0, 2, 1])
+    add("NonMaxSuppression", "places by_class most overlap least", "chosen")
+    add("Gather", "chosen last", "kept", axis=1)
+    add("Reshape", "kept flat", "index")
+    add("Shape", "index", "length")
+    add("Expand", "one length", "ones")
+    add("ScatterElements", "nothing index ones", "is_kept", axis=1)
+    add("Mul", "scores is_kept", "left")
+    graph.node.append(onnx.helper.make_node("TopK", ["nms/left", "nms/most"], ["nms/best", "nms/places_of"], axis=1))
+    add("Reshape", "places_of list", "rows")
+    add("Gather", "places rows", "boxes", axis=1)
+    add("Reshape", "best column", "scored")
+    graph.node.append(onnx.helper.make_node("Concat", ["nms/boxes", "nms/scored"], ["found"], axis=2))
+    del graph.output[:]
+    graph.output.append(onnx.helper.make_tensor_value_info("found", onnx.TensorProto.FLOAT, [1, MOST_BOXES, 5]))
+    onnx.save(model, file)
+
+
+def _write_forest(file: Path) -> None:
+    """Write a random forest that was fitted to scikit-learn's digits."""
+    import joblib
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import RandomForestClassifier
+
+    digits = load_digits()
+    joblib.dump(RandomForestClassifier(100, random_state=0).fit(digits.data.astype(np.float32), digits.target), file)
+
+
 _TRANSFORMERS = "transformers"
 NETS: Mapping[str, Net] = {
-    "mlp-1m": Net(kind="table net", make=lambda: (Mlp(448), (torch.randn(1, 64),)), source="here"),
-    "forecast": Net(kind="forecast", make=_forecast, source=f"{_TRANSFORMERS}, PatchTST"),
+    "forest": Net(kind="tree ensemble", make=_write_forest, source="scikit-learn, 100 trees", suffix=".joblib"),
+    "detector": Net(kind="detector with NMS", make=_write_detector, source="lab, a YOLO-like head"),
+    "mlp-1m": Net(kind="table net", make=_exported(lambda: (Mlp(448), (torch.randn(1, 64),))), source="here"),
+    "forecast": Net(kind="forecast", make=_exported(_forecast), source=f"{_TRANSFORMERS}, PatchTST"),
     "unet": Net(
-        kind="U-Net", make=lambda: (UNet(3, 64), (torch.rand(1, 3, 256, 256),)), source="lab, Ronneberger et al. 2015"
+        kind="U-Net",
+        make=_exported(lambda: (UNet(3, 64), (torch.rand(1, 3, 256, 256),))),
+        source="lab, Ronneberger et al. 2015",
     ),
     "whisper-encoder": Net(
         kind="speech encoder",
-        make=lambda: _whisper_encoder(384, 4, 6),
+        make=_exported(lambda: _whisper_encoder(384, 4, 6)),
         source=f"{_TRANSFORMERS}, whisper-tiny",
     ),
     "embedder": Net(
         kind="embedder",
-        make=lambda: (Embedder(6), _tokens(64)),
+        make=_exported(lambda: (Embedder(6), _tokens(64))),
         source=f"{_TRANSFORMERS}, all-MiniLM-L6",
-    ),
-    "reranker": Net(
-        kind="reranker",
-        make=lambda: (Reranker(), _tokens(128)),
-        source=f"{_TRANSFORMERS}, ms-marco-MiniLM-L12",
     ),
     "diffusion": Net(
         kind="diffusion step",
-        make=lambda: (Diffusion(), (torch.randn(1, 4, 32, 32), torch.randn(1, 256))),
+        make=_exported(lambda: (Diffusion(), (torch.randn(1, 4, 32, 32), torch.randn(1, 256)))),
         source="here, DiT-S/2",
     ),
-    "whisper-decoder": Net(
-        kind="speech decoder step", make=lambda: _decoder_step(512, 6, 8), source="here, of whisper-base's sizes"
+    "reranker": Net(
+        kind="reranker",
+        make=_exported(lambda: (Reranker(), _tokens(128))),
+        source=f"{_TRANSFORMERS}, ms-marco-MiniLM-L12",
     ),
-    "vit-base": Net(kind="image encoder", make=lambda: _vit(768, 12, 12), source=f"{_TRANSFORMERS}, ViT-B/16"),
+    "whisper-decoder": Net(
+        kind="speech decoder step",
+        make=_exported(lambda: _decoder_step(512, 6, 8)),
+        source="here, of whisper-base's sizes",
+    ),
+    "vit-base": Net(
+        kind="image encoder",
+        make=_exported(lambda: _vit(768, 12, 12)),
+        source=f"{_TRANSFORMERS}, ViT-B/16",
+    ),
     "decoder-large": Net(
         kind="decoder step",
-        make=lambda: _decoder_step(1_024, 9, 16, pieces=500),
+        make=_exported(lambda: _decoder_step(1_024, 9, 16, pieces=500)),
         source="here, of whisper-medium's width",
     ),
-    "vit-large": Net(kind="image encoder", make=lambda: _vit(1_024, 24, 16), source=f"{_TRANSFORMERS}, ViT-L/16"),
+    "vit-large": Net(
+        kind="image encoder",
+        make=_exported(lambda: _vit(1_024, 24, 16)),
+        source=f"{_TRANSFORMERS}, ViT-L/16",
+    ),
 }
 """By name, the smallest first."""

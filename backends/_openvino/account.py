@@ -48,6 +48,8 @@ WARM_CALLS = 5
 CALLS = range(5, 101)
 """At least and at most so many are profiled, by how long the first one takes."""
 BUDGET_US = 1_000_000
+SLOW_US = 300_000
+"""Of calls longer than this the second alone is profiled."""
 FINEST_US = 10
 """Nodes must take this on the average: what is cut off is then a tenth at most."""
 
@@ -148,9 +150,11 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     request = compiled.create_infer_request()
     request.infer(dict(inputs))
     first = _means_us(request)
-    calls = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values()))))
-    before = _total_us_after(request, WARM_CALLS - 1, WARM_CALLS)
-    total = _total_us_after(request, calls, WARM_CALLS + calls)
+    calls, warm = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values())))), WARM_CALLS
+    if sum(first.values()) > SLOW_US:
+        calls = warm = 1
+    before = _total_us_after(request, warm - 1, warm)
+    total = _total_us_after(request, calls, warm + calls)
     per_call = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
     if sum(per_call.values()) < FINEST_US * len(first):
         return {}

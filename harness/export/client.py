@@ -110,6 +110,7 @@ def obtain_all(
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
     found |= _find_cached(opened, look_up, limit, needs, brief)
     missing = [job for key, job in {**opened, **lacking}.items() if key not in found]  # each behind what it is made of
+    missing.sort(key=lambda job: job.request.module)  # which may be cut, and all else is there then
     found |= (
         _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
     )

@@ -173,7 +173,9 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
     """
     base, folder = open_exported(Path(job.base_folder)), Path(job.folder)
     buffers = base.input_buffers()
-    size = ModelSize(weight_bytes=FLOAT_BYTES * base.parameter_count, work=base.work, sets=len(buffers))
+    nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(header(base.path(Artifact.ONNX))))
+    weight_bytes = FLOAT_BYTES * base.parameter_count
+    size = ModelSize(weight_bytes=weight_bytes, work=base.work, nodes=nodes, sets=len(buffers))
     effort.require(module_s(size), "making the torch module")
     found = ExportFindings(
         parameters=base.parameters,

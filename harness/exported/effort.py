@@ -7,6 +7,7 @@ reads that file and ends an export that overruns all the same.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from shootout import budget
-from shootout.clock import Deadline, Stopwatch
+from shootout.clock import Deadline, Stopwatch, cpu_ns
 from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import SCALED, Precision
 from shootout.errors import NotRunKind, SkippedArm
@@ -45,10 +46,12 @@ PREDICTED = frozenset(
         Precision.FP8,
     )
 )
+LIKELY_SHARE = 0.7
+"""A step that can't be cut begins where there is so much of the time that it is likely to take."""
 BRIEF_SETS = 8
 TRIED_FLOPS = 1e9
 """Try a call of fewer operations without foreseeing its time."""
-RATE_SIZE = 1_024
+RATE_SIZE, RATE_TRIES = 1_024, 5
 MOST_BESIDE = 4
 """Run at most so many input sets side by side: each needs memory of its own for what the graph computes."""
 MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
@@ -84,15 +87,20 @@ def beside() -> int:
 
 @cache
 def product_rate() -> float:
-    """Measure the operations a second of a matrix product in one thread of NumPy's library, as the best of three."""
-    side = np.ones((RATE_SIZE, RATE_SIZE), np.float32)
-    watches = []
-    for _ in range(3):
+    """Measure the operations a second of a matrix product in NumPy's library, as the best of some.
+
+    CPU time counts, so that other programs don't slow it down; but the library must have one thread, since several
+    wait for each other.
+    """
+    side, best_ns = np.ones((RATE_SIZE, RATE_SIZE), np.float32), math.inf
+    for _ in range(RATE_TRIES):
         with Stopwatch() as watch:
+            before_ns = cpu_ns(0)
             side @ side
-        watches.append(watch.seconds)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
-    return product_flops(side.shape, RATE_SIZE) / min(watches) / max(threads, 1)
+            after_ns = cpu_ns(0)
+        spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
+        best_ns = min(best_ns, spent_ns or 1e9 * watch.seconds)
+    return 1e9 * product_flops(side.shape, RATE_SIZE) / best_ns
 
 
 class Effort:
@@ -181,14 +189,14 @@ class Effort:
         """Check that there is time for a step that is all or nothing, and can't go on next time.
 
         Args:
-            seconds: that it is likely to take; half as many do.
+            seconds: that it is likely to take; somewhat fewer do.
             what: it is, for people.
 
         Raises:
             SkippedArm: there is no time.
         """
         self.tell(what)
-        if not self.share.allows(seconds / 2):
+        if not self.share.allows(LIKELY_SHARE * seconds):
             raise SkippedArm(
                 f"{what} of {self.model} takes about {span(seconds)}, and --max-time leaves "
                 f"{span(max(self.share.left_s, 0.0))} for it; the file's own export is kept",

@@ -61,6 +61,8 @@ SHARED_IMPORT = 0.7
 """Of the seconds of a first module, those that later ones spare: one process makes all exports."""
 FLOAT64 = 2.0
 """A call in float64, of which reference outputs are made, takes so many times as long."""
+PROFILED, PROFILED_SLOW, SLOW_PROFILE_S = 20, 3, 0.3
+"""Calls that a build makes to see where their time goes; of slow ones few."""
 SLOW_CHECKS = 3
 """Calls of a slow arm between its blocks, that check that it still computes."""
 LEAST_DISK_BYTES = 10**8
@@ -111,10 +113,17 @@ def _foresee_group(planned: Plan, group: PlannedGroup, max_time_s: float | None)
     export_s, sets = _foresee_exports(planned, group, size, max_time_s)
     return Foresight(
         export_s=export_s,
-        builds_s=[expected_s(group, arm) for arm in building],
+        builds_s=[expected_s(group, arm) + profile_s(arm, size.call_s) for arm in building],
         restart_s=_restart_s(planned, group, size, sets or size.sets, max_time_s) if group.playing else 0.0,
         is_exported=sets > 0,
     )
+
+
+def profile_s(arm: Arm, call_s: float) -> float:
+    """Return the seconds of the calls that an arm's build profiles: those of runtimes that read the file itself."""
+    if Artifact.ONNX not in describe(arm.target.backend)[0].consumes:
+        return 0.0
+    return (PROFILED_SLOW if call_s > SLOW_PROFILE_S else PROFILED) * call_s
 
 
 def _foresee_exports(

@@ -202,7 +202,7 @@ def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
     with pytest.raises(UsageError, match="begun on another export of m"):
         prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "brief"})
     needs = {"fp32", "int8", "fp16", "bf16"}  # what isn't quantized may run in half
-    assert asked == [({"whole"}, needs, needs), ({"brief"}, needs, needs)], "all of them can lead"
+    assert asked == [({"whole"}, needs, needs), ({"brief"}, needs, needs)], "with labels any of them may lead"
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):

@@ -287,7 +287,7 @@ def encoder(path: Path, width: int, tokens: int) -> Path:
 def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_of_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cost, "product_rate", lambda: 1e9)
+    monkeypatch.setattr(cost, "known_rate", lambda: 1e9)
 
     def told(width: int, tokens: int, max_time_s: float | None = None) -> dict[str, Any]:
         model = str(encoder(tmp_path / f"{width}-{tokens}.onnx", width, tokens))
@@ -301,12 +301,12 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
     for step in ("export_s", "restart_s"):
         assert small[step] < long[step], "a call of 26 ms, and one of a microsecond"
     assert small["export_s"] <= heavy["export_s"]
-    monkeypatch.setattr(cost, "product_rate", lambda: 2e8)
+    monkeypatch.setattr(cost, "known_rate", lambda: 2e8)
     assert told(64, 40_000, 60.0)["export_s"] < told(64, 40_000, 600.0)["export_s"], "two input sets in place of all"
 
 
 def test_a_time_that_is_too_short_for_the_export_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cost, "product_rate", lambda: 1e6)
+    monkeypatch.setattr(cost, "known_rate", lambda: 1e6)
     found = planned(model=str(encoder(tmp_path / "m.onnx", 512, 512)), targets=("numpy",))
     (line,) = (line for line in text(found, 60.0) if line.startswith("goal"))
     assert "which is too little for the export" in line

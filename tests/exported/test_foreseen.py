@@ -1,0 +1,70 @@
+"""What a model of some size is foreseen to take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shootout.clock import Deadline
+from shootout.exported import cost
+from shootout.exported.cost import ModelSize, export_of, known_rate, module_s
+from shootout.exported.model import INLINE_BYTES
+from shootout.exported.workload import Work
+from shootout.host import store
+
+WORK = Work(
+    flops=1e11,
+    elementwise_ops=1e8,
+    weight_bytes=10**9,
+    input_bytes=0,
+    output_bytes=0,
+    activation_bytes=0,
+    widest_bytes=0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "known_rate", lambda: 1e11)
+
+
+def test_a_call_takes_its_products_or_the_reading_of_its_weights_and_all_else_besides():
+    whole = ModelSize(weight_bytes=10**9, work=WORK)
+    assert whole.call_s == pytest.approx(1.0 + 0.1)
+    step = replace(whole, work=replace(WORK, flops=1e9, elementwise_ops=0))
+    assert step.call_s == pytest.approx(0.1), "a decoder's step reads each weight once"
+    assert ModelSize(weight_bytes=10**9).call_s == 0.0, "nothing is known of its calls"
+
+
+def test_an_export_is_cut_as_the_export_itself_will_be():
+    size = ModelSize(weight_bytes=10**9, work=WORK, sets=8)
+    whole = export_of(size, ["fp32"], ["fp32"], Deadline(None), 1)
+    cut = export_of(size, ["fp32"], ["fp32"], Deadline(60.0), 1)
+    assert (whole.sets, cut.sets) == (8, 2)
+    assert whole.seconds - cut.seconds == pytest.approx(6 * 5 * size.call_s)
+    beside = export_of(size, ["fp32"], ["fp32"], Deadline(60.0), 2)
+    assert cut.seconds - beside.seconds == pytest.approx(5 * size.call_s)
+    assert export_of(size, ["fp32"], ["fp32"], Deadline(5.0), 1).sets == 0
+
+
+def test_weights_in_the_graph_take_longer_than_those_beside_it():
+    inside, beside = (
+        export_of(ModelSize(weight_bytes=count), ["fp32"], ["fp32"], Deadline(None), 1).seconds
+        for count in (INLINE_BYTES, INLINE_BYTES + 1)
+    )
+    assert inside > 2 * beside
+
+
+def test_a_module_takes_time_for_each_node_and_byte():
+    small, deep = ModelSize(weight_bytes=0), ModelSize(weight_bytes=0, nodes=1_000)
+    assert module_s(small) < module_s(deep) < module_s(replace(deep, weight_bytes=10**9))
+
+
+def test_the_rate_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    store.keep_facts(cost.FACTS, lambda _: False)
+    rate = known_rate()
+    assert 1e8 < rate < 1e13
+    monkeypatch.delattr(cost.child, "run")
+    assert known_rate() == rate
