@@ -98,7 +98,7 @@ def _restarts_s(planned: Plan) -> list[float]:
     def rounds_s(arm: Arm, group: PlannedGroup) -> float:
         if planned.restart_s:
             return planned.restart_s / len(group.playing)
-        return _rounds_s(arm, steps, compute_rounds(group.record.pairs))
+        return _rounds_s(arm, steps, compute_rounds(group.record.pairs, arm.scenario))
 
     return [
         sum(ready_s[arm.target.backend] / beside + rounds_s(arm, group) for arm in group.playing)
