@@ -18,6 +18,8 @@ OPTIONS_HEAD = """# Every backend's own options
 - If no values are given here, the library checks the value itself.
 """
 OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
+FOR_ALL, OPEN = ("pruned", "bucket"), "dynamic"
+"""The words that any backend takes, and the one of `Capabilities.opens`."""
 SCHEMES_HEAD = """# Schemes: how a model is quantized or pruned
 
 A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. Without a word the
@@ -96,10 +98,17 @@ def write_schemes() -> str:
 
 
 def _offered_by(word: str) -> str:
-    if word.startswith("pruned"):
+    if word.startswith(FOR_ALL):
         return "every backend"
     offers = (
-        (name, [precision for precision, words in can.schemes.items() if any(fnmatchcase(word, one) for one in words)])
+        (
+            name,
+            can.opens
+            if word == OPEN
+            else [
+                precision for precision, words in can.schemes.items() if any(fnmatchcase(word, one) for one in words)
+            ],
+        )
         for name, can in list_shipped().items()
     )
     return "; ".join(f"`{name}` {', '.join(sorted(found))}" for name, found in offers if found)

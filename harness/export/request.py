@@ -241,7 +241,10 @@ def _sweep_of_shapes(model: Model, request: Request) -> dict[str, tuple[int, int
 
     found = dict[str, tuple[int, int]]()
     for name, (least, most) in request.sweep.items():
-        (small, few), (large, many) = facts(name, least), facts(name, most)
+        try:
+            (small, few), (large, many) = facts(name, least), facts(name, most)
+        except UsageError:  # of sizes that only go together with others
+            continue
         if small != large and few == many:
             found[name] = (least, most)
     return found

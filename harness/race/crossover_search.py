@@ -147,6 +147,8 @@ def _plan_group(study: Study, here: Here, ask: Ask, names: Collection[str]) -> t
             (found,) = plan_groups(_study_at(study, ask, {study.crossover.axis: size}), here)
         except UsageError:  # a size that the model can't have
             continue
+        sweep = {**points.find_sweep(study), **found.request.sweep}  # whose export the size shares
+        found = replace(found, request=replace(found.request, sweep=sweep))
         there = {arm.label for arm in found.playing}
         wanted = tuple(pair for pair in ask.pairs if set(pair) <= there)
         group = _reduce_to_pairs(found, wanted, names)

@@ -158,7 +158,7 @@ class Race:
             baseline=self.rules.baseline,
             sustained_s=self.sustained_s,
             tails=self.rules.least_restarts >= LEAST_TAILS,
-            compute_rounds=compute_rounds(self.rules.pairs),
+            compute_rounds=compute_rounds(self.rules.pairs, players[0].scenario),
             hung=self.hung,
         ).run()
         if found.is_cut:

@@ -155,7 +155,8 @@ def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, m
         load_s += (row.ready_s + size.gb * row.ready_gb_s + checks_s) / lanes_there
     if planned.restart_s:
         return load_s + planned.restart_s
-    steps, computes = _count_steps(planned.study)[0], compute_rounds(group.record.pairs)
+    steps, scenario = _count_steps(planned.study)[0], group.record.arms[0].scenario
+    computes = compute_rounds(group.record.pairs, scenario)
     usual_s, least_s = (
         sum(_rounds_s(arm, steps, computes, calls_s[arm.label], rounds) for arm in group.playing)
         for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)

@@ -113,14 +113,17 @@ def count_comparisons(
     return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
 
 
-def compute_rounds(pairs: Collection[Pair]) -> int:
+def compute_rounds(pairs: Collection[Pair], scenario: Scenario) -> int:
     """Return in how many rounds of a restart, the first, a group with these pairs reads `compute`."""
+    if Scope.COMPUTE not in scopes_of(scenario):
+        return 0
     return ROUNDS if pairs else COMPUTE_ROUNDS
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """Return the scopes in which arms are compared there: requests and long turns have no compute blocks."""
-    return (Scope.END_TO_END,) if scenario in (Scenario.SERVE, Scenario.SUSTAINED) else tuple(Scope)
+    """Return the scopes in which arms are compared there: requests, long turns and streams have no compute blocks."""
+    whole = scenario in (Scenario.SERVE, Scenario.SUSTAINED, Scenario.VARYING)
+    return (Scope.END_TO_END,) if whole else tuple(Scope)
 
 
 def find_named(names: Iterable[str], asked: str) -> set[str]:

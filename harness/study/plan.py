@@ -35,6 +35,7 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
+from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
@@ -514,7 +515,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
 
 def _widen_sweep(asked: Request, arms: Sequence[Arm], arrivals: Arrivals | None) -> dict[str, tuple[int, int]]:
     """Return the least and the largest of each size that a group's arms are exported for."""
-    sizes = {"batch": {arm.batch for arm in arms}}
+    sizes = {BATCH: {arm.batch for arm in arms}}
     if arrivals:
         buckets = [scheme_of(arm.target).bucket for arm in arms]
         sizes[arrivals.axis] = {size for bucket in (None, *buckets) for size in arrivals.runs(bucket).values()}

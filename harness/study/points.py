@@ -20,6 +20,7 @@ from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
 from shootout.host.placement import Threads
 from shootout.messages import Progress
 from shootout.models.user import reading
+from shootout.models.user.source import BATCH
 from shootout.study import axes
 from shootout.study.group import Pair, name_model, size_of
 from shootout.study.schema import Study, checked
@@ -27,7 +28,7 @@ from shootout.study.target import Describe, own_words, parse_targets, refuse_nam
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """The names that one of a study's points may have beside a model's parameters."""
-_OTHERS = {*POINT_WORDS} - {"batch"}
+_OTHERS = {*POINT_WORDS} - {BATCH}
 """The names among these that are no size of the model."""
 _SHIPPED = re.compile(r"[\w-]+")
 """A model's name, rather than a file or code of the user's."""
@@ -176,7 +177,7 @@ def _make_points(study: Study) -> list[Point]:
 def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:
     """Return whether this is the largest size of the study's mix."""
     assert study.mix, "the scenario needs one"
-    size = batch if study.mix.axis == "batch" else parameters.get(study.mix.axis)
+    size = batch if study.mix.axis == BATCH else parameters.get(study.mix.axis)
     return size == study.mix.sizes[-1]
 
 
@@ -278,16 +279,17 @@ def request(study: Study, point: Point) -> Request:
         scored=find_scored(study.metric, rows.truth),
         class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
-        sweep=_find_sweep(study),
+        sweep=find_sweep(study),
         state=study.state,
         steps=study.stream or 0,
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))
     model = models.get(point.model)
+    own = {name: ends for name, ends in asked.sweep.items() if name in (BATCH, *model.parameters)}
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
-    return replace(asked, parameters=parameters)
+    return replace(asked, parameters=parameters, sweep=own)
 
 
 def arrivals_of(study: Study, point: Point) -> Arrivals | None:
@@ -300,7 +302,7 @@ def arrivals_of(study: Study, point: Point) -> Arrivals | None:
 
 def at_size(asked: Request, axis: str, size: int) -> Request:
     """Return the request with another size along one axis."""
-    if axis == "batch":
+    if axis == BATCH:
         return replace(asked, batch=size)
     return replace(asked, parameters={**asked.parameters, axis: size})
 
@@ -318,10 +320,10 @@ def check_size(asked: Request) -> None:
     model.inputs(model.check(asked.parameters), asked.batch)
 
 
-def _find_sweep(study: Study) -> dict[str, tuple[int, int]]:
+def find_sweep(study: Study) -> dict[str, tuple[int, int]]:
     """Return the least and the largest of each number that varies in the study, by parameter or `batch`."""
     values: dict[str, list[Value]] = {name: [*some] for name, some in study.parameters.items()}
-    values["batch"] = [*study.batch]
+    values[BATCH] = [*study.batch]
     for point in study.points:
         for name, value in point.items():
             values.setdefault(name, []).append(value)

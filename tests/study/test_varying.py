@@ -88,7 +88,7 @@ def test_one_size_leaves_nothing_open(word: str):
     found = group("onnxruntime", f"onnxruntime:cpu:fp32/{word}", model="decoder_prefill")
     (why,) = found.skips.values()
     assert why.reason == f"{word} is for inputs of several sizes, and this race has one"
-    assert why.fix.startswith("add --scenario varying --mix AXIS=SIZE:CALLS")
+    assert why.fix == "add --scenario varying and a mix, such as --mix sequence=16:50,64:30"
 
 
 @pytest.mark.parametrize(
