@@ -594,10 +594,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "maybe as fast")
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
 TIED, UNSURE = "tied with ", "not significantly slower: "
 """Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "maybe as fast": UNSURE}
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
