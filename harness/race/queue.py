@@ -218,6 +218,7 @@ class ScheduledGroup:
         players: the arms of its next restart; none when it is over.
         barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
+        in_step: whether it is a size of a mix, of which only as many restarts count as every size has played.
     """
 
     index: int
@@ -233,6 +234,7 @@ class ScheduledGroup:
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
     has_answered: bool = False
+    in_step: bool = False
     _left: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -327,7 +329,7 @@ class ScheduledGroup:
             return (0, self.index)
         if self.race.played < self.fewest:
             return (1, self.place)
-        return (2, not self.pressing, self.nearest, self.index)
+        return (2, not self.pressing, self.race.played if self.in_step else self.nearest, self.index)
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:

@@ -205,7 +205,14 @@ class RaceRunner:
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        one = ScheduledGroup(index=len(self.entrants), place=place, group=group, race=race, known=known)
+        one = ScheduledGroup(
+            index=len(self.entrants),
+            place=place,
+            group=group,
+            race=race,
+            known=known,
+            in_step=self.plan.study.mix is not None,
+        )
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)

@@ -814,7 +814,10 @@ class Router(Part):
     """Two arms that take a mix's calls by their size, for less than one arm alone.
 
     Attributes:
-        below: takes calls of sizes up to `up_to`; `above` takes all larger ones.
+        below: takes calls of sizes up to `up_to`.
+        above: takes all larger ones.
+        up_to: the largest size that goes to `below`.
+        cost_ns: a call of the mix, shared so.
         ratio: the cost of the two together ÷ the shipped one's.
     """
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.console import here
-from support.races.planted import LINES, ByBatch, on_stage, run, study
+from support.races.planted import LINES, Budget, ByBatch, on_stage, run, study
 
 import shootout
 from shootout.decide.mix import answer_mix
@@ -161,6 +161,17 @@ def test_the_race_goes_on_until_the_mix_has_its_answer_though_each_size_has_its_
     assert len(set(restarts(together).values())) == 1, "a size that lags behind is played first"
     before = only(alone, "batch=1:78,4096:22")
     assert before.waits_for, "by what each size alone took"
+
+
+def test_sizes_play_in_step_so_that_a_run_cut_short_has_as_many_restarts_of_each(stage: list[ByBatch], tmp_path: Path):
+    """Both sizes are near the crossover, so neither has an answer of its own soon."""
+    out, sizes = tmp_path / "out", (700, 800)
+    stage[0] = ByBatch(seed=5, restart_sd=0.03)
+    asked = study(*sizes, crossover=None, mix="batch=700:1,800:1")
+    assert not run(out, asked, allowed=Budget(stage[0], 15))
+    most, least = max(restarts(out).values()), min(restarts(out).values())
+    assert least >= 6
+    assert most - least <= 1
 
 
 def test_by_the_p99_of_all_calls(stage: list[ByBatch], tmp_path: Path):
