@@ -218,6 +218,8 @@ def outputs(
 
         yield from map(stream.carry(call) if stream else call, sets)
         return
+    if not sets:
+        return
     size = sum(array.nbytes for array in sets[0].values())
     at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)
     for first in range(0, len(sets), at_once):

@@ -41,7 +41,7 @@ def test_every_study_has_its_runs_and_no_run_of_another_model():
     found = studies.find_runs()
     assert sorted(found) == schema.shipped()
     assert found["shootout"] == ["shootout", "shootout-intel"]
-    assert {"batch-sweep", "runtimes-batches"} == set(found["batch-sweep"])
+    assert {"batch-sweep", "runtimes-batches", "h200-batch"} == set(found["batch-sweep"])
     assert "magika" not in {run for runs in found.values() for run in runs}
 
 

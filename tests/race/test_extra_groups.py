@@ -43,7 +43,7 @@ def test_what_an_added_size_needs_is_asked_for_from_the_machine_that_exports(
 
     def ask_for(delivery: Delivery, records: Sequence[GroupRecord]) -> Delivery:
         asked.extend(record.name for record in records)
-        keys = [(one.name, arm.model, "", arm.batch, Device.CPU) for one in records for arm in one.arms]
+        keys = [(one.name, arm.model, "", arm.batch, Device.CPU, False, 0) for one in records for arm in one.arms]
         return delivery.join(Delivery(made_on="it", models=dict.fromkeys(keys, "a" * 64)))
 
     class Prepared:

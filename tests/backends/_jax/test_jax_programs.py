@@ -58,6 +58,7 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     weights = load_file(folder / WEIGHTS)
     exported: Any = SimpleNamespace(
         is_file=False,
+        is_program=True,
         model=name,
         parameters={},
         path=lambda one: folder / FILES[one],
