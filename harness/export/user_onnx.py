@@ -112,7 +112,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, numbers)
         if rows := original.selection():
             save_rows(folder / SELECTION, _as_typed(rows.inputs, found.inputs), rows.labels)
-    sets, fault = _choose_calibration(folder, asked, prepared, original, effort)
+    sets, fault = _choose_calibration(asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split and asked.labels_npz:
         found.split.find_class_scores(found.outputs, asked.class_scores)
@@ -195,7 +195,7 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
 
 
 def _choose_calibration(
-    folder: Path, asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
+    asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
     """Return the sets that quantizers see, and why the user's own can't be used.
 
@@ -213,7 +213,7 @@ def _choose_calibration(
     own = own[: effort.most_sets]
     if found.stream and (found.split or not asked.inputs_npz):  # else they are the buffers, which have their states
         own = own[:CALIBRATION_ROWS]
-        outputs = onnx_files.run(folder / FILES[Artifact.ONNX], own, asked.model, found.stream)
+        outputs = onnx_files.run(prepared.graph, own, asked.model, found.stream)
         own = found.stream.fill(own, outputs)
     return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own)
 
