@@ -51,7 +51,7 @@ WARM_UP, FEWEST_CALLS, CALLS = 3, 7, 40
 BUDGET_S = 2.0
 """Longer calls are made fewer times."""
 SLOW_US = 1e6 * BUDGET_S / FEWEST_CALLS
-"""Of calls longer than this the second alone is looked at."""
+"""The length of a call above which its second run alone is looked at."""
 MOST_OWN_US = 3.0
 """The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"

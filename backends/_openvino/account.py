@@ -49,7 +49,7 @@ CALLS = range(5, 101)
 """At least and at most so many are profiled, by how long the first one takes."""
 BUDGET_US = 1_000_000
 SLOW_US = 300_000
-"""Of calls longer than this the second alone is profiled."""
+"""The length of a call above which its second run alone is profiled."""
 FINEST_US = 10
 """Nodes must take this on the average: what is cut off is then a tenth at most."""
 

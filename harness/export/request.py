@@ -492,6 +492,8 @@ def stream_of(
         return None
     has_data = bool(request.inputs_npz or request.calibration_npz)
     found = streams.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
+    if found and request.state is None and not request.steps and not found.fits(set_bytes(inputs)):
+        return None  # a guess is no reason to refuse a model
     if found:
         found.count_clips(set_bytes(inputs))
     if found and labels_of(request):

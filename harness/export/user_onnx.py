@@ -417,12 +417,6 @@ def native_error_bound(
     is predicted to cost. Products of integers have no rounding to predict, so BF16's error bound (8 bits for every
     float beside them) stands for it. None if one of its precisions couldn't be predicted, or there was no time for it.
 
-    A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
-    than the reference outputs does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ
-    that is what INT8 is predicted to cost. Products of integers show nothing to round there: BF16's error bound, 8 bits
-    for every float beside them, stands for it. None where nothing can be predicted of one that it holds, or there was
-    no time to.
-
     Args:
         holds: see `own_precisions`.
         error_bounds: those of the file, by precision.

@@ -82,7 +82,7 @@ def known_rate() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCost:
-    """What an export is likely to take.
+    """Foresee what an export takes.
 
     Attributes:
         sets: of inputs, that there is time for; 0: there isn't even time for the fewest.

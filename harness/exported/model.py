@@ -52,7 +52,7 @@ FILES = {
 OPEN_WEIGHTS = f"{FILES[Artifact.OPEN]}.data"
 """The weights of a graph with open axes; those of the same graph at one size too."""
 ALONE = "exported for each size by itself"
-"""How a note begins that says why sizes share no export."""
+"""The beginning of a note on why sizes share no export."""
 GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"

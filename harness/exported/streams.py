@@ -119,6 +119,10 @@ class Stream:
                 f"{self.steps * batch:,} in all; the data hold {counted(count, 'row')}: give more, or shorter clips"
             )
 
+    def fits(self, set_bytes: int) -> bool:
+        """Tell whether the inputs of one clip fit in memory, at so many bytes a call."""
+        return self.steps * set_bytes <= MOST_BYTES
+
     def count_clips(self, set_bytes: int) -> int:
         """Return on how many clips the error is measured, as far as memory allows.
 
@@ -126,7 +130,7 @@ class Stream:
             UsageError: not even one fits.
         """
         needed = self.steps * set_bytes
-        if needed > MOST_BYTES:
+        if not self.fits(set_bytes):
             most = max(MOST_BYTES // max(set_bytes, 1), 1)
             raise UsageError(
                 f"--stream {self.steps} takes {size(needed)} of inputs for each target, and {size(MOST_BYTES)} is the "

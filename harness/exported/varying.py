@@ -79,6 +79,12 @@ class Varying:
         return OPEN if self.is_open else one.runs.key
 
     @property
+    def telling(self) -> str | None:
+        """Return the first input whose shape tells the size; None if none does."""
+        every = zip(*(one.exported.inputs for one in self.sizes), strict=True)
+        return next((specs[0].name for specs in every if len({one.shape for one in specs}) == len(self.sizes)), None)
+
+    @property
     def padding(self) -> float:
         """Return which share of the inputs' elements in all calls is padding."""
         given = sum(_count_elements(self.sizes[index].exported.inputs) for index in self.arrivals)
@@ -132,10 +138,10 @@ def compose(
             f"{last.model} has other weights for each {axis}: a stream varies the shapes of inputs alone; draw random "
             "weights before the inputs, from a seed of their own"
         )
-    if len({one.exported.inputs for one in members}) < len(members):
-        raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
     order = tuple([*runs].index(size) for size in arrivals.sizes)
     stream = Varying(axis=axis, sizes=members, arrivals=order, is_open=is_open)
+    if stream.telling is None:
+        raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
     key = json.dumps([axis, is_open, order, [(one.exported.key, one.runs.key) for one in members]])
     notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
     padding = [PADDING.format(share=stream.padding)] * (bucket is not None)

@@ -58,7 +58,7 @@ from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
 SHARED_IMPORT = 0.7
-"""Of the seconds of a first module, those that later ones spare: one process makes all exports."""
+"""The part of a first module's seconds that later ones spare: one process makes all exports."""
 FLOAT64 = 2.0
 """A call in float64, of which reference outputs are made, takes so many times as long."""
 PROFILED, PROFILED_SLOW, SLOW_PROFILE_S = 20, 3, 0.3
@@ -82,7 +82,7 @@ SHOWN_GROUPS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foresight:
-    """What one group of a plan is likely to take, with an empty cache.
+    """Foresee what one group of a plan takes with an empty cache.
 
     Attributes:
         export_s: seconds of its exports.

@@ -799,7 +799,7 @@ class Answer(Part):
 
 
 class MixTarget(Part):
-    """What an arm costs over a mix.
+    """Tell what an arm costs over a mix.
 
     Attributes:
         cost_ns: a call of the mix, by `MixAnswer.by`; null if the arm lacks a time at some size.
@@ -832,7 +832,7 @@ class Router(Part):
 
 
 class MixAnswer(Part):
-    """What to ship for a mix of sizes, by the evidence of all of them together.
+    """Tell what to ship for a mix of sizes, by the evidence of all of them together.
 
     Attributes:
         axis: along which the sizes lie.

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from shootout.contract import NotRunKind, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.journal.samples import Samples
@@ -22,7 +24,7 @@ from shootout.stats.goals import Aim, Goal
 from shootout.stats.group_evidence import Rules
 from shootout.stats.leaders import find_leaders
 from shootout.stats.mix_evidence import MixEvidence, make_mix_evidence
-from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.quantiles import LEAST_TAILS, median_interval
 from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
 from shootout.study.group import axes_of, count_comparisons, exact_of, size_of
@@ -242,11 +244,17 @@ def _join_rows(mix: Mix, sizes: Sequence[SizeInMix], label: str, evidence: MixEv
         return joined.model_copy(update=lack)
     found = evidence.compare(label, cell.baseline or "", estimate=False) if label != cell.baseline else None
     own_timings = [row.end_to_end for row in rows if row.end_to_end]
+    low_ns = _weigh(mix, [one.low_ns for one in own_timings])
+    high_ns = _weigh(mix, [one.high_ns for one in own_timings])
+    confidence = min(one.confidence for one in own_timings)
+    if mix.by == "p99":  # each restart has one of its own
+        each = median_interval(np.concatenate([*evidence.blocks[label].values()]))
+        low_ns, high_ns, confidence = each.low, each.high, each.confidence
     timing = Timing(
         median_ns=cost_ns,
-        low_ns=_weigh(mix, [one.low_ns for one in own_timings]) if mix.by == "mean" else cost_ns,
-        high_ns=_weigh(mix, [one.high_ns for one in own_timings]) if mix.by == "mean" else cost_ns,
-        confidence=min(one.confidence for one in own_timings),
+        low_ns=low_ns,
+        high_ns=high_ns,
+        confidence=confidence,
         p90_ns=None,
         p95_ns=None,
         p99_ns=None,

@@ -1,4 +1,4 @@
-"""How arms compare over a mix of sizes: what one group's evidence is, over all sizes together.
+"""Compare arms over a mix of sizes: what one group's evidence is, over all sizes together.
 
 Each size was raced by itself. The k-th restart of two arms at every size makes the k-th restart of the mix: what a call
 of the mix costs there, its mean time or its p99, is one figure for each arm, and so is their ratio. These ratios are as
@@ -51,7 +51,7 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class MixEvidence(GroupEvidence):
-    """What the restarts at several sizes say of any two arms over their mix.
+    """Hold what the restarts at several sizes say of any two arms over their mix.
 
     Attributes:
         parts: of each size, rising, by label and restart: block medians (ns), or for a p99 the times of single calls.

@@ -33,7 +33,7 @@ from shootout.study.target import Describe, open_once, own_words, provider
 from shootout.units import counted
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
-"""Of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
+"""The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
 COPIES_OF_INPUTS = 4

@@ -26,14 +26,14 @@ ENOUGH_PADDING = 0.05
 MOST_LENGTHS = 4_096
 """Different lengths that are binned exactly; of more, neighbors are put together first."""
 MOST_BYTES = 1 << 28
-"""Of a log; lengths of a hundred million calls are shorter."""
+"""The size of the largest log: lengths of a hundred million calls are shorter."""
 FORM = "a mix is AXIS=SIZE:WEIGHT,SIZE:WEIGHT, such as sequence=16:50,64:30,256:20, or a file with one length a line"
 _SIZE = re.compile(r"\s*(\d{1,12})\s*:\s*(\S+?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Which sizes calls have, and how many calls each.
+    """Say which sizes calls have, and how many calls each.
 
     Attributes:
         axis: `batch`, or a parameter or free axis of the model; "" of a log, until the model tells it.

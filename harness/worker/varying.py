@@ -5,7 +5,7 @@ Behind `VaryingSession` each call goes to the session of its inputs' shapes, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from shootout.backends.adapter import Built, OpenSession, Runner
 from shootout.backends.common import check_inputs
-from shootout.contract import Arm, Arrays, Executed, TensorSpec
+from shootout.contract import Arm, Arrays, Executed
 from shootout.exported.model import ExportedModel, aligned
 from shootout.exported.varying import OPEN, SizedModel, Varying, corner, pad
 from shootout.schemes import without_shapes
@@ -80,7 +80,7 @@ class VaryingSession:
     def __init__(self, stream: Varying, loaded: Mapping[str, Session]) -> None:
         self._stream, self._loaded = stream, loaded
         self._sessions = [self._session_of(one) for one in stream.sizes]
-        self._telling = _find_telling([one.exported.inputs for one in stream.sizes])
+        self._telling = stream.telling or ""
         self._by_shape = {
             next(spec.shape for spec in one.exported.inputs if spec.name == self._telling): session
             for one, session in zip(stream.sizes, self._sessions, strict=True)
@@ -226,14 +226,3 @@ def _list_builds(exported: ExportedModel) -> dict[str, ExportedModel]:
     """Return what artifacts are built from, by the name of each: the one for all sizes sees the whole stream."""
     stream = _stream_of(exported)
     return {OPEN: exported} if stream.is_open else stream.builds
-
-
-def _find_telling(sizes: Sequence[Sequence[TensorSpec]]) -> str:
-    """Return the first input whose shape tells the size."""
-
-    def candidates() -> Iterator[str]:
-        for specs in zip(*sizes, strict=True):
-            if len({spec.shape for spec in specs}) == len(sizes):
-                yield specs[0].name
-
-    return next(candidates())

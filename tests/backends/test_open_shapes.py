@@ -93,7 +93,7 @@ def test_a_compiler_takes_all_sizes_at_once(models: dict[int, ExportedModel], tm
 
 
 def test_litert_is_laid_out_again_for_each_change_of_size(tmp_path: Path):
-    """Of a model whose file holds no shape as a constant."""
+    """The model's file holds no shape as a constant."""
     asked = [
         Request(model="residual_mlp", batch=size, parameters={"d_model": 64, "n_layers": 2}, sweep={"batch": (3, 12)})
         for size in SIZES

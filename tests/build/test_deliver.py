@@ -28,7 +28,7 @@ FILES_HELD = {
     *("manifest.json", "inputs.npz", "reference.npz", "calibration.npz", "params.safetensors"),
     *("model.onnx", "model.onnx.data", "model.pt2"),
 }
-"""What an exported model with big weights consists of."""
+"""The files of an exported model with big weights."""
 FORMS = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
 MODEL, PROBE = (
     bare_exported({}, key="a" * 64, artifacts=FORMS),

@@ -151,7 +151,7 @@ def make(tokens=8, width=4):
 
 
 def test_a_module_that_goes_by_its_size_is_exported_for_each(tmp_path: Path):
-    """Whether torch fixes the size or the one branch: each size's own outputs decide."""
+    """Torch may fix the size or the one branch: each size's own outputs decide."""
     made = write(tmp_path / "branching.py", BRANCHING)
     found = export(ask(f"{made}:make", "tokens", (3, 8)))
     for exported in found:

@@ -14,7 +14,7 @@ from support.onnx_made import value, write
 
 from shootout.errors import UsageError
 from shootout.export import request
-from shootout.export.client import Request
+from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
 from shootout.exported.streams import Stream
 
@@ -64,6 +64,17 @@ def test_a_state_that_names_tell_makes_calls_a_stream(tmp_path: Path):
     assert any(one["h"].any() for one in exported.calibration()), "ranges are those of states on the way"
     assert set(exported.bounds_by_step) == {1, 10}
     assert len(exported.pick(exported.input_buffers())) == 8
+
+
+def test_sizes_of_a_file_with_a_state_share_its_weights(tmp_path: Path):
+    """A size's graph lies in the folder that all sizes share, and calibration runs it there."""
+    sweep = {"batch": (1, 2)}
+    file = str(recurrent(tmp_path / "m.onnx"))
+    for exported in obtain_all([Request(model=file, batch=size, steps=50, sweep=sweep) for size in (1, 2)]):
+        assert isinstance(exported, ExportedModel), exported
+        assert exported.shared
+        check(exported, 0.5)
+        assert any(one["h"].any() for one in exported.calibration())
 
 
 def test_none_turns_it_off(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What a model of some size is foreseen to take."""
+"""The time that a model of some size is foreseen to take."""
 
 from __future__ import annotations
 

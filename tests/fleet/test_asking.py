@@ -34,7 +34,7 @@ class Display:
 
 @pytest.fixture
 def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run folder in a job's folder; who is asked is heard within a fifth of a second."""
+    """The run folder in a job's folder; an answer is heard within a fifth of a second."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(job, "LOST_S", 0.2)
     monkeypatch.setattr(job, "LOOK_S", 0.01)
@@ -43,7 +43,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(out: Path, answers: Callable[[dict[str, Any]], Any] | None = None) -> tuple[Delivery, list[str]]:
-    """What the job has then, and what it says; `answers` runs in another thread, with the question."""
+    """Return what the job has then, and what it says; `answers` runs in another thread, with the question."""
     display, seen = Display(), list[dict[str, Any]]()
 
     def answer() -> None:

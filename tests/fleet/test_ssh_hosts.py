@@ -304,7 +304,7 @@ def ask(number):
             pass
         time.sleep(0.01)
 """
-"""What a job does that asks for exports on its way, as `shootout.commands.node` does."""
+"""A job that asks for exports on its way, as `shootout.commands.node` does."""
 
 
 def test_a_job_that_asks_for_exports_on_its_way_gets_them(board: Board, tmp_path: Path, sent: list[str]):

@@ -296,7 +296,7 @@ class Clips(ExportedModel):
 
 @pytest.fixture
 def clips(tmp_path: Path) -> tuple[Path, ExportedModel]:
-    """What a worker leaves of a model that gives its input back, and the model."""
+    """Return what a worker leaves of a model that gives its input back, and the model."""
     plain = bare_exported({}, batch=2, stream=Stream(steps=3))
     made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
     folder = tmp_path / "clips"

@@ -33,7 +33,7 @@ SIZES = (1, 4_096)
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
-    """What campaigns play on."""
+    """The stage that campaigns play on."""
     return on_stage(monkeypatch)
 
 
@@ -182,6 +182,9 @@ def test_by_the_p99_of_all_calls(stage: list[ByBatch], tmp_path: Path):
     assert found.answer.ship.median_ns == pytest.approx(LINES["onnxruntime"][0] + 4_096 * 20.0, rel=0.05)
     assert min(restarts(out).values()) >= 4
     assert only(out, "batch=1:80,4096:20").answer.ship != found.answer.ship
+    timings = [row.end_to_end for row in found.rows if row.end_to_end]
+    assert timings
+    assert all(one.low_ns < one.median_ns < one.high_ns for one in timings), "each restart has a p99 of its own"
     assert "p99 of the mix" in shown(out)
 
 

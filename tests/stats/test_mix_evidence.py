@@ -1,4 +1,4 @@
-"""What holds over a mix of sizes: seeded groups of known truth, whose winner flips from one size to another."""
+"""Verdicts over a mix of sizes: seeded groups of known truth, whose winner flips from one size to another."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_arms_that_cost_the_same_over_the_mix_are_told_apart_at_no_look():
 
 
 def gains(times: Mapping[str, Sequence[float]], rng: np.random.Generator, looks: Sequence[int], sd: float) -> bool:
-    """Whether a router is called at any look, as `results.mix` calls it: it gains on each arm that may be the best."""
+    """Tell if a router is called at any look, as `results.mix` calls it: it gains on each arm that may be the best."""
     parts = draw(times, [max(looks)] * 3, rng, sd)
     arms = [*times]
     for n in looks:
