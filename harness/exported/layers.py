@@ -1,0 +1,115 @@
+"""Number and name a model's layers: the matrix products and convolutions of its ONNX graph, in the graph's order.
+
+A runtime renames nodes, fuses and reorders them, so a layer is known by all that may survive of it: its node's name,
+the value that it makes, and its stored weight. People read the module's name, where the file tells it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shootout.exported.workload import is_product
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""The key of a node's metadata under which torch's exporter lists the modules around it, the outermost first, and the
+operation.
+"""
+_STORED = re.compile(r"(?P<module>.+)\.(?:weight|weight_v|in_proj_weight|weight_[a-z]+_l\d+)")
+_MADE_UP = re.compile(r"onnx::|_?\d+$|val_\d+$")
+"""What exporters call a weight that has lost its module's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Hold one matrix product or convolution.
+
+    Attributes:
+        number: its place among the layers, from 0; the same for every form of the model.
+        name: of its module, such as `encoder.layer.0.attention.query`; else of its node. No two have the same.
+        operator: in ONNX.
+        node: the node's name in the graph, which may be empty.
+        output: the value that it makes.
+        weight: its stored weight, "" without one.
+        block: the part of the name that it shares with its neighbors, such as `encoder.layer.0`; its own name where it
+            stands alone.
+    """
+
+    number: int
+    name: str
+    operator: str
+    node: str
+    output: str
+    weight: str
+    block: str
+
+
+def layers_of(model: ModelProto) -> tuple[Layer, ...]:
+    """Return the layers of the main graph, in its order; weights needn't be loaded."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    products = [node for node in model.graph.node if is_product(node.op_type)]
+    weights = [next((name for name in node.input[1:2] if name in stored), "") for node in products]
+    modules = [_module_of(node, weight) for node, weight in zip(products, weights, strict=True)]
+    return tuple(
+        Layer(
+            number=number,
+            name=name,
+            operator=node.op_type,
+            node=node.name,
+            output=node.output[0],
+            weight=weight,
+            block=_block_of(module),
+        )
+        for number, (node, weight, module, name) in enumerate(
+            zip(products, weights, modules, _distinguish(modules), strict=True)
+        )
+    )
+
+
+def find_layer(layers: Iterable[Layer], *, node: str = "", output: str = "", weight: str = "") -> Layer | None:
+    """Return the layer of which a runtime kept one of these, the surest first; None if there is none.
+
+    Args:
+        node: the name of a node.
+        output: of the value that it makes.
+        weight: of a stored weight. Layers that share theirs have no name by it.
+    """
+    known = tuple(layers)
+    by_node = [one for one in known if node and one.node == node]
+    by_output = [one for one in known if output and one.output == output]
+    by_weight = [one for one in known if weight and one.weight == weight]
+    return next((found[0] for found in (by_node, by_output, by_weight) if len(found) == 1), None)
+
+
+def _module_of(node: NodeProto, weight: str) -> str:
+    """Return the module's name by its weight, else as torch's exporter tells it, else the node's, else its value's."""
+    if (match := _STORED.fullmatch(weight)) and not _MADE_UP.match(weight):
+        return match["module"]
+    scopes = next((one.value for one in node.metadata_props if one.key == SCOPES), "")
+    if scopes and (modules := [name for name in ast.literal_eval(scopes)[:-1] if name]):
+        return str(modules[-1])
+    path = node.name.strip("/").split("/")
+    return ".".join(path[:-1] or path) or node.output[0]
+
+
+def _distinguish(names: Sequence[str]) -> list[str]:
+    """Number the second, third … layer of a module."""
+    seen, found = Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}#{seen[name]}" if seen[name] > 1 else name)
+    return found
+
+
+def _block_of(module: str) -> str:
+    """Return a name up to its first number, which counts the blocks of a network; without one, all but its end."""
+    parts = module.split(".")
+    at = next((place for place, part in enumerate(parts) if part.isdecimal()), None)
+    return ".".join(parts[: at + 1] if at is not None else parts[:-1]) or module

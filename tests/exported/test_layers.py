@@ -1,0 +1,67 @@
+"""A model's layers are numbered and named alike in every form of it."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from shootout.exported.layers import SCOPES, Layer, find_layer, layers_of
+
+SIDE = 4
+
+
+def _product(name: str, source: str, target: str, weight: str, scopes: str = "") -> NodeProto:
+    node = helper.make_node("MatMul", [source, weight], [target], name=name)
+    if scopes:
+        node.metadata_props.append(onnx.StringStringEntryProto(key=SCOPES, value=scopes))
+    return node
+
+
+def _model(nodes: list[NodeProto], weights: tuple[str, ...]) -> ModelProto:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIDE, SIDE]) for name in ("x", "y")]
+    stored = [helper.make_tensor(name, TensorProto.FLOAT, [SIDE, SIDE], [0.0] * SIDE**2) for name in weights]
+    return helper.make_model(helper.make_graph(nodes, "net", ends[:1], ends[1:], stored))
+
+
+@pytest.fixture
+def layers() -> tuple[Layer, ...]:
+    scopes = "['', 'body', 'body.layer.1.attention', 'matmul']"
+    nodes = [
+        _product("", "x", "a", "body.layer.0.fc.weight"),
+        helper.make_node("Relu", ["a"], ["b"]),
+        _product("node_matmul", "b", "c", "val_3", scopes),
+        _product("node_matmul_1", "b", "d", "c", scopes),
+        _product("/body/layer.2/out/MatMul", "d", "y", "onnx::MatMul_7"),
+    ]
+    return layers_of(_model(nodes, ("body.layer.0.fc.weight", "val_3", "onnx::MatMul_7")))
+
+
+def test_names_are_of_modules_and_none_is_given_twice(layers: tuple[Layer, ...]) -> None:
+    assert [(one.number, one.name) for one in layers] == [
+        (0, "body.layer.0.fc"),
+        (1, "body.layer.1.attention"),
+        (2, "body.layer.1.attention#2"),
+        (3, "body.layer.2.out"),
+    ]
+
+
+def test_a_block_is_what_its_layers_names_share(layers: tuple[Layer, ...]) -> None:
+    assert [one.block for one in layers] == ["body.layer.0", "body.layer.1", "body.layer.1", "body.layer.2"]
+
+
+def test_a_file_without_names_names_layers_by_their_values() -> None:
+    found = layers_of(_model([_product("", "x", "a", "w"), _product("", "a", "y", "v")], ("w", "v")))
+    assert [(one.name, one.block) for one in found] == [("a", "a"), ("y", "y")]
+
+
+@pytest.mark.parametrize("kept", [{"node": "node_matmul"}, {"output": "c"}, {"weight": "val_3"}])
+def test_a_layer_is_found_by_whatever_a_runtime_kept(layers: tuple[Layer, ...], kept: dict[str, str]) -> None:
+    assert find_layer(layers, **kept) == layers[1]
+
+
+def test_what_several_layers_share_names_none(layers: tuple[Layer, ...]) -> None:
+    assert find_layer(layers, node="", output="elsewhere", weight="") is None
+    twice = layers_of(_model([_product("", "x", "a", "w"), _product("", "a", "y", "w")], ("w",)))
+    assert find_layer(twice, weight="w") is None
+    assert find_layer(twice, output="y", weight="w") == twice[1]
