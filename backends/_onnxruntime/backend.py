@@ -175,7 +175,7 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
         path = optimize(quantize(source, exported, arm, scheme, place), arm, folder)
-        notes = notes_of(precision, scheme)
+        notes = [*notes_of(precision, scheme), *common_onnx.notes_on_floats(exported, scheme)]
     else:
         path = optimize(source, arm, folder)
     return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}

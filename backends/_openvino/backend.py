@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import (
@@ -162,7 +163,7 @@ class OpenVinoAdapter:
         else:
             model = read_file(exported.path(Artifact.ONNX), folder)
             model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
-        notes = notes_of(arm, scheme)
+        notes = [*notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)]
         if precision in INTEGERS and not scheme.is_quantized:
             model, undone = quantize(model, exported, arm, scheme)
             notes += undone

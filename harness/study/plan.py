@@ -156,7 +156,7 @@ class PlannedGroup:
         module = client.is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
-        made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
+        made = replace(self.request, variant=scheme.made, batch=arm.batch, module=module, device=device)
         return replace(made, model=arm.model, original=made.model) if arm.file else made
 
     def requests_of(self, arm: Arm) -> dict[int, Request]:
@@ -192,6 +192,8 @@ class Plan:
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
         ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
+        limits: what a tuning run's settings must keep, by a policy's keys in their basic units; None: it has no limit.
+        on_selection: accuracy and metrics are measured on the rows that a search may look at.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -207,6 +209,8 @@ class Plan:
     planning_s: float = 0.0
     delivery: Delivery | None = None
     ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
+    limits: Mapping[str, float] | None = None
+    on_selection: bool = False
     dealt_among: int | None = None
 
     @property
