@@ -32,7 +32,7 @@ PATTERNS = {
 }
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
-parts that aren't quantized, and `floats` names layers that are not to be. `method`, `scales` and `ratio` are quantizers'
+parts that aren't quantized, `floats` names layers that are not to be. `method`, `scales` and `ratio` are quantizers'
 own ways of choosing weights, by their vendors' names. `shapes` is how a stream of sizes is run; without a word each
 size has a session.
 """
@@ -66,8 +66,7 @@ WORDS = {
     "bucket-N": "Pad the inputs of a stream to a multiple of N with zeros, and cut the outputs back.",
     "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
-    "float-N": "Leave layers in float by their numbers, `float-3.17` or `float-0to4.17` (`shootout sensitivity` has the "
-    "numbers); also beside `shared`.",
+    "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
     "mixed-sqnr-N": "Leave sensitive layers of the shared file float until the outputs reach N dB.",
     "mixed-size-N": "Leave as many sensitive layers of the shared file float as N % of the FP32 size allow.",
     "mixed-drop-N": "Leave sensitive layers of the shared file float until at most N points of accuracy are lost.",

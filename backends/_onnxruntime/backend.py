@@ -28,6 +28,7 @@ from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_se
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
+    QUANTIZING,
     SCHEMES,
     notes_of,
     quantize,
@@ -174,7 +175,8 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         path = optimize(recoded, arm, folder, without=HARMFUL)
         notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
-        path = optimize(quantize(source, exported, arm, scheme, place), arm, folder)
+        without = QUANTIZING if scheme.floats else ""
+        path = optimize(quantize(source, exported, arm, scheme, place), arm, folder, without=without)
         notes = [*notes_of(precision, scheme), *common_onnx.notes_on_floats(exported, scheme)]
     else:
         path = optimize(source, arm, folder)

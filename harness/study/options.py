@@ -479,7 +479,7 @@ class TuneOptions(TargetOptions, ScoringOptions, FolderOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="PRECISION",
-            help="Further precisions to try: bf16,int8. With a limit also mixes, which leave sensitive layers in float.",
+            help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
             read=axes.read_names,
         ),
     ]

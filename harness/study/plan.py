@@ -444,7 +444,8 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
     return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
 
 
-def _name_quantizer(target: Target) -> str:
+def name_quantizer(target: Target) -> str:
+    """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
     if scheme_of(target).is_quantized:
         return "shared"
     return "vendor" if target.precision in SCALED else "none"
@@ -474,7 +475,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
                 ordinal=seen[model, target],
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
-                quantizer=_name_quantizer(target),
+                quantizer=name_quantizer(target),
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
