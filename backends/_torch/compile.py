@@ -196,7 +196,10 @@ class TorchCompileAdapter:
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
         return Built(
-            arm=arm, exported=exported, folder=folder, facts={**facts, "notes": quantize.notes_of(exported, arm)}
+            arm=arm,
+            exported=exported,
+            folder=folder,
+            facts={**facts, "notes": quantize.notes_of(arm) + quantize.notes_on_floats(exported, arm)},
         )
 
     def load(self, built: Built) -> TorchSession | TorchTrainingSession:

@@ -312,12 +312,16 @@ def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.Exported
         return torch.export.export(converted, example)
 
 
-def notes_of(exported: ExportedModel, arm: Arm) -> list[str]:
-    """Return a quantized model's notes: bits that this CPU cost INT8's operands, and the layers left in float."""
+def notes_of(arm: Arm) -> list[str]:
+    """Return the notes of an INT8 model's row: this CPU cost activations a bit, with dynamic ranges weights too."""
     lost = {Precision.INT8: "activations", Precision.INT8_DYNAMIC: "activations and weights"}
     what = lost.get(arm.target.precision) if arm.target.device is Device.CPU else None
-    bits = [SEVEN_BITS.format(what)] if what and saturates() else []
-    return bits + common_onnx.notes_on_floats(exported, schemes.parse(arm.target.scheme))
+    return [SEVEN_BITS.format(what)] if what and saturates() else []
+
+
+def notes_on_floats(exported: ExportedModel, arm: Arm) -> list[str]:
+    """Return the row's line on the layers that the arm's scheme leaves in float."""
+    return common_onnx.notes_on_floats(exported, schemes.parse(arm.target.scheme))
 
 
 def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_tuning_run_from_the_command_line(tmp_path: Path):
 def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.MonkeyPatch):
     done: list[Any] = []
     monkeypatch.setattr(tune, "Deadline", lambda seconds: done.append("limit") or Deadline(seconds))
-    monkeypatch.setattr(tune, "_make_search", lambda _: done.append("search"))
+    monkeypatch.setattr(tune, "_make_search", lambda *_: done.append("search"))
     monkeypatch.setattr(tune, "read_tuning", lambda _: None)
     monkeypatch.setattr(tune.search, "tune", lambda *_, limit, **__: done.append(limit.seconds))
     progress: Any = type("Nobody", (), {"say": None})
