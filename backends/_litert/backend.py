@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
@@ -90,7 +91,10 @@ class LiteRtAdapter:
             arm=arm,
             exported=exported,
             folder=folder,
-            facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]},
+            facts={
+                "account": account,
+                "notes": [*notes, *notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)],
+            },
         )
 
     def load(self, built: Built) -> LiteRtSession:

@@ -64,6 +64,8 @@ SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
 SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
 """The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
+TOO_FEW = "too few to share out"
+"""The end of a note on rows that are both splits."""
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
@@ -352,7 +354,7 @@ class ExportedModel:
         rows = self.selection()
         if rows is None:
             return self
-        note = f"a search goes by {len(rows.rows)} rows that calibration sees too; the report rows stay unseen"
+        note = f"this search goes by the {len(rows.rows)} rows that calibration sees, in place of the report rows"
         return dataclasses.replace(self, on_selection=True, notes=(*self.notes, note))
 
     def number_row(self, row: int) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from shootout.constants import SAME_WITHIN
@@ -80,7 +79,7 @@ class TuningStage:
     history: History
     groups: Mapping[str, GroupRecord]
     document: Document
-    findings: Findings = MappingProxyType({})
+    findings: Findings = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:

@@ -197,13 +197,14 @@ def make_search(
         _refuse_inexact(study)
     plan, widest = make_plan(study), place("all")
     precisions, mixes = tuple(dict.fromkeys(precisions)), list[str]()
-    if limits is not None and {*precisions} & {*SCALED}:
-        mixes = [*list_vendors_words(limits), *list_mixes(rank(asked))]
+    kept = None if limits is None else {str(name): value for name, value in limits.items()}
+    if kept is not None and {*precisions} & {*SCALED}:
+        mixes = [*list_vendors_words(kept), *list_mixes(rank(asked))]
     return TuningSearch(
         plan=replace(plan, placement=widest),
         most_threads=widest.threads,
         precisions=precisions,
-        limits=None if limits is None else {str(name): value for name, value in limits.items()},
+        limits=kept,
         mixes=tuple(mixes),
     )
 

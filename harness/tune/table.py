@@ -15,6 +15,7 @@ from shootout.contract import Arm
 from shootout.decide.limits import FIDELITY, Finding
 from shootout.decide.options import LIMITS, POINTS
 from shootout.exported.layers import LEFT_IN_FLOAT
+from shootout.exported.model import TOO_FEW
 from shootout.report import table
 from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
 from shootout.report.notes import Reason, fold_reasons
@@ -28,6 +29,7 @@ from shootout.tune.results import ALONE, CONFIRMED, Tried, TunedTarget, TuneOutc
 from shootout.tune.settings import describe_setting
 from shootout.units import duration, size, span
 
+SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
 SHOWN = 3
 """The most layers left in float that a line names."""
 _STYLES = {
@@ -63,6 +65,10 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     for tuned in targets if tuning.limits is not None else ():
         if tuned.held:
             parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
+    if tuning.limits is not None and any(
+        tuned.row and any(note.endswith(TOO_FEW) for note in tuned.row.notes) for tuned in targets
+    ):
+        parts.append(Text(SEEN, style="yellow"))
     if tuning.limits is not None:
         spent = (f"{name} {span(stage.spent_s)}" for name, stage in tuning.stages.items())
         parts.append(Text(f"Time: {', '.join(spent)}", style="dim"))
@@ -116,11 +122,14 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     lines = [_precision_line(tuned, row) for row in (searched.rows(tuned.target)[tuned.default.label], *timed)]
     title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
     left = [row for row in tried if not row.end_to_end]
-    reasons = [Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "") for row in left]
+    reasons = [
+        Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", row.fix or "")
+        for row in left
+    ]
     return [
         Text(""),
         Text(title, style="bold"),
-        *stack_tables([*lines[0]], lines, width, left={"left in float"}, long=("left in float",)),
+        *stack_tables([*lines[0]], lines, width, left={"precision", "left in float"}, long=("left in float",)),
         *(Text(line) for _, line in fold_reasons(reasons)),
     ]
 
@@ -133,7 +142,7 @@ def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
     return {
         "precision": f"{row.precision}/{row.scheme}" if row.scheme else row.precision,
         "time": _time_text(row),
-        "against": tell_ratio(ratio) if ratio else "–",
+        f"against {tuned.default.target.precision}": tell_ratio(ratio) if ratio else "–",
         "size": "" if row.artifact_bytes is None else size(row.artifact_bytes),
         "loses": tell_loss(worth) if worth else "",
         "limit": {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],

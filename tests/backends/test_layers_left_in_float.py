@@ -32,10 +32,17 @@ OFFERED = [
     "openvino:int8/float-1",
     "openvino:int8/shared+float-1",
     "openvino:int4/float-1",
+    "litert:int8/float-1",
+    "litert:int8-dynamic/float-1",
     "torch-eager:int8-dynamic/float-1",
     "torch-eager:int4/float-1",
 ]
-CONVOLVED = ["onnxruntime:int8/float-0.2", "onnxruntime:int8/shared+float-0.2", "openvino:int8/float-0.2"]
+CONVOLVED = [
+    "onnxruntime:int8/float-0.2",
+    "onnxruntime:int8/shared+float-0.2",
+    "openvino:int8/float-0.2",
+    "litert:int8/float-0.2",
+]
 
 
 @dataclass(frozen=True)
