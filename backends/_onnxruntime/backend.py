@@ -24,11 +24,17 @@ import numpy as np
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimize, settings_of
+from shootout.backends._onnxruntime.account import (
+    MODEL,
+    ROUNDS_FLOATS,
+    count_kernels,
+    open_session,
+    optimize,
+    settings_of,
+)
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
-    QUANTIZING,
     SCHEMES,
     notes_of,
     quantize,
@@ -175,7 +181,7 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         path = optimize(recoded, arm, folder, without=HARMFUL)
         notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
-        without = QUANTIZING if scheme.floats else ""
+        without = ROUNDS_FLOATS if scheme.floats else ""
         path = optimize(quantize(source, exported, arm, scheme, place), arm, folder, without=without)
         notes = [*notes_of(precision, scheme), *common_onnx.notes_on_floats(exported, scheme)]
     else:

@@ -62,10 +62,6 @@ BLOCK = 128
 HQQ, GPTQ, K_QUANT = "hqq", "gptq", "k-quant"
 PACKED = (GPTQ, K_QUANT)
 """Methods whose blocks ONNX Runtime packs by code of their own, which doesn't fill up the last one."""
-QUANTIZING = "WeightBiasQuantization"
-"""An optimization to leave out if layers are to stay in float: it rounds the weights of each that stands between Q/DQ
-pairs (ONNX Runtime 1.31). It rounds biases too, so the quantizer does that then.
-"""
 ROUNDING = 4
 """The `accuracy_level` at which MatMulNBits may round activations to 8 bits."""
 
