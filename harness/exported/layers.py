@@ -109,8 +109,14 @@ def pick_layers(layers: Sequence[Layer], numbers: Iterable[int]) -> tuple[Layer,
 
 
 def note_floats(layers: Iterable[Layer]) -> str:
-    """Write a row's note on the layers that its scheme leaves in float, by number and name."""
-    return LEFT_IN_FLOAT + ", ".join(f"{one.number} {one.name}" for one in layers)
+    """Write a row's note on the layers that its scheme leaves in float, each with its number."""
+    return LEFT_IN_FLOAT + ", ".join(f"{one.name} ({one.number})" for one in layers)
+
+
+def names_in_notes(notes: Iterable[str]) -> list[str]:
+    """Return the names of the layers that a row's notes say are left in float."""
+    told = (note.removeprefix(LEFT_IN_FLOAT) for note in notes if note.startswith(LEFT_IN_FLOAT))
+    return [layer.rpartition(" (")[0] for text in told for layer in text.split(", ")]
 
 
 def find_nodes(layers: Sequence[Layer], numbers: Iterable[int], nodes: Iterable[NodeProto]) -> list[NodeProto]:

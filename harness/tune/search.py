@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from shootout import backends
-from shootout.clock import Deadline
+from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MAX_RESTARTS
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.decide.options import Limit
@@ -104,8 +105,9 @@ class TuningSearch:
         limit = min_restarts(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
         study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
         searches = self.limits is not None and name in (ALONE, TOGETHER)
-        limits: dict[str, Any] = {"limits": self.limits, "on_selection": searches}
-        return replace(self.plan, study=study, groups=groups, identity=identity, **limits)
+        told: dict[str, Any] = {"limits": self.limits, "on_selection": searches}
+        told["planning_s"] = self.plan.planning_s if name == ALONE else 0.0
+        return replace(self.plan, study=study, groups=groups, identity=identity, **told)
 
     def _stage_groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
         rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
@@ -138,24 +140,43 @@ class TuningSearch:
         return [apply_changes(default, helped[:1]), *combined] if combined else []
 
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
-        """Group the best setting of each target, against each other; empty if fewer than two are left."""
-        arms = list({tuned.ship.label: tuned.ship for tuned in before.found.values() if tuned.ready}.values())
-        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
-        return [self._make_group(", tuned", arms, None)] if len(arms) > 1 else []
+        """Group the best setting of each target, against each other; empty if fewer than two are left.
 
-    def _make_group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
+        One in another precision has its target's default beside it, which its accuracy is compared with.
+        """
+        ready = [tuned for tuned in before.found.values() if tuned.ready]
+        if len(ready) < 2:
+            return []
+        rounded = [one for one in ready if one.ship.target.precision is not one.default.target.precision]
+        pairs = {one.ship.label: one.default.label for one in rounded}
+        arms = list(
+            {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}.values()
+        )
+        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
+        return [self._make_group(", tuned", arms, None, pairs)]
+
+    def _make_group(
+        self, apart: str, arms: Sequence[Arm], skip: NotRun | None, references: Mapping[str, str] = MappingProxyType({})
+    ) -> PlannedGroup:
         """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
 
         The last ones are left out where memory won't hold all at once.
+
+        Args:
+            references: arm → the plain FP32 arm that its accuracy is compared with, by label.
         """
         baseline, here = arms[0], self.plan.here
         skips = {baseline.label: skip} if skip else self._too_many(arms)
         playing = [arm for arm in arms if arm.label not in skips]
+        there = {arm.label for arm in playing}
+        known = {arm: plain for arm, plain in references.items() if {arm, plain} <= there}
+        apart_from_baseline = [plain for arm, plain in known.items() if baseline.label not in (arm, plain)]
         record = GroupRecord(
             name=f"{group_name(points(self.plan.study)[0])}{apart}",
             baseline=None if skip else baseline.label,
-            comparisons=max(len(playing) - 1, 0),
+            comparisons=max(len(playing) - 1, 0) + len(apart_from_baseline),
             arms=tuple(arms) if skip else with_control(baseline, arms),
+            references=known,
         )
         request = self.plan.groups[0].request
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
@@ -198,10 +219,11 @@ def make_search(
     plan, widest = make_plan(study), place("all")
     precisions, mixes = tuple(dict.fromkeys(precisions)), list[str]()
     kept = None if limits is None else {str(name): value for name, value in limits.items()}
-    if kept is not None and {*precisions} & {*SCALED}:
-        mixes = [*list_vendors_words(kept), *list_mixes(rank(asked))]
+    with Stopwatch() as watch:
+        if kept is not None and {*precisions} & {*SCALED}:
+            mixes = [*list_vendors_words(kept), *list_mixes(rank(asked))]
     return TuningSearch(
-        plan=replace(plan, placement=widest),
+        plan=replace(plan, placement=widest, planning_s=plan.planning_s + watch.seconds),
         most_threads=widest.threads,
         precisions=precisions,
         limits=kept,

@@ -14,7 +14,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.decide.limits import FIDELITY, Finding
 from shootout.decide.options import LIMITS, POINTS
-from shootout.exported.layers import LEFT_IN_FLOAT
+from shootout.exported.layers import names_in_notes
 from shootout.exported.model import TOO_FEW
 from shootout.report import table
 from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
@@ -126,11 +126,14 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
         Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", row.fix or "")
         for row in left
     ]
+    findings = [one for row in timed for one in searched.limits_of(tuned.target, row.arm)]
+    unknown = dict.fromkeys(one.reason for one in findings if one.standing is Standing.UNKNOWN and one.reason)
     return [
         Text(""),
         Text(title, style="bold"),
         *stack_tables([*lines[0]], lines, width, left={"precision", "left in float"}, long=("left in float",)),
         *(Text(line) for _, line in fold_reasons(reasons)),
+        *(Text(f"unknown: {why}") for why in list(unknown)[:1]),
     ]
 
 
@@ -138,7 +141,7 @@ def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
     searched = tuned.stages[ALONE]
     ratio, standing = searched.ratios(tuned.target).get(row.arm), searched.standing(tuned.target, row.arm)
     worth = next((one for one in searched.limits_of(tuned.target, row.arm) if one.limit in FIDELITY), None)
-    layers = list_floats(row)
+    layers = names_in_notes(row.notes)
     return {
         "precision": f"{row.precision}/{row.scheme}" if row.scheme else row.precision,
         "time": _time_text(row),
@@ -152,12 +155,6 @@ def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
 
 def _time_ns(row: Row) -> float:
     return row.end_to_end.median_ns if row.end_to_end else math.inf
-
-
-def list_floats(row: Row) -> list[str]:
-    """List the layers that a row's scheme leaves in float, by number and name."""
-    notes = (note.removeprefix(LEFT_IN_FLOAT) for note in row.notes if note.startswith(LEFT_IN_FLOAT))
-    return [layer for note in notes for layer in note.split(", ")]
 
 
 def tell_loss(finding: Finding) -> str:
@@ -239,7 +236,7 @@ def _target_data(tuned: TunedTarget, given: Sequence[str]) -> dict[str, Any]:
             for name, row in (("default", tuned.default_row), ("best", tuned.row))
         },
         "limits": [one.model_dump(mode="json") for one in tuned.limits],
-        "left_in_float": list_floats(tuned.row) if tuned.row else [],
+        "left_in_float": names_in_notes(tuned.row.notes) if tuned.row else [],
         "tried": [_tried_data(tried) for tried in tuned.tried],
     }
 

@@ -102,7 +102,7 @@ def test_the_named_layer_computes_in_float_and_the_others_do_not(label: str) -> 
     (floats,) = {*ran.nodes} - {shown_as(target.precision, target.scheme)}
     assert ran.nodes[floats] == 1, ran
     assert floats == "fp32"
-    assert f"{LEFT_IN_FLOAT}1 layers.1" in ran.notes
+    assert f"{LEFT_IN_FLOAT}layers.1 (1)" in ran.notes
 
 
 @pytest.mark.parametrize("label", CONVOLVED)

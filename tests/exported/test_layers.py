@@ -7,7 +7,16 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from shootout.errors import ModelError, UsageError
-from shootout.exported.layers import SCOPES, Layer, find_layer, find_nodes, layers_of, note_floats, pick_layers
+from shootout.exported.layers import (
+    SCOPES,
+    Layer,
+    find_layer,
+    find_nodes,
+    layers_of,
+    names_in_notes,
+    note_floats,
+    pick_layers,
+)
 
 SIDE = 4
 
@@ -89,4 +98,7 @@ def test_a_prepared_graph_s_nodes_are_found_by_their_place_if_nothing_else_was_k
 
 
 def test_a_row_s_note_names_the_layers_in_float(layers: tuple[Layer, ...]) -> None:
-    assert note_floats(layers[:2]) == "left in float: 0 body.layer.0.fc, 1 body.layer.1.attention"
+    note = note_floats(layers[:2])
+    assert note == "left in float: body.layer.0.fc (0), body.layer.1.attention (1)"
+    assert names_in_notes(["7-bit weights", note]) == ["body.layer.0.fc", "body.layer.1.attention"]
+    assert names_in_notes(["7-bit weights"]) == []
