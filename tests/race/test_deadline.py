@@ -192,9 +192,8 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 def entrance(name: str, call_s: float) -> LiveArm:
     loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
     process: Any = SimpleNamespace(kill=lambda: None)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    spent_s = {"verify": call_s}
-    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s=spent_s)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
+    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s={})
 
 
 def test_where_the_time_is_short_the_slowest_stay_out() -> None:
