@@ -446,3 +446,14 @@ def found(**row: Any) -> TunedTarget:
 )
 def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: TuneOutcome) -> None:
     assert found(outcome=outcome, cause=cause, reason="why", fix=None).conclusion == (told, "why", "")
+
+
+def test_the_last_race_has_the_plain_fp32_that_a_lower_precision_is_compared_with(machine: Machine, tmp_path: Path):
+    machine.times = lambda _, arm: 0.5e6 if arm.target.precision is Precision.INT8 else 1e6
+    asked = replace(ground("openvino", "numpy"), precisions=(Precision.INT8,))
+    tune(machine, asked, tmp_path / "out")
+    (group,) = machine.plans[TUNED].groups
+    labels = [arm.label for arm in group.record.arms if not arm.control]
+    assert labels == ["openvino:cpu:int8", "numpy:cpu:fp32", "openvino:cpu:fp32"]
+    assert group.record.references == {"openvino:cpu:int8": "openvino:cpu:fp32"}
+    assert group.record.comparisons == 2, "the pair with its reference is the baseline's"
