@@ -27,7 +27,7 @@ class Change:
 
     Attributes:
         knob: what is turned, so that no two values of one knob are ever combined.
-        scheme: of the precision: the layers that it leaves in float, or who chooses them.
+        scheme: of the precision: the layers that stay in float, or the rule that chooses them.
     """
 
     knob: str
