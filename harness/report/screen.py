@@ -36,8 +36,13 @@ def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
     # A word that is longer than a line stays whole, or a command that holds it couldn't be pasted.
-    how = {"subsequent_indent": " " * INDENT, "break_on_hyphens": False, "break_long_words": False}
-    lines = textwrap.wrap(start + _unbroken_parts(text), width, **how)
+    lines = textwrap.wrap(
+        start + _unbroken_parts(text),
+        width,
+        subsequent_indent=" " * INDENT,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
     for index, line in enumerate(lines if text else ()):
         yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
 
