@@ -18,6 +18,7 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
+from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.results.analysis import analyse
 from shootout.results.p99_limit import SURELY
@@ -133,8 +134,8 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
     if len(asked) > 1:
         models = "; ".join(dict.fromkeys(f"{model}, batch {batch}" for model, batch, _ in asked))
         raise UsageError(
-            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, or decide on "
-            "each afterwards, with `shootout decide RUN --group NAME`"
+            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, weigh the "
+            "sizes by --mix, or decide on each afterwards, with `shootout decide RUN --group NAME`"
         )
 
 
@@ -158,8 +159,8 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
     barred: dict[str, set[str]] = defaultdict(set)
     if policy is None:
         return barred
-    if mixes := analyse(out).mix:
-        for mix in mixes:
+    if journal.read(out).header.mix:
+        for mix in analyse(out).mix:
             found = [find_unmet(policy, out, group, len(mix.groups)) for group in mix.groups]
             broken = {arm for one in found for arm, unmet in one.items() if is_broken(unmet)}
             barred |= dict.fromkeys(mix.groups, broken)

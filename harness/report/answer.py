@@ -175,7 +175,7 @@ def tell_mix(mix: MixAnswer | None) -> Iterator[str]:
     """Tell what a call of the mix costs, and of a log how it was put into bins."""
     if mix is None:
         return
-    yield f"a call costs the {'mean' if mix.by == 'mean' else 'p99'} of all calls"
+    yield f"targets are compared by the {'mean time' if mix.by == 'mean' else 'p99'} of all calls"
     if mix.log:
         yield (
             f"{mix.log} in {counted(len(mix.sizes), 'bin')}: each call counts as the largest {mix.axis} of its bin, "
@@ -632,7 +632,8 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
     told = tell_all_groups(document)
-    if document.mix:  # whose answer has the rest already, of the same groups
+    mixed = {group for mix in document.mix for group in mix.groups}
+    if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already
         yield from (line for label, items in told if label != SURE for line in labeled(label, items, narrow))
         return
     for label, items in told:

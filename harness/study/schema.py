@@ -400,6 +400,8 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
     of_one_size |= {"state (--state)": study.state, "stream (--stream)": study.stream}
     for other in (name for name, given in of_one_size.items() if given and Scenario.VARYING in study.all_scenarios):
         yield f"{other} is for one size at a time, and scenario varying has several: leave one of the two out"
+    if study.mix_by == "p99" and study.answered_mix is None:
+        yield "mix_by (--mix-by) p99 is of sizes that race by themselves: leave it out, since --full has that of a pass"
     if study.chunk_ms:
         yield "chunk_ms (--chunk) is how long an input of one size lasts, and a mix has several: leave one out"
     if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":

@@ -112,6 +112,7 @@ def test_one_size_leaves_nothing_open(word: str):
         ({"mix": MIX, "stream": 10}, r"stream \(--stream\) is for one size at a time"),
         ({"mix": MIX, "state": {"h": "hn"}}, r"state \(--state\) is for one size at a time"),
         ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),
+        ({"mix": MIX, "mix_by": "p99"}, r"mix_by \(--mix-by\) p99 is of sizes that race by themselves"),
         ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size at a time"),
         ({"mix": MIX, "crossover": {"axis": "batch"}}, "a crossover is for one size at a time"),
     ],
