@@ -23,6 +23,7 @@ from shootout.decide.mix import answer_mix
 from shootout.decide.policy import Policy, read_policy
 from shootout.errors import ExitCode, UsageError
 from shootout.formats.files import check_files, write_files
+from shootout.journal import journal
 from shootout.journal.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.report.answer import WIDEST, render_mixes
 from shootout.report.compared import render_compared, render_merged
@@ -51,7 +52,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
 
 
 def _print_decided_mix(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
-    asked = analyse_cells(folder := Path(document.run)).header.mix
+    asked = journal.read(folder := Path(document.run)).header.mix
     assert asked, "a document without a mix has no answer to one"
     answers, is_open = answer_mix(policy, folder, asked)
     decided = document.model_copy(update={"mix": answers})
@@ -74,10 +75,12 @@ def decide(
 
     Args:
         keys: of the policy, which stand above those of its file.
-        group: the cell to decide on, where the runs have several.
+        group: the cell to decide on, where the runs have several; a run that was asked for a mix is decided on that.
     """
-    wanted = read_policy(policy, keys)
-    question = read_question(folders, group)
+    wanted, runs = read_policy(policy, keys), expand_merged(folders)
+    if len(runs) == 1 and not group and (asked := journal.read(runs[0]).header.mix):
+        return decide_mix(runs, policy, keys, mix=asked, group=None, as_json=as_json)
+    question = read_question(runs, group)
     decision = find_decision(wanted, question, today=date.today())
     print_answer(
         Group(*render_decision(decision, question, min(width(), WIDEST))),

@@ -284,6 +284,8 @@ def test_commands_that_read_a_run_take_a_mix_and_end_with_its_code(stage: list[B
     assert "batch mix (1: 90 %, 4096: 10 %)" in shown.out, "what the run was asked for"
     decided = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10ms", "--json", cwd=tmp_path)
     assert (decided.code, decided.data["mix"][0]["answer"]["ship"]["arm"]) == (0, NUMPY)
+    own = here("decide", "out", "--p99", "10ms", "--json", cwd=tmp_path)
+    assert own.data == decided.data, "a run's own mix need not be said again"
     none = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10us", cwd=tmp_path)
     assert none.code == 3
     assert "no answer: batch 1: p99 " in none.out
