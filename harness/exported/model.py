@@ -138,7 +138,7 @@ class ExportedModel:
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
         graph: the name of its ONNX file there.
-        varying: of a stream of sizes, whose largest this is, all of them (see `exported.varying`); never on disk.
+        varying: if sizes vary, all of them, the largest of which this is (see `exported.varying`); never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
         on_selection: whether accuracy and metrics are measured on the selection split, since a search that chooses by

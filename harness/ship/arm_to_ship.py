@@ -102,7 +102,7 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
         )
     if arm.scenario is Scenario.VARYING:
         raise UsageError(
-            "a stream of sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
+            "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
         )
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
     return ArmToShip(

@@ -42,7 +42,6 @@ from shootout.study.group import FULL, GroupRecord, count_comparisons, family, w
 from shootout.study.points import (
     Point,
     RowFiles,
-    arrivals_of,
     at_size,
     check_size,
     crossover_pairs,
@@ -484,7 +483,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
-    asked, arrivals = request(study, point), arrivals_of(study, point)
+    asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     if arrivals:
         skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}
