@@ -20,9 +20,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
-from shootout.backends.common import precision_of
+from shootout.backends.common import name_floats, precision_of
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.exported.layers import Layer, find_layer
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.trace_events import Event
 
@@ -235,12 +236,13 @@ class Kernel:
     us: int
 
 
-def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
+def count_kernels(path: Path, arm: Arm, inputs: Arrays, layers: Sequence[Layer] = ()) -> dict[str, Any]:
     """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
         path: the optimized graph.
         inputs: one input set.
+        layers: of the model before it was quantized, whose names the products have that stay in float.
     """
     import onnx
 
@@ -255,6 +257,9 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     return {
         "compute_nodes_by_precision": dict(Counter(label[node] for node in compute)),
         "other_nodes_by_precision": dict(Counter(name for node, name in label.items() if node not in compute)),
+        "layers_in_float": name_floats(
+            [(label[node], graph.find_layer(node, layers)) for node in sorted(compute, key=lambda node: node[1])]
+        ),
         "conversion_nodes": len(conversions),
         "flops_by_precision": flops_by_precision(
             (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
@@ -287,6 +292,13 @@ class Graph:
         # ONNX Runtime takes no two nodes of one name, and calls those without one so in its profile.
         self._nodes = {node.name or f"{node.op_type}_{index}": node for index, node in enumerate(model.graph.node)}
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+    def find_layer(self, place: tuple[str, int], layers: Sequence[Layer]) -> str:
+        """Return the name of the layer that a kernel computes; its own if it is none's."""
+        node = self._nodes.get(place[0])
+        output, weights = (node.output[0], node.input[1:2]) if node is not None else ("", ())
+        found = find_layer(layers, node=place[0], output=output, weight=next(iter(weights), ""))
+        return found.name if found else place[0]
 
     def attribute(self, kernel: Kernel, name: str, default: int = 0) -> int:
         """Return an integer, or the default if the node doesn't have it or isn't in the main graph."""

@@ -120,6 +120,7 @@ def _tell_one_group(answer: Answer, document: Document, mix: MixAnswer | None = 
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
                 _tell_faster([answer], words.tell_faster(answer)),
+                _make_point(words.NO_GAIN, words.tell_no_gains(answer)),
                 _make_point("Not", words.tell_unsound(answer)),
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),

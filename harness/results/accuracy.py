@@ -25,8 +25,8 @@ from shootout.results.document import (
     Quantized,
     Row,
 )
-from shootout.results.explain import explain
 from shootout.results.group import Group
+from shootout.results.why import find_why
 from shootout.schemes import shown_as
 from shootout.stats.paired import (
     MeanChange,
@@ -94,7 +94,7 @@ def add_accuracy(
     found = []
     for row in compared:
         own = timed.get(record.references.get(row.arm, ""))
-        why = explain(row, own, compared, environment) if own and row.arm in timed else None
+        why = find_why(row, own, compared, environment) if own and row.arm in timed else None
         found.append(row.model_copy(update={"why": why}) if why else row)
     return found
 

@@ -20,13 +20,14 @@ import numpy as np
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import Array, BoundStanding, Device, NotRunKind, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import keeps_accuracy
+from shootout.results.accuracy import MARGIN, keeps_accuracy
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
     Chosen,
     Crossover,
     GroupSummary,
+    NoGain,
     NotRaced,
     Passed,
     Ratio,
@@ -41,6 +42,8 @@ from shootout.results.document import (
 )
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
+from shootout.results.why import gains
+from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
@@ -260,6 +263,12 @@ UNJUDGED = "no target's error could be checked against its error bound: random i
 UNCHECKED = "its outputs were compared with no error bound"
 
 
+NO_LABELS = "no labels, so its accuracy is unknown"
+
+
+RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
+
+
 UNSCORED = "the metric gave no scores: why is below"
 
 
@@ -336,6 +345,7 @@ def _make_answer(
         passed=(*sorted(passed, key=_ratio_value), *unsound),
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
+        no_gain=tuple(_list_no_gains(sound)),
         next=_next_command(cell, shipped, reason),
     )
 
@@ -620,15 +630,29 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
     """
+    measure = _command_to_measure(cell, arms, row)
     return WouldChange(
         when="looser",
         arm=row.arm,
         ratio=ratio,
-        reason=_why_unknown(cell, row),
-        measure=_command_to_measure(cell, arms, row),
+        why=_tell_refusal(cell, row, is_measurable=measure is not None),
+        measure=measure,
         accept=_command_to_accept(cell, row),
         **_accuracy_of(row),
     )
+
+
+def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
+    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
+    fidelity = row.fidelity
+    if fidelity and (metric := fidelity.metric):
+        return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
+    if unknown := _why_unknown(cell, row):
+        return unknown
+    if fidelity and (loss := fidelity.accuracy_change):
+        verdict = "broken" if loss.high < -MARGIN else "more labeled rows would tell"
+        return f"accuracy {tell_points(loss)}, limit {100 * -MARGIN:g}: {verdict}"
+    return NO_LABELS if is_measurable else RANDOM_INPUTS
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -708,6 +732,13 @@ def _smaller_steps(
             least = row.artifact_bytes or 0
             steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_accuracy_of(row)))
     return tuple(steps)
+
+
+def _list_no_gains(sound: Sequence[Row]) -> Iterator[NoGain]:
+    for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
+        ratio = _timing_of(row).own_fp32_ratio
+        if ratio and row.why and not gains(ratio):
+            yield NoGain(arm=row.arm, ratio=ratio, why=row.why)
 
 
 def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:

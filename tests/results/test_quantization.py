@@ -15,10 +15,10 @@ from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
 from shootout.messages import Scores
 from shootout.report import table
-from shootout.report.answer import tell_metric
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Gpu, Row
-from shootout.results.explain import explain
+from shootout.results.why import UNTOLD, find_why, tell_gain
+from shootout.results.wording import tell_metric
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
 
@@ -74,7 +74,13 @@ def row(found: Document, arm: Arm = B8) -> Row:
 
 
 def why(folder: Path, eight: float, **facts: Any) -> str:
-    return row(document(folder, eight, **facts)).why or ""
+    """What a screen says of B8."""
+    return tell(row(document(folder, eight, **facts)))
+
+
+def tell(one: Row) -> str:
+    ratio = one.end_to_end and one.end_to_end.own_fp32_ratio
+    return tell_gain(ratio, one.why) if ratio and one.why else ""
 
 
 def test_a_quantized_row_has_a_verdict_against_its_own_fp32(tmp_path: Path):
@@ -186,7 +192,7 @@ GPU = {**CPU, "gpus": [{"visible": True, "l2_bytes": 60_000_000}]}
     ("weights", "busy_ns", "says"),
     [
         (4_000_000, None, "no faster: FP32's weights (4 MB) fit in the GPU's L2 cache already"),
-        (400_000_000, None, "no faster: nothing that the runtime tells explains it"),
+        (400_000_000, None, f"no faster: {UNTOLD}"),
         (
             4_000_000,
             100.0,
@@ -198,9 +204,9 @@ def test_a_row_on_a_gpu_is_explained_by_the_gpu(tmp_path: Path, weights: int, bu
     found = document(tmp_path, 800, int8=replace(FP32, flops_by_precision={"int8": 1e6}))
     on_gpu = {"device": "cuda", "artifact_bytes": weights, "gpu": Gpu(event_ns=busy_ns)}
     one, own = (row(found, arm).model_copy(update=on_gpu) for arm in (B8, B32))
-    told = explain(one, own, found.rows, {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU})
+    told = find_why(one, own, found.rows, {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU})
     assert told is not None
-    assert told.startswith(says)
+    assert tell_gain(one.end_to_end.own_fp32_ratio, told).startswith(says)  # type: ignore[union-attr, arg-type]
 
 
 def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: str = "fp32") -> dict[str, float]:
@@ -228,7 +234,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             900,
             {},
             {"conversion_nodes": 9},
-            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, next to 4 products",
+            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, next to 4 products (int8, fp32)",
         ),
         (
             900,
@@ -268,7 +274,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             "slower: all that isn't a product takes 350 ns more, the products save 200 ns",
         ),
         (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
-        (900, {"artifact_bytes": 10**9}, {}, "slower: nothing that the runtime tells explains it"),
+        (900, {"artifact_bytes": 10**9}, {}, f"slower: {UNTOLD}"),
     ],
 )
 def test_the_reason_rests_on_the_rows_figures(tmp_path: Path, eight: float, fp32: Any, int8: Any, says: str):
@@ -283,7 +289,7 @@ def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
     slow = replace(INT8, conversion_nodes=9)
-    found = row(document(tmp_path / "slow", 856, restarts=2, int8=slow)).why or ""
+    found = why(tmp_path / "slow", 856, restarts=2, int8=slow)
     assert found.startswith("no verdict, measured slower than FP32: Q/DQ is not fused")
     assert row(document(tmp_path / "none", 900, restarts=1)).why is None, "nothing is known, so nothing is said"
 
