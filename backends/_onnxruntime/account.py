@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
 from shootout.backends.common import name_floats, precision_of
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision
-from shootout.exported.layers import Layer, find_layer
+from shootout.exported.layers import find_owner
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.trace_events import Event
 
@@ -236,13 +237,15 @@ class Kernel:
     us: int
 
 
-def count_kernels(path: Path, arm: Arm, inputs: Arrays, layers: Sequence[Layer] = ()) -> dict[str, Any]:
+def count_kernels(
+    path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
         path: the optimized graph.
         inputs: one input set.
-        layers: of the model before it was quantized, whose names the products have that stay in float.
+        owners: the layers' names by those of the model's graph before it was quantized.
     """
     import onnx
 
@@ -258,7 +261,7 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays, layers: Sequence[Layer] 
         "compute_nodes_by_precision": dict(Counter(label[node] for node in compute)),
         "other_nodes_by_precision": dict(Counter(name for node, name in label.items() if node not in compute)),
         "layers_in_float": name_floats(
-            [(label[node], graph.find_layer(node, layers)) for node in sorted(compute, key=lambda node: node[1])]
+            (label[kernel.node], graph.find_layer(kernel, owners)) for kernel in kernels if kernel.node in compute
         ),
         "conversion_nodes": len(conversions),
         "flops_by_precision": flops_by_precision(
@@ -293,12 +296,11 @@ class Graph:
         self._nodes = {node.name or f"{node.op_type}_{index}": node for index, node in enumerate(model.graph.node)}
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
 
-    def find_layer(self, place: tuple[str, int], layers: Sequence[Layer]) -> str:
-        """Return the name of the layer that a kernel computes; its own if it is none's."""
-        node = self._nodes.get(place[0])
-        output, weights = (node.output[0], node.input[1:2]) if node is not None else ("", ())
-        found = find_layer(layers, node=place[0], output=output, weight=next(iter(weights), ""))
-        return found.name if found else place[0]
+    def find_layer(self, kernel: Kernel, owners: Mapping[str, str]) -> str:
+        """Return the name of the layer that a kernel computes; its own if none is known to be."""
+        node = self._nodes.get(kernel.node[0])
+        names = (kernel.node[0], *node.output, *node.input) if node is not None else kernel.node[:1]
+        return find_owner(names, owners) or kernel.node[0]
 
     def attribute(self, kernel: Kernel, name: str, default: int = 0) -> int:
         """Return an integer, or the default if the node doesn't have it or isn't in the main graph."""

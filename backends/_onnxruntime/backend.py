@@ -51,7 +51,6 @@ from shootout.contract import (
     Target,
 )
 from shootout.errors import SkippedArm
-from shootout.exported.layers import layers_of
 from shootout.host.environment import cpu_flags
 
 if TYPE_CHECKING:
@@ -168,8 +167,6 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         return tensorrt.build_plugin(
             _half_precision_model(exported, arm, place), arm, folder, exported.input_buffers()[0]
         )
-    from shootout.exported import onnx_files
-
     precision, scheme, notes = arm.target.precision, schemes.parse(arm.target.scheme, own=OWN), list[str]()
     source = exported.path(Artifact.OPEN) if scheme.is_dynamic else _half_precision_model(exported, arm, place)
     if scheme.is_quantized:
@@ -181,8 +178,8 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         notes = notes_of(precision, scheme)
     else:
         path = optimize(source, arm, folder)
-    layers = layers_of(onnx_files.parse(exported.path(Artifact.ONNX)))
-    return {**count_kernels(path, arm, exported.input_buffers()[0], layers), "notes": notes}
+    owners = common_onnx.name_owners(exported, precision)
+    return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
 
 
 def _half_precision_model(exported: ExportedModel, arm: Arm, place: Path) -> Path:

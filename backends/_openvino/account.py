@@ -24,7 +24,7 @@ from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import KINDS, compile_model, devices_of, import_openvino, properties_of
 from shootout.backends.common import name_floats
 from shootout.contract import Arm, Arrays, Device, Precision
-from shootout.exported.layers import Layer, find_layer
+from shootout.exported.layers import find_owner
 from shootout.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.trace_events import Event, in_a_row
 
@@ -94,7 +94,7 @@ class NodeCounts:
         }
 
 
-def survey(path: Path, arm: Arm, inputs: Arrays, layers: Sequence[Layer]) -> dict[str, Any]:
+def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> dict[str, Any]:
     """Collect what `read_executed` has to know about the arm's compiled model, as JSON values.
 
     Exporting copies all the weights, so this belongs into `build`. Pass-through callbacks keep the export readable:
@@ -106,10 +106,10 @@ def survey(path: Path, arm: Arm, inputs: Arrays, layers: Sequence[Layer]) -> dic
     Args:
         path: the stored model.
         inputs: one input set.
-        layers: of the model before it was quantized.
+        owners: the layers' names by those of the model's graph before it was quantized.
     """
     stored = import_openvino().Core().read_model(path).get_ops()
-    known = {"conversions": _find_conversions(stored), "layers": _name_layers(stored, layers)}
+    known = {"conversions": _find_conversions(stored), "layers": _name_layers(stored, owners)}
     if arm.target.device is not Device.CPU:
         compile_model(path, arm)  # a plugin that can't take the model fails in the build
         return {**known, "products": {}, "node_ns": {}}
@@ -262,10 +262,10 @@ def _find_conversions(stored: Sequence[Any]) -> list[str]:
     return [one.get_friendly_name() for one in stored if one.get_type_name() in CONVERSIONS]
 
 
-def _name_layers(stored: Sequence[Any], layers: Sequence[Layer]) -> dict[str, str]:
-    """Return the layers' names by those of the stored model's products, which are a node's or its output's in ONNX."""
+def _name_layers(stored: Sequence[Any], owners: Mapping[str, str]) -> dict[str, str]:
+    """Return the layers' names by those of the stored model's products."""
     names = [one.get_friendly_name() for one in stored if re.search(PRODUCTS, one.get_type_name())]
-    return {name: one.name for name in names if (one := find_layer(layers, node=name, output=name))}
+    return {name: layer for name in names if (layer := find_owner([name], owners))}
 
 
 def _only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:

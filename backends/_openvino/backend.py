@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import (
@@ -53,7 +54,6 @@ from shootout.contract import (
     Target,
 )
 from shootout.errors import SkippedArm
-from shootout.exported.layers import layers_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -152,8 +152,6 @@ class OpenVinoAdapter:
             ValueError: an unknown option, one of NNCF's where it isn't asked, nothing to quantize, or unusable
                 calibration data.
         """
-        from shootout.exported import onnx_files
-
         precision, scheme = arm.target.precision, scheme_of(arm)
         check_options(arm, self.capabilities.options)
         refuse_options(arm, scheme)
@@ -171,8 +169,7 @@ class OpenVinoAdapter:
             notes += undone
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
-        layers = layers_of(onnx_files.parse(exported.path(Artifact.ONNX)))
-        facts = survey(folder / IR, arm, exported.input_buffers()[0], layers)
+        facts = survey(folder / IR, arm, exported.input_buffers()[0], common_onnx.name_owners(exported, precision))
         if rounds_activations(arm):
             _require_rounded(facts)
         return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": notes})

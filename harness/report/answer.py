@@ -27,6 +27,7 @@ from shootout.results.document import (
     GroupSummary,
     Metric,
     MixAnswer,
+    NoGain,
     NotRaced,
     Passed,
     Rival,
@@ -132,10 +133,14 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from _write_faster(answer, width)
     for number, line in enumerate(tell_no_gains(answer)):
         yield from labeled("" if number else NO_GAIN, [line], width)
+    for way_out in list_ways_in(answer.no_gain):
+        yield from write_command(way_out, width)
     yield from labeled("Not", tell_unsound(answer), width)
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
     yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
+    for way_out in list_ways_in_refused(answer):
+        yield from write_command(way_out, width)
     yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
@@ -371,6 +376,7 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
+EXPLAIN = "layer by layer:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
@@ -431,7 +437,7 @@ def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
 
 
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
-    """List what to type: to measure the accuracy, and to accept the error."""
+    """List what to type: to measure the accuracy, to accept the error, and to find the layers behind a loss."""
     measure = find_measure(faster)
     if measure:
         yield measure
@@ -439,6 +445,20 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
+    yield from list_ways_in(faster)
+
+
+def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
+    """List what to type to see the first of these that can be looked into, layer by layer."""
+    if first := next((one for one in some if one.explain), None):
+        yield WayOut(EXPLAIN, first.explain or "", f"({short(first.arm)})" if len(some) > 1 else "")
+
+
+def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
+    """List what to type to find the layer of the first target whose outputs were refused."""
+    refused = [group for group in answer.not_raced if group.cause in FAILURES and group.fix]
+    for group in refused[:1]:
+        yield WayOut(EXPLAIN, group.fix or "", f"({short(group.arms[0])})")
 
 
 def label_accept(what: str, *, beside: bool) -> str:

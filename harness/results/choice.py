@@ -48,7 +48,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import family, is_exact
+from shootout.study.group import family, is_exact, short
 from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric", "policy"]
@@ -293,7 +293,7 @@ def choose(cell: Cell) -> Answer:
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
     never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
-    told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell.rows, measured)}
+    told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell, measured)}
     sure = Sure(restarts=cell.restarts, control_holds=cell.control_holds)
     told_of = {**faults, **never_held}
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
@@ -345,7 +345,7 @@ def _make_answer(
         passed=(*sorted(passed, key=_ratio_value), *unsound),
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
-        no_gain=tuple(_list_no_gains(sound)),
+        no_gain=tuple(_list_no_gains(cell, sound)),
         next=_next_command(cell, shipped, reason),
     )
 
@@ -638,6 +638,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         why=_tell_refusal(cell, row, is_measurable=measure is not None),
         measure=measure,
         accept=_command_to_accept(cell, row),
+        explain=_command_to_explain(cell, row) if _is_known_to_lose(row) else None,
         **_accuracy_of(row),
     )
 
@@ -650,7 +651,7 @@ def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
     if unknown := _why_unknown(cell, row):
         return unknown
     if fidelity and (loss := fidelity.accuracy_change):
-        verdict = "broken" if loss.high < -MARGIN else "more labeled rows would tell"
+        verdict = "broken" if _is_known_to_lose(row) else "more labeled rows would tell"
         return f"accuracy {tell_points(loss)}, limit {100 * -MARGIN:g}: {verdict}"
     return NO_LABELS if is_measurable else RANDOM_INPUTS
 
@@ -680,6 +681,24 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
         needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
+
+
+EXPLAINED = frozenset({"onnxruntime", "openvino", "torch-eager", "litert"})
+"""The backends that `shootout explain` can look into."""
+
+
+def _command_to_explain(cell: Cell, row: Row) -> str | None:
+    """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
+    if row.backend not in EXPLAINED or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+        return None
+    return cell.read_by("explain", reproduce.quote([short(row.arm)]))
+
+
+def _is_known_to_lose(row: Row) -> bool:
+    fidelity = row.fidelity
+    if fidelity and fidelity.metric:
+        return fidelity.metric.standing is Standing.BROKEN
+    return bool(fidelity and fidelity.accuracy_change and fidelity.accuracy_change.high < -MARGIN)
 
 
 _WIDER = 1.1
@@ -734,20 +753,26 @@ def _smaller_steps(
     return tuple(steps)
 
 
-def _list_no_gains(sound: Sequence[Row]) -> Iterator[NoGain]:
+def _list_no_gains(cell: Cell, sound: Sequence[Row]) -> Iterator[NoGain]:
+    """List the rows that aren't faster than their own backend's FP32, the fastest first."""
     for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
         ratio = _timing_of(row).own_fp32_ratio
         if ratio and row.why and not gains(ratio):
-            yield NoGain(arm=row.arm, ratio=ratio, why=row.why)
+            yield NoGain(arm=row.arm, ratio=ratio, why=row.why, explain=_command_to_explain(cell, row))
 
 
-def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
-    """Return arms without a time, by reason; a target that has one in another setting is none of them."""
+def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...]:
+    """Return arms without a time, by reason; a target that has one in another setting is none of them.
+
+    The fix of one whose outputs were refused is to find the layer.
+    """
     ran = {family(row.arm) for row in measured}
     why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
-    for row in rows:
+    for row in cell.rows:
         if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
-            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", row.fix), []).append(row.arm)
+            is_refused = row.fidelity is not None and row.fidelity.standing is BoundStanding.REFUSED
+            fix = _command_to_explain(cell, row) if is_refused else row.fix
+            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix), []).append(row.arm)
     return tuple(
         NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
         for (cause, reason, fix), arms in why.items()

@@ -709,7 +709,11 @@ class Passed(Part):
 
 
 class NotRaced(Part):
-    """Arms that have no time, for the same reason; `cause` is what kind of reason it is."""
+    """Arms that have no time, for the same reason; `cause` is what kind of reason it is.
+
+    Attributes:
+        fix: what can be done; if outputs were refused, the command that finds the layer.
+    """
 
     arms: tuple[str, ...]
     cause: NotRunKind
@@ -728,6 +732,7 @@ class WouldChange(Part):
             for another size and for plain FP32.
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
+        explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
     """
 
     when: Literal["size", "looser", "tighter"]
@@ -742,6 +747,7 @@ class WouldChange(Part):
     why: str | None = None
     measure: str | None = None
     accept: str | None = None
+    explain: str | None = None
 
 
 class SmallerStep(Part):
@@ -760,11 +766,13 @@ class NoGain(Part):
 
     Attributes:
         ratio: its time ÷ that of this FP32.
+        explain: the command that holds the two beside each other layer by layer; null if nothing can.
     """
 
     arm: str
     ratio: Ratio
     why: Why
+    explain: str | None
 
 
 class Sure(Part):

@@ -137,14 +137,14 @@ def _explain_memory(case: PrecisionPair) -> str | None:
     mine, before = case.row.ceiling, case.own.ceiling
     if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns < SAME_SIZE * before.bandwidth_ns:
         return None
-    return f"{_tell_bandwidth(before)}, and this precision reads as many bytes"
+    return f"{_tell_bandwidth(before)}: this precision reads as many bytes"
 
 
 def _explain_saved_bytes(case: PrecisionPair) -> str | None:
     mine, before = case.row.ceiling, case.own.ceiling
     if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns >= SAME_SIZE * before.bandwidth_ns:
         return None
-    return f"{_tell_bandwidth(before)}, and this precision reads {mine.bandwidth_ns / before.bandwidth_ns:.0%} of them"
+    return f"{_tell_bandwidth(before)}: this precision reads {mine.bandwidth_ns / before.bandwidth_ns:.0%} of the bytes"
 
 
 def _tell_bandwidth(found: Ceiling) -> str:

@@ -16,7 +16,7 @@ from shootout.journal.records import Line
 from shootout.messages import Scores
 from shootout.report import table
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Gpu, Row
+from shootout.results.document import Ceiling, Document, Gpu, Row
 from shootout.results.why import UNTOLD, find_why, tell_gain
 from shootout.results.wording import tell_metric
 from shootout.stats.verdicts import Standing, Verdict
@@ -273,6 +273,36 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             {"kernel_ns": kernels(500, other=400, name="int8")},
             "slower: all that isn't a product takes 350 ns more, the products save 200 ns",
         ),
+        (
+            800,
+            {},
+            {"flops_by_precision": {"int8": 5e5, "fp32": 5e5}, "layers_in_float": ("up", "down", "a", "b", "c")},
+            ": 50% of the operations are left in float (up, down, a and 2 more)",
+        ),
+        (
+            800,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": {"int8": 300, "fp32": 350}, "layers_in_float": ("head",)},
+            ": 10% of the operations are left in float (head) and take 350 ns of 650 ns",
+        ),
+        (
+            900,
+            {"fallbacks": ("Loop 'a' on CPU",)},
+            {"fallbacks": ("Loop 'a' on CPU", "Softmax 'b' on CPU")},
+            "slower: not all of it runs where it was asked to: Softmax 'b' on CPU",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(600, 200, name="int8"), "conversion_nodes": 9},
+            "next to 4 products (int8, fp32), which takes 200 ns more",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(800, 20, name="int8"), "conversion_nodes": 9},
+            "slower: its products take 800 ns",
+        ),
         (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
         (900, {"artifact_bytes": 10**9}, {}, f"slower: {UNTOLD}"),
     ],
@@ -284,6 +314,51 @@ def test_the_reason_rests_on_the_rows_figures(tmp_path: Path, eight: float, fp32
 def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
     bare = {"cpu": {"flags": ["avx2"], "cache_bytes": {}}}
     assert why(tmp_path, 900, environment=bare).startswith("slower: this CPU has no instruction for INT8")
+
+
+@pytest.mark.parametrize(("precision", "flags", "says"), [("bf16", ["avx2"], "BF16"), ("bf16", ["avx512_bf16"], "")])
+def test_a_cpu_without_products_in_half_precision_is_said(tmp_path: Path, precision: str, flags: list[str], says: str):
+    found = document(tmp_path, 900)
+    one, own = row(found).model_copy(update={"precision": precision}), row(found, B32)
+    told = find_why(one, own, found.rows, {"cpu": {"flags": flags}})
+    assert told
+    assert told.text.startswith(f"this CPU has no instruction for {says}") if says else told.cause is None
+
+
+def ceiling(binds: Any, bandwidth_ns: float, share: float = 0.9) -> Ceiling:
+    facts: dict[str, Any] = {"arithmetic_ns": 1.0, "level": "DRAM", "gflops": 1.0, "gbs": 12.0}
+    return Ceiling(share=share, binds=binds, bandwidth_ns=bandwidth_ns, **facts)
+
+
+@pytest.mark.parametrize(
+    ("eight", "own", "mine", "told"),
+    [
+        (
+            400,
+            ceiling("bandwidth", 700),
+            ceiling("bandwidth", 200),
+            ("memory", "FP32 reads DRAM at 12 GB/s, 90% of what it gives: this precision reads 29% of the bytes"),
+        ),
+        (
+            800,
+            ceiling("bandwidth", 700),
+            ceiling("bandwidth", 700),
+            ("memory", "FP32 reads DRAM at 12 GB/s, 90% of what it gives: this precision reads as many bytes"),
+        ),
+        (
+            800,
+            ceiling("overhead", 7, 0.1),
+            ceiling("overhead", 7, 0.1),
+            ("overhead", "most of a call is overhead: FP32's 800 ns would be 80 ns at this machine's measured rates"),
+        ),
+    ],
+)
+def test_what_binds_fp32_is_a_cause(tmp_path: Path, eight: float, own: Ceiling, mine: Ceiling, told: Any):
+    found = document(tmp_path, eight)
+    one, plain = row(found).model_copy(update={"ceiling": mine}), row(found, B32).model_copy(update={"ceiling": own})
+    why = find_why(one, plain, found.rows, CPU)
+    assert why
+    assert (why.cause, why.text) == told
 
 
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
