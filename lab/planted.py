@@ -116,7 +116,7 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
     files = [source, sound, *(plant.file for plant in plants)]
     say(f"  {name}: racing {len(files)} files")
     raced = run(
-        model=",".join(map(str, files)),
+        ",".join(map(str, files)),
         backends=list(BACKENDS),
         max_restarts=RESTARTS,
         max_time_s=MAX_TIME_S,

@@ -485,7 +485,7 @@ def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
 def tell_no_gains(answer: Answer) -> Iterator[str]:
     """Tell why lower precisions aren't faster than the FP32 of their own backend."""
     told = (
-        f"{short(one.arm)}  {tell_ratio(one.ratio, _name_own(one.why.against))}: {one.why.text}"
+        f"{short(one.arm)}  {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
         for one in answer.no_gain
     )
     yield from fold(told, MOST_FASTER)

@@ -513,9 +513,8 @@ def _tell_whys(rows: Sequence[Row], answers: Sequence[Answer], *, full: bool) ->
     told = {one.arm for answer in answers for one in answer.no_gain}
     arms: dict[str, list[str]] = {}
     for row in rows:
-        own = row.end_to_end.own_fp32_ratio if row.end_to_end else None
-        if own and row.why and row.arm not in told and (full or not gains(own)):
-            arms.setdefault(tell_gain(own, row.why), []).append(row.arm)
+        if row.why and row.arm not in told and (full or not gains(row.why.ratio)):
+            arms.setdefault(tell_gain(row.why), []).append(row.arm)
     return [Text(f"{name_targets(names, full=full)}: {text}.") for text, names in arms.items()]
 
 

@@ -756,9 +756,8 @@ def _smaller_steps(
 def _list_no_gains(cell: Cell, sound: Sequence[Row]) -> Iterator[NoGain]:
     """List the rows that aren't faster than their own backend's FP32, the fastest first."""
     for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
-        ratio = _timing_of(row).own_fp32_ratio
-        if ratio and row.why and not gains(ratio):
-            yield NoGain(arm=row.arm, ratio=ratio, why=row.why, explain=_command_to_explain(cell, row))
+        if row.why and not gains(row.why.ratio):
+            yield NoGain(arm=row.arm, why=row.why, explain=_command_to_explain(cell, row))
 
 
 def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...]:

@@ -371,11 +371,13 @@ class Why(Part):
         cause: its kind; null if the runtime tells nothing that explains it.
         text: the figures that show it, and the layers where the runtime tells them.
         against: that FP32.
+        ratio: its time ÷ that of `against`. Unlike `own_fp32_ratio` the race may not have been for its verdict.
     """
 
     cause: Cause | None
     text: str
     against: str
+    ratio: Ratio
 
 
 class Row(Part):
@@ -765,12 +767,10 @@ class NoGain(Part):
     """A lower precision that isn't faster than its own backend's FP32.
 
     Attributes:
-        ratio: its time ÷ that of this FP32.
         explain: the command that holds the two beside each other layer by layer; null if nothing can.
     """
 
     arm: str
-    ratio: Ratio
     why: Why
     explain: str | None
 

@@ -82,7 +82,7 @@ def _explain_fallback(case: PrecisionPair) -> str | None:
     """Name what the runtime gave to another provider, or left out of its graph, unless FP32 has the same."""
     before = set(_account(case.own, "fallbacks") or ())
     more = [line for line in _account(case.row, "fallbacks") or () if line not in before]
-    return f"not all of it runs where it was asked to: {_list_first(more)}" if more else None
+    return f"not all of it runs where it was asked to, {_list_first(more)}" if more else None
 
 
 def _explain_float_layers(case: PrecisionPair) -> str | None:
@@ -111,7 +111,7 @@ def _explain_unfused(case: PrecisionPair) -> str | None:
         return None
     cost = f", which takes {duration(grew['conversion'])} more" if grew else ""
     beside = f"{sum(products.values())} products ({', '.join(products)})"
-    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, next to {beside}{cost}"
+    return f"Q/DQ is not fused, {more} nodes more than in FP32 only convert, next to {beside}{cost}"
 
 
 def _explain_conversions(case: PrecisionPair) -> str | None:
@@ -129,7 +129,7 @@ def _explain_slower_products(case: PrecisionPair) -> str | None:
         return None
     now, then = duration(mine["product"]), duration(before["product"])
     slower = mine["product"] > (1 + TELLING) * before["product"]
-    return f"its products take {now}, FP32's {then}: the kernels are {'slower' if slower else 'no faster'} here"
+    return f"the kernels are {'slower' if slower else 'no faster'} here, its products take {now}, FP32's {then}"
 
 
 def _explain_memory(case: PrecisionPair) -> str | None:
@@ -137,14 +137,14 @@ def _explain_memory(case: PrecisionPair) -> str | None:
     mine, before = case.row.ceiling, case.own.ceiling
     if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns < SAME_SIZE * before.bandwidth_ns:
         return None
-    return f"{_tell_bandwidth(before)}: this precision reads as many bytes"
+    return f"{_tell_bandwidth(before)}, this precision reads as many bytes"
 
 
 def _explain_saved_bytes(case: PrecisionPair) -> str | None:
     mine, before = case.row.ceiling, case.own.ceiling
     if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns >= SAME_SIZE * before.bandwidth_ns:
         return None
-    return f"{_tell_bandwidth(before)}: this precision reads {mine.bandwidth_ns / before.bandwidth_ns:.0%} of the bytes"
+    return f"{_tell_bandwidth(before)}, this precision reads {mine.bandwidth_ns / before.bandwidth_ns:.0%} of the bytes"
 
 
 def _tell_bandwidth(found: Ceiling) -> str:
@@ -156,19 +156,19 @@ def _explain_overhead(case: PrecisionPair) -> str | None:
     before, time = _kernel_times(case.own), _compute_ns(case.own)
     if case.own.gpu and case.own.gpu.event_ns and case.own.end_to_end:
         busy, whole = case.own.gpu.event_ns, case.own.end_to_end.median_ns
-        found = f"most of a call is launching and copying: FP32's takes {duration(whole)}, {duration(busy)} on the GPU"
+        found = f"most of a call is launching and copying, FP32's takes {duration(whole)}, {duration(busy)} on the GPU"
         return found if busy < OVERHEAD * whole else None
     if before and time:
         share = before["product"] / max(sum(before.values()), time)
-        found = f"most of a call is no product: FP32's take {duration(before['product'])} of a call of {duration(time)}"
+        found = f"most of a call is no product, FP32's take {duration(before['product'])} of a call of {duration(time)}"
         return found if share < OVERHEAD else None
     if (bound := case.own.ceiling) and bound.share < SLOW_RATE and time:
         least = duration(bound.share * time)
-        return f"most of a call is overhead: FP32's {duration(time)} would be {least} at this machine's measured rates"
+        return f"most of a call is overhead, FP32's {duration(time)} would be {least} at this machine's measured rates"
     rate = gigaflops(case.own)
     if not rate or not case.best_rate or rate >= SLOW_RATE * case.best_rate:
         return None
-    return f"most of a call is no arithmetic: its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
+    return f"most of a call is no arithmetic, its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
 
 
 def _explain_cached(case: PrecisionPair) -> str | None:
@@ -176,7 +176,7 @@ def _explain_cached(case: PrecisionPair) -> str | None:
     if level is None:
         return None
     weights = size(case.own.artifact_bytes or 0)
-    return f"FP32's weights ({weights}) fit in {level} already: fewer bytes save little"
+    return f"FP32's weights ({weights}) fit in {level} already, fewer bytes save little"
 
 
 def _explain_saved_products(case: PrecisionPair) -> str | None:
@@ -312,18 +312,16 @@ GAINS: tuple[Named, ...] = (
 UNTOLD = "the runtime tells nothing that explains it"
 
 
-def find_why(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, Any]) -> Why | None:
-    """Return why `row` is or isn't faster than `own`; None where nothing compares the two.
+def find_why(row: Row, own: Row, ratio: Ratio, rows: Sequence[Row], environment: Mapping[str, Any]) -> Why | None:
+    """Return why `row` is or isn't faster than `own`.
 
     Without a verdict the reason is that of what the ratio looks like; if there is none, nothing is said.
 
     Args:
+        ratio: the first one's time ÷ the second one's.
         rows: all of the group.
         environment: as in the document.
     """
-    ratio = row.end_to_end.own_fp32_ratio if row.end_to_end else None
-    if ratio is None:
-        return None
     plain = [one for one in rows if one.precision == own.precision and not one.scheme]
     best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
     case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
@@ -331,7 +329,7 @@ def find_why(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, 
     reasons = GAINS if gains(ratio) else LOSSES if loses else NO_GAINS
     told = ((cause, text) for cause, reason in reasons if (text := reason(case)))
     cause, text = next(told, (None, "" if ratio.verdict is Verdict.CANT_TELL else UNTOLD))
-    return Why(cause=cause, text=text, against=own.arm) if text else None
+    return Why(cause=cause, text=text, against=own.arm, ratio=ratio) if text else None
 
 
 def gains(ratio: Ratio) -> bool:
@@ -343,12 +341,9 @@ def gains(ratio: Ratio) -> bool:
     return ratio.verdict is Verdict.FASTER or (ratio.verdict is Verdict.CANT_TELL and ratio.value < LIKELY)
 
 
-def tell_gain(ratio: Ratio, why: Why) -> str:
-    """Put the reason and what it is a reason of into a line: `slower: its products take 8 us, FP32's 7 us`.
-
-    Args:
-        ratio: its time ÷ that of its own FP32.
-    """
+def tell_gain(why: Why) -> str:
+    """Put the reason and what it is a reason of into a line: `slower: its products take 8 us, FP32's 7 us`."""
+    ratio = why.ratio
     words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "no faster"}
     if ratio.verdict in words:
         return f"{words[ratio.verdict]}: {why.text}"
