@@ -31,6 +31,8 @@ OVERHEAD = 0.5
 """A call whose products take less than this share of it is bound by something else."""
 SLOW_RATE = 0.25
 """A row that computes at less than this share of the group's best rate is bound by something else than arithmetic."""
+LEAST_GFLOPS = 2.0
+"""One core adds and multiplies at this rate (GFLOP/s) without any vectors."""
 SAME_SIZE = 0.95
 """An artifact not smaller than this share of FP32's saves no memory."""
 LIKELY = 0.95
@@ -87,31 +89,35 @@ def _explain_fallback(case: PrecisionPair) -> str | None:
 
 def _explain_float_layers(case: PrecisionPair) -> str | None:
     """Name the layers that were left in float, if they are a large part of the operations or of the time."""
-    flops, times = _account(case.row, "flops_by_precision") or {}, _account(case.row, "kernel_ns") or {}
+    products, flops, times = _products(case.row), _account(case.row, "flops_by_precision") or {}, _profile(case.row)
+    if products and products == _products(case.own):
+        return f"its products run in {' and '.join(products)}, as FP32's do"
     if not is_integer(case.row):
         return None
     names = [name for name in flops if not is_scaled(name)]
     share = sum(flops[name] for name in names) / sum(flops.values()) if sum(flops.values()) else 0.0
-    took = sum(times.get(name, 0.0) for name in names)
-    if max(share, took / sum(times.values()) if sum(times.values()) else 0.0) <= REMAINDER:
+    took, whole = sum(times.get(name, 0.0) for name in names), sum(times.values())
+    if max(share, took / whole if whole else 0.0) <= REMAINDER:
         return None
     layers = _list_first(_account(case.row, "layers_in_float") or ())
     told = f"{share:.0%} of the operations are left in float" + (f" ({layers})" if layers else "")
-    return told + (f" and take {duration(took)} of {duration(sum(times.values()))}" if took else "")
+    return told + (f" and take {duration(took)} of {duration(whole)}" if took else "")
 
 
 def _explain_unfused(case: PrecisionPair) -> str | None:
-    """Tell of scales that stand beside the products as nodes of their own, more of them than there are products."""
-    before, grew = _kernel_times(case.own), _kernel_growth(case)
-    products = _account(case.row, "compute_nodes_by_precision") or {}
+    """Tell of scales that stand beside the products as nodes of their own, more of them than there are products.
+
+    They are the cause if they cost time, or if no product computes in integers.
+    """
+    before, grew, products = _kernel_times(case.own), _kernel_growth(case), _products(case.row)
     more = (_account(case.row, "conversion_nodes") or 0) - (_account(case.own, "conversion_nodes") or 0)
-    if not is_integer(case.row) or more <= sum(products.values()):
+    is_scaled_beside = any(map(is_scaled, _account(case.row, "other_nodes_by_precision") or ()))
+    if more <= sum(products.values()) or not (is_integer(case.row) or is_scaled_beside):
         return None
-    if grew and grew["conversion"] <= TELLING * sum(before.values()):
+    if grew and grew["conversion"] <= TELLING * sum(before.values()) and any(map(is_scaled, products)):
         return None
-    cost = f", which takes {duration(grew['conversion'])} more" if grew else ""
     beside = f"{sum(products.values())} products ({', '.join(products)})"
-    return f"Q/DQ is not fused, {more} nodes more than in FP32 only convert, next to {beside}{cost}"
+    return f"Q/DQ is not fused, {more} nodes more than in FP32 only convert, next to {beside}"
 
 
 def _explain_conversions(case: PrecisionPair) -> str | None:
@@ -125,7 +131,7 @@ def _explain_conversions(case: PrecisionPair) -> str | None:
 
 def _explain_slower_products(case: PrecisionPair) -> str | None:
     mine, before = _kernel_times(case.row), _kernel_times(case.own)
-    if not mine or not before or mine["product"] < before["product"]:
+    if not mine or not before or mine["product"] < before["product"] or _products(case.row) == _products(case.own):
         return None
     now, then = duration(mine["product"]), duration(before["product"])
     slower = mine["product"] > (1 + TELLING) * before["product"]
@@ -165,10 +171,11 @@ def _explain_overhead(case: PrecisionPair) -> str | None:
     if (bound := case.own.ceiling) and bound.share < SLOW_RATE and time:
         least = duration(bound.share * time)
         return f"most of a call is overhead, FP32's {duration(time)} would be {least} at this machine's measured rates"
-    rate = gigaflops(case.own)
-    if not rate or not case.best_rate or rate >= SLOW_RATE * case.best_rate:
+    rate, best = gigaflops(case.own), max(case.best_rate or 0.0, LEAST_GFLOPS)
+    if not rate or rate >= SLOW_RATE * best:
         return None
-    return f"most of a call is no arithmetic, its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
+    whose = "another backend's" if best > LEAST_GFLOPS else "one core without vectors could do"
+    return f"most of a call is no arithmetic, its FP32 does {rate:.3g} GFLOP/s, {whose} {best:.3g}"
 
 
 def _explain_cached(case: PrecisionPair) -> str | None:
@@ -225,8 +232,7 @@ def _explain_smaller(case: PrecisionPair) -> str | None:
 
 def is_integer(row: Row) -> bool:
     """Tell whether a row was to compute in integers: by its label, or by what the runtime says of a quantized file."""
-    products = _account(row, "compute_nodes_by_precision") or {}
-    return row.precision in SCALED or any(map(is_scaled, products))
+    return row.precision in SCALED or any(map(is_scaled, _products(row)))
 
 
 def _account(row: Row, name: str) -> Any:
@@ -240,9 +246,23 @@ def _list_first(lines: Sequence[str]) -> str:
     return ", ".join(lines[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def _products(row: Row) -> dict[str, int]:
+    return _account(row, "compute_nodes_by_precision") or {}
+
+
+def _profile(row: Row) -> dict[str, float]:
+    """Return a call's time by the runtime's profiler, in ns: products by precision, conversions, others; or nothing.
+
+    A profile is made while other targets are built. If it took longer than a call does, its shares count.
+    """
+    found, time = _account(row, "kernel_ns") or {}, _compute_ns(row)
+    scale = min(1.0, time / sum(found.values())) if time and sum(found.values()) else 1.0
+    return {name: scale * ns for name, ns in found.items()}
+
+
 def _kernel_times(row: Row) -> dict[str, float]:
     """Return a call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
-    found = _account(row, "kernel_ns") or {}
+    found = _profile(row)
     kinds = {"product": 0.0, "conversion": 0.0, "other": 0.0}
     for name, ns in found.items():
         kinds[name if name in kinds else "product"] += ns
@@ -285,22 +305,22 @@ def _cache_level(row: Row, environment: Mapping[str, Any]) -> str | None:
 
 
 Named = tuple[Cause, Reason]
-LOSSES: tuple[Named, ...] = (
+ALWAYS: tuple[Named, ...] = (
     ("pruned", _explain_pruned),
     ("no instruction", _explain_no_instruction),
     ("fallback", _explain_fallback),
     ("unfused scales", _explain_unfused),
+)
+COSTS: tuple[Named, ...] = (
     ("conversions", _explain_conversions),
     ("other nodes", _explain_rest),
     ("slower products", _explain_slower_products),
     ("memory", _explain_memory),
 )
-NO_GAINS: tuple[Named, ...] = (
-    ("float layers", _explain_float_layers),
-    *LOSSES,
-    ("overhead", _explain_overhead),
-    ("cached", _explain_cached),
-)
+LEFT: tuple[Named, ...] = (("float layers", _explain_float_layers),)
+LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT)
+"""What costs time comes before what saves none."""
+NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, ("overhead", _explain_overhead), ("cached", _explain_cached))
 GAINS: tuple[Named, ...] = (
     ("products", _explain_saved_products),
     ("conversions", _explain_fewer_conversions),
