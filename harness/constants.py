@@ -13,7 +13,7 @@ INDIFFERENT = 0.05
 CONTROL_WITHIN = 0.10
 """A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
-LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 11, 9
+LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 9, 7
 """About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and the fewest rounds.
 The last two are of calls longer than `LONG_CALL_NS` and `SLOW_CALL_NS`.
 """

@@ -95,8 +95,9 @@ class LiveArm:
 
     @property
     def checked_call_s(self) -> float:
-        """Return the seconds of a call by those that verified it; a first call that compiles is no measure."""
-        return min(self.loaded.first_call_s, self.spent_s["verify"] / self.verified.calls)
+        """Return the seconds of a call by those that verified it; one that compiles or allocates is no measure."""
+        first_s, later_s = self.loaded.first_call_s, self.verified.call_s
+        return first_s if later_s is None else min(first_s, later_s)
 
     @property
     def call_ns(self) -> float:

@@ -249,11 +249,11 @@ def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
 def test_what_a_call_takes_is_told_by_the_calls_that_verified():
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    one, eight = (
-        fakes.live_arm(A, loaded=loaded, verified=replace(verified, calls=calls), spent_s={"verify": 0.08})
-        for calls in (1, 8)
+    slow, fast = (
+        fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s), spent_s={"verify": 8.0})
+        for call_s in (0.08, 0.01)
     )
-    assert pace.foreseen_s(eight, None) == pytest.approx(pace.foreseen_s(one, None) / 8)
+    assert pace.foreseen_s(fast, None) == pytest.approx(pace.foreseen_s(slow, None) / 8)
 
 
 def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
@@ -303,7 +303,7 @@ def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [
-        fakes.live_arm(arm, loaded=loaded, verified=verified, spent_s={"verify": s})
+        fakes.live_arm(arm, loaded=loaded, verified=replace(verified, call_s=s), spent_s={"verify": s})
         for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
     ]
     kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._arms_that_fit_the_time(

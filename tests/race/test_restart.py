@@ -321,9 +321,9 @@ def test_slow_calls_get_the_fewest_readings_that_tell_anything() -> None:
 @pytest.mark.parametrize(("call_s", "calls"), [(0.19, WARM_UP_LONG_CALLS), (0.21, LONG_WARM_UP_CALLS)])
 def test_a_slow_arm_is_warm_by_the_calls_that_verified_it(call_s: float, calls: int) -> None:
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, calls=2)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
     process: Any = FakePlayer(World({"a": call_s * 1e9}), fakes.arm("a"), 0)
-    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {"verify": 2 * call_s}}
+    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {}}
     live = fakes.live_arm(fakes.arm("a"), **known)
     live.get_warm(most_s=60.0, pace_s=60.0)
     assert live.warm_up == WarmUp(calls=calls, steady_from=0)
