@@ -1,0 +1,70 @@
+"""What runs in a worker: read the reference graph, look inside a target, and compare the two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from shootout import backends
+from shootout.backends.adapter import Built, TransparentAdapter
+from shootout.contract import Inside
+from shootout.errors import SkippedArm
+from shootout.exported.fidelity import worst_error
+from shootout.exported.model import ExportedModel
+from shootout.worker.verification import call_once
+
+SETS = 3
+"""So many input sets are run: their tensors are all in memory."""
+
+
+def describe_graph(graph: Path) -> dict[str, Any]:
+    """Return the fields of a graph's `Outline`."""
+    from shootout.exported import onnx_files
+    from shootout.explain.graph import read_outline
+
+    return asdict(read_outline(onnx_files.header(graph)))
+
+
+def look_inside(built: Built, values: Collection[str]) -> tuple[Inside, float | None]:
+    """Return what the target computes inside, and how far its outputs are from the raced artifact's, relative L2.
+
+    Raises:
+        SkippedArm: its adapter can't show that.
+    """
+    adapter = backends.get(built.arm.target.backend)
+    if not hasattr(adapter, "look_inside"):
+        reason = f"{built.arm.target.backend}'s adapter doesn't show what is inside"
+        raise SkippedArm(reason, "explain a target of onnxruntime, openvino, torch-eager or litert")
+    sets = built.exported.input_buffers()[:SETS]
+    session = adapter.load(built)
+    raced = [dict(call_once(session, one, slot)) for slot, one in enumerate(sets)]
+    session.close()
+    inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
+    floats = [{name: y for name, y in one.items() if y.dtype.kind == "f"} for one in raced]
+    return inside, worst_error(inside.outputs, floats)
+
+
+def compare(graph: Path, reference: ExportedModel, inside: Inside, precision: str) -> tuple[list[dict[str, Any]], float | None]:
+    """Return the fields of each layer's `LayerError`, and the error of the model's outputs.
+
+    Args:
+        reference: whose inputs and right outputs count.
+        precision: a key of `ExportedModel.error_bounds`.
+    """
+    from shootout.explain.errors import measure_errors
+
+    sets, outputs = reference.input_buffers()[:SETS], reference.reference_outputs()[:SETS]
+    floats = [{name: y for name, y in one.items() if y.dtype.kind == "f"} for one in outputs]
+    return measure_errors(graph, sets, inside, precision), worst_error(inside.outputs, floats)
+
+
+def precision_of_file(graph: Path) -> str:
+    """Return what an ONNX file in its own precisions rounds most, a key of `ExportedModel.error_bounds`."""
+    from shootout.contract import Precision
+    from shootout.exported import onnx_files
+
+    own = onnx_files.own_precisions(onnx_files.header(graph))
+    order = (Precision.INT4, Precision.FP8, Precision.INT8, Precision.BF16, Precision.FP16)
+    return next((str(one) for one in order if one in own), str(Precision.FP32))
