@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
@@ -138,7 +138,9 @@ def open_session(
 
 def open_to_optimize(model: Path, arm: Arm, without: str) -> Any:
     """Open a session that optimizes a graph as `optimize` does, every optimization on but `without`."""
-    return _open_on_provider(model, arm, _optimizing_options(arm, without), providers.providers_of(arm, Path(), graph=False))
+    return _open_on_provider(
+        model, arm, _optimizing_options(arm, without), providers.providers_of(arm, Path(), graph=False)
+    )
 
 
 def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
@@ -276,7 +278,7 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
 
 
 def list_nodes(path: Path, arm: Arm, inputs: Arrays) -> Iterator[RanNode]:
-    """Profile a few calls; yield the nodes that ran, each with its median time less the profiler's own.
+    """Profile a few calls; yield the nodes that ran, each with its mean time in the quicker half, less the profiler's own.
 
     Args:
         path: the optimized graph.
@@ -288,14 +290,15 @@ def list_nodes(path: Path, arm: Arm, inputs: Arrays) -> Iterator[RanNode]:
     graph = Graph(onnx.load(path, load_external_data=False))
     profiled_us = min(sum(kernel.us for kernel in call) for call in calls)
     own_us = _own_us(profiled_us, _time_alone_us(path, arm, inputs, profiled_us), len(calls[-1]))
+    quick = sorted(calls, key=lambda call: sum(kernel.us for kernel in call))[: (len(calls) + 1) // 2]
     took = defaultdict[tuple[str, int], list[int]](list)
-    for kernel in (kernel for call in calls for kernel in call):
+    for kernel in (kernel for call in quick for kernel in call):
         took[kernel.node].append(kernel.us)
-    for kernel in calls[-1]:
+    for kernel in quick[0]:
         reads, makes = graph.ends(kernel)
         yield RanNode(
             kind=kernel.op,
-            ns=1e3 * max(0.0, median(took[kernel.node]) - own_us),
+            ns=1e3 * max(0.0, fmean(took[kernel.node]) - own_us),
             names=(kernel.node[0], *makes, *reads),
             reads=reads,
             makes=makes,

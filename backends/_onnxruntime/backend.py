@@ -169,7 +169,9 @@ class OnnxRuntimeAdapter:
         """
         target = built.arm.target
         if target.device is not Device.CPU or providers.names_plugin(target):
-            raise SkippedArm(f"the graph that {providers.provider_of(target)} runs is closed", "explain an arm on the CPU")
+            raise SkippedArm(
+                f"the graph that {providers.provider_of(target)} runs is closed", "explain an arm on the CPU"
+            )
         with tempfile.TemporaryDirectory() as place:
             source, without, _ = _write_source(built.exported, built.arm, built.folder, Path(place))
             return inside.look_inside(built, source, without, sets, values)

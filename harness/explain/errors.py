@@ -256,7 +256,10 @@ def _explain(
                 worst[value] = None if error is None or before is None else max(error, before)
     except Exception:  # a stranger's graph may break anything, and the errors are known without this
         return {}
-    return {value: None if error is None else max(error * FIDELITY_MARGIN, FP32_BOUND_FLOOR) for value, error in worst.items()}
+    return {
+        value: None if error is None else max(error * FIDELITY_MARGIN, FP32_BOUND_FLOOR)
+        for value, error in worst.items()
+    }
 
 
 def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:

@@ -81,6 +81,7 @@ def _follow(
 
 def _find_owners(nodes: Sequence[NodeProto], layers: Sequence[Layer], stored: set[str]) -> dict[str, int]:
     numbers, owners, shared = {layer.output: layer.number for layer in layers}, dict[str, int](), set[str]()
+    modules = defaultdict[str, list[int]](list)
     for node in nodes:
         own = numbers.get(node.output[0])
         found = own if own is not None else max((owners[name] for name in node.input if name in owners), default=0)
@@ -90,7 +91,10 @@ def _find_owners(nodes: Sequence[NodeProto], layers: Sequence[Layer], stored: se
             if name in shared or owners.setdefault(name, found) != found:
                 shared.add(name)
         if module := _module_of(node):
-            owners[module] = found
+            modules[module].append(found)
+    for module, some in modules.items():
+        if len({layers[number].block for number in some}) == 1:  # else it is called in several blocks
+            owners[module] = some[-1]
     return {name: found for name, found in owners.items() if name and name not in shared}
 
 

@@ -21,8 +21,8 @@ SETS = 3
 
 def describe_graph(graph: Path) -> dict[str, Any]:
     """Return the fields of a graph's `Outline`."""
-    from shootout.exported import onnx_files
     from shootout.explain.graph import read_outline
+    from shootout.exported import onnx_files
 
     return asdict(read_outline(onnx_files.header(graph)))
 
@@ -46,7 +46,9 @@ def look_inside(built: Built, values: Collection[str]) -> tuple[Inside, float | 
     return inside, worst_error(inside.outputs, floats)
 
 
-def compare(graph: Path, reference: ExportedModel, inside: Inside, precision: str) -> tuple[list[dict[str, Any]], float | None]:
+def compare(
+    graph: Path, reference: ExportedModel, inside: Inside, precision: str
+) -> tuple[list[dict[str, Any]], float | None]:
     """Return the fields of each layer's `LayerError`, and the error of the model's outputs.
 
     Args:

@@ -67,7 +67,9 @@ class _Asker:
 
     def __call__(self, what: str, function: Callable[..., Any], built: Built | None, **arguments: Any) -> Any:
         """Return what the function returns in a process with the arm's environment, if there is an arm."""
-        threads, more = (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
+        threads, more = (
+            (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
+        )
         place, log = self._placement.narrowed(threads), self._logs / log_name(what)
         given = {**arguments, **({"built": built} if built else {})}
         with worker(child_environment(threads, 0, more), place.arms, log) as process:
