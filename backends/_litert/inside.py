@@ -1,8 +1,8 @@
 """What LiteRT computes between a model's layers: the tensors of the raced file, from LiteRT's own kernels.
 
-XNNPACK, which runs most of a raced file, keeps its tensors to itself, and LiteRT's profiler isn't reachable from Python.
-So the same file runs in LiteRT's own kernels, which may round otherwise, and no times are told. The converter keeps no
-names: the harness finds the layers by their values.
+XNNPACK, which runs most of a raced file, keeps its tensors to itself, and LiteRT's profiler can't be reached from
+Python. So the same file runs in LiteRT's own kernels, which may round otherwise, and no times are told. The converter
+keeps no names: the harness finds the layers by their values.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def look_inside(built: Built, sets: Sequence[Arrays]) -> Inside:
         answers = signature(**_name_inputs(built, signature, one))
         outputs.append(
             {
-                spec.name: _widen(answers[f"output_{place}"], signature.get_output_details()[f"output_{place}"]).reshape(
-                    spec.shape
-                )
+                spec.name: _widen(
+                    answers[f"output_{place}"], signature.get_output_details()[f"output_{place}"]
+                ).reshape(spec.shape)
                 for place, spec in enumerate(built.exported.outputs)
             }
         )

@@ -278,7 +278,9 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
 
 
 def list_nodes(path: Path, arm: Arm, inputs: Arrays) -> Iterator[RanNode]:
-    """Profile a few calls; yield the nodes that ran, each with its mean time in the quicker half, less the profiler's own.
+    """Profile a few calls; yield the nodes that ran, each with its mean time in the quicker half of them.
+
+    The profiler's own part is taken off.
 
     Args:
         path: the optimized graph.

@@ -61,7 +61,9 @@ def _tell_nothing(_: list[Any]) -> Facts:
     return {}
 
 
-def _watch_modules(module: torch.nn.Module, seen: list[dict[str, Array]]) -> tuple[Callable[..., Any], Callable[[], None]]:
+def _watch_modules(
+    module: torch.nn.Module, seen: list[dict[str, Array]]
+) -> tuple[Callable[..., Any], Callable[[], None]]:
     """Keep each module's result in the last of `seen`, unless it is called several times; return what undoes that."""
     counts = Counter[tuple[int, str]]()
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from shootout import backends
 from shootout.backends.adapter import Built, TransparentAdapter
-from shootout.contract import Inside
+from shootout.contract import Array, Inside
 from shootout.errors import SkippedArm
 from shootout.exported.fidelity import worst_error
 from shootout.exported.model import ExportedModel
@@ -27,8 +29,11 @@ def describe_graph(graph: Path) -> dict[str, Any]:
     return asdict(read_outline(onnx_files.header(graph)))
 
 
-def look_inside(built: Built, values: Collection[str]) -> tuple[Inside, float | None]:
-    """Return what the target computes inside, and how far its outputs are from the raced artifact's, relative L2.
+def look_inside(built: Built, values: Collection[str], keep: Path) -> tuple[Inside, float | None]:
+    """Return what is known of a target's inside, and how far its outputs are from the raced artifact's, relative L2.
+
+    Args:
+        keep: a file for its tensors and outputs, which the answer leaves out.
 
     Raises:
         SkippedArm: its adapter can't show that.
@@ -43,23 +48,45 @@ def look_inside(built: Built, values: Collection[str]) -> tuple[Inside, float | 
     session.close()
     inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
     floats = [{name: y for name, y in one.items() if y.dtype.kind == "f"} for one in raced]
-    return inside, worst_error(inside.outputs, floats)
+    _save(keep, inside)
+    return replace(inside, tensors={}, outputs=()), worst_error(inside.outputs, floats)
 
 
 def compare(
-    graph: Path, reference: ExportedModel, inside: Inside, precision: str
+    graph: Path, reference: ExportedModel, inside: Inside, kept: Path, precision: str
 ) -> tuple[list[dict[str, Any]], float | None]:
     """Return the fields of each layer's `LayerError`, and the error of the model's outputs.
 
     Args:
         reference: whose inputs and right outputs count.
+        kept: the file with the tensors and outputs of `inside`.
         precision: a key of `ExportedModel.error_bounds`.
     """
     from shootout.explain.errors import measure_errors
 
     sets, outputs = reference.input_buffers()[:SETS], reference.reference_outputs()[:SETS]
     floats = [{name: y for name, y in one.items() if y.dtype.kind == "f"} for one in outputs]
-    return measure_errors(graph, sets, inside, precision), worst_error(inside.outputs, floats)
+    whole = _load(kept, inside)
+    return measure_errors(graph, sets, whole, precision), worst_error(whole.outputs, floats)
+
+
+def _save(path: Path, inside: Inside) -> None:
+    arrays = {f"tensor {at} {name}": one for name, some in inside.tensors.items() for at, one in enumerate(some)}
+    arrays |= {f"output {at} {name}": y for at, one in enumerate(inside.outputs) for name, y in one.items()}
+    np.savez(path, **{str(number): array for number, array in enumerate(arrays.values())}, names=np.array([*arrays]))
+
+
+def _load(path: Path, inside: Inside) -> Inside:
+    tensors, outputs = dict[str, list[Array]](), list[dict[str, Array]]()
+    with np.load(path, allow_pickle=False) as stored:
+        for number, told in enumerate(stored["names"]):
+            kind, at, name = str(told).split(" ", 2)
+            if kind == "tensor":
+                tensors.setdefault(name, []).append(stored[str(number)])
+                continue
+            outputs += [{}] * (int(at) == len(outputs))
+            outputs[int(at)] = {**outputs[int(at)], name: stored[str(number)]}
+    return replace(inside, tensors={name: tuple(some) for name, some in tensors.items()}, outputs=tuple(outputs))
 
 
 def precision_of_file(graph: Path) -> str:

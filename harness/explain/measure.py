@@ -53,7 +53,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
         seen = []
         for side, built in zip(sides, builts, strict=True):
             progress.stage(f"looking inside {built.arm.label}")
-            seen.append(_look(ask, side, built, reference, values))
+            seen.append(_look(ask, side, built, reference, values, logs / f"{len(seen)}.npz"))
     if all(summary.unread for summary, _, _ in seen):
         raise UsageError(f"neither target can be read: {'; '.join(summary.unread for summary, _, _ in seen)}")
     return _put_together(sides, outline, seen)
@@ -93,14 +93,13 @@ Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
 """What is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
 
 
-def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, values: Sequence[str]) -> Seen:
+def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, values: Sequence[str], keep: Path) -> Seen:
     arm, graph = side.source.arm.label, reference.path(Artifact.ONNX)
     try:
-        inside, instrumented = ask(f"look-{arm}", look.look_inside, built, values=values)
+        inside, instrumented = ask(f"look-{arm}", look.look_inside, built, values=values, keep=keep)
         precision = _precision_of(ask, built)
-        errors, output_error = ask(
-            f"compare-{arm}", look.compare, None, graph=graph, reference=reference, inside=inside, precision=precision
-        )
+        how = {"graph": graph, "reference": reference, "inside": inside, "kept": keep, "precision": precision}
+        errors, output_error = ask(f"compare-{arm}", look.compare, None, **how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
     layers = {

@@ -25,7 +25,8 @@ WORTH = 1e-2
 def render(explanation: Explanation, width: int, *, full: bool) -> RenderableType:
     """Render the answer and the table by block; `full`: by layer."""
     lines = [*list_lines(explanation, width)]
-    table = make_table(*_tabulate_layers(explanation) if full else _tabulate_blocks(explanation))
+    headers, rows, left = (tabulate_layers if full else tabulate_blocks)(explanation)
+    table = make_table(headers, rows, left=left)
     return Group(*lines, Text(""), table, Text(_legend(explanation, full=full)))
 
 
@@ -33,7 +34,7 @@ def list_lines(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the answer's lines."""
     yield from labeled("Answer", tell_answer(explanation), width)
     for letter, side in zip(LETTERS, explanation.sides, strict=True):
-        yield from labeled(letter, _tell_side(side, explanation), width)
+        yield from labeled(letter, tell_side(side, explanation), width)
     if more := len(explanation.blocks) - len(choose_blocks(explanation)):
         yield from labeled("Blocks", [f"{more} more with --full or in the page (--out FILE.html)"], width)
 
@@ -104,7 +105,8 @@ def _tell_slowest(explanation: Explanation) -> list[str]:
     return [told + (f", of it {duration(conversions, 2)} conversions" if conversions else "")]
 
 
-def _tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
+def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
+    """Tell a target, how much of it was read, its error and its time."""
     told = [short(side.arm) + (f" ({side.why})" if side.why else "")]
     if side.unread:
         return [*told, f"not read: {side.unread}"]
@@ -163,7 +165,8 @@ BY_LAYER = (
 TEXTS = ("block", "layer", "operator", "precision A", "precision B", "ran A", "ran B")
 
 
-def _tabulate_blocks(explanation: Explanation) -> Table:
+def tabulate_blocks(explanation: Explanation) -> Table:
+    """Tabulate the blocks to show: headers, lines by header, and the headers of texts."""
     lines = []
     for block in choose_blocks(explanation):
         first, second = block.sides
@@ -183,7 +186,8 @@ def _tabulate_blocks(explanation: Explanation) -> Table:
     return BY_BLOCK, [*lines, *_unmatched_line(explanation, BY_BLOCK)], TEXTS
 
 
-def _tabulate_layers(explanation: Explanation) -> Table:
+def tabulate_layers(explanation: Explanation) -> Table:
+    """Tabulate all layers: headers, lines by header, and the headers of texts."""
     lines = []
     for layer in explanation.layers:
         first, second = layer.sides
