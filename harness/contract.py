@@ -370,6 +370,55 @@ class Executed:
     recompiles: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanNode:
+    """Hold one node that each call runs, and its time by the runtime's own profiler.
+
+    Attributes:
+        kind: the runtime's own name of what it computes, fused parts and all.
+        ns: of one call.
+        names: all by which the model's graph may know it, the surest first: nodes, values, weights, modules.
+        reads, makes: its inputs and outputs by the runtime's names, which lead to other nodes.
+        precision: that it computes in; "" where the runtime doesn't tell.
+        converts: whether it only changes a tensor's type or layout.
+    """
+
+    kind: str
+    ns: float
+    names: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    precision: str = ""
+    converts: bool = False
+
+
+class TensorNames(StrEnum):
+    """Name what the names of tensors that a runtime shows are."""
+
+    VALUES = "values"  # of the ONNX graph
+    MODULES = "modules"  # of the torch module that made them
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """Hold what a runtime computes inside of its calls, and what its nodes take.
+
+    Attributes:
+        tensors: by name, in the order in which they are made, an array for each input set; integers dequantized.
+        names: what these names are.
+        outputs: the model's outputs for each input set, from the same calls.
+        nodes: what a call of the built artifact runs; empty if the runtime tells no times.
+        notes: what a reader has to know, one line each.
+    """
+
+    tensors: Mapping[str, tuple[Array, ...]]
+    names: TensorNames
+    outputs: tuple[Arrays, ...]
+    nodes: tuple[RanNode, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class BoundStanding(StrEnum):
     """Name how a row compares with the error that its label explains."""
 

@@ -120,7 +120,7 @@ def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> d
     compressed = any(_is_compressed(node) for node in nodes)
     rounding = rounding_products(path, properties_of(arm)) if compressed else set()
     products = {str(node.get("name")): list(_find_products(node, rounding)) for node in nodes}
-    times, keys = node_ns(compiled, inputs), {node["name"]: key for key, node in _executed_nodes(compiled)}
+    times, keys = node_ns(compiled, inputs), {node["name"]: key for key, node in list_executed_nodes(compiled)}
     return {
         **known,
         "products": {key: products[name] for name, key in keys.items() if products.get(name)},
@@ -137,21 +137,32 @@ def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     if any(KINDS.get(name.partition(".")[0]) is Device.NPU for name in devices_of(compiled)):
         return {"compute_nodes_by_precision": {}}
-    hint = _precision_label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     tally = NodeCounts()
-    for key, node in _executed_nodes(compiled):
+    for key, node in list_executed_nodes(compiled):
         own, ns = _precision_label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
-        is_product = bool(re.search(PRODUCTS, node["layerType"]))
-        held = facts["products"].get(key, [["", None]] if is_product else [])
-        if held:
-            floats = own if is_product or hint == UNSETTLED else hint
-            tally.add_products([(label or floats, count) for label, count in held], ns)
+        if held := list_products(compiled, facts, key, node):
+            tally.add_products(held, ns)
             names = [name for name in node["originalLayersNames"].split(",") if name in facts["layers"]]
-            labels = [label or floats for label, _ in held]
-            tally.names += [(label, facts["layers"][name]) for label, name in zip(labels, names, strict=False)]
+            tally.names += [(label, facts["layers"][name]) for (label, _), name in zip(held, names, strict=False)]
         else:
-            tally.add_other(own, ns, converts=_only_converts(node, facts["conversions"]))
+            tally.add_other(own, ns, converts=only_converts(node, facts["conversions"]))
     return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}
+
+
+def list_products(
+    compiled: Any, facts: Mapping[str, Any], key: str, node: Mapping[str, str]
+) -> list[tuple[str, float | None]]:
+    """List the products that a node of the runtime's graph holds: precision, and operations or None; none if none.
+
+    Args:
+        facts: of `survey`.
+        key, node: as `list_executed_nodes` yields them.
+    """
+    hint = _precision_label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    own, is_product = _precision_label(node["runtimePrecision"]), bool(re.search(PRODUCTS, node["layerType"]))
+    floats = own if is_product or hint == UNSETTLED else hint
+    held = facts["products"].get(key, [["", None]] if is_product else [])
+    return [(label or floats, count) for label, count in held]
 
 
 def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
@@ -189,7 +200,7 @@ def profile_nodes(compiled: Any, inputs: Arrays) -> list[Event]:
     return in_a_row([(one.node_type, one.real_time.total_seconds() * 1e6) for one in ran], 0.0, track="openvino")
 
 
-def _executed_nodes(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
+def list_executed_nodes(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each node that every call executes, with its key; what depends on constants only ran once, when loading.
 
     A key is the node's name. OpenVINO makes some names up, with another number each time it compiles; then the key is
@@ -268,7 +279,7 @@ def _name_layers(stored: Sequence[Any], owners: Mapping[str, str]) -> dict[str, 
     return {name: layer for name in names if (layer := find_owner([name], owners))}
 
 
-def _only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:
+def only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:
     """Return whether the node is a conversion, or was fused from nothing else."""
     names = node["originalLayersNames"].split(",")
     return node["layerType"] in CONVERSIONS or all(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -101,7 +101,7 @@ def find_owners(model: ModelProto, layers: Sequence[Layer]) -> dict[str, int]:
     What is no layer belongs to the last layer that it follows from, or to the first of all.
     """
     stored, numbers = {tensor.name for tensor in model.graph.initializer}, {one.output: one.number for one in layers}
-    owners, shared = dict[str, int](), set[str]()
+    owners, shared, modules = dict[str, int](), set[str](), defaultdict[str, list[int]](list)
     for node in model.graph.node:
         own = numbers.get(node.output[0])
         found = own if own is not None else max((owners[name] for name in node.input if name in owners), default=0)
@@ -109,9 +109,18 @@ def find_owners(model: ModelProto, layers: Sequence[Layer]) -> dict[str, int]:
         for name in stored & {*node.input}:
             if name in shared or owners.setdefault(name, found) != found:
                 shared.add(name)
-        if modules := _scopes_of(node):
-            owners[modules[-1]] = found
+        if module := innermost_module(node):
+            modules[module].append(found)
+    for module, some in modules.items():
+        if len({layers[number].block for number in some}) == 1:  # else it is called in several blocks
+            owners[module] = some[-1]
     return {name: found for name, found in owners.items() if name and name not in shared}
+
+
+def innermost_module(node: NodeProto) -> str:
+    """Return the innermost torch module around a node; "" if the exporter doesn't tell."""
+    scopes = _scopes_of(node)
+    return scopes[-1] if scopes else ""
 
 
 def find_owner(names: Iterable[str], owners: Mapping[str, T]) -> T | None:
@@ -130,8 +139,8 @@ def _module_of(node: NodeProto, weight: str) -> str:
     """Return the module's name by its weight, else as torch's exporter tells it, else the node's, else its value's."""
     if (match := _STORED.fullmatch(weight)) and not _MADE_UP.match(weight):
         return match["module"]
-    if modules := _scopes_of(node):
-        return modules[-1]
+    if module := next(filter(None, reversed(_scopes_of(node))), ""):
+        return module
     path = node.name.strip("/").split("/")
     return ".".join(path[:-1] or path) or node.output[0]
 
@@ -139,7 +148,7 @@ def _module_of(node: NodeProto, weight: str) -> str:
 def _scopes_of(node: NodeProto) -> list[str]:
     """Return the torch modules around a node, the outermost first, as far as the exporter tells."""
     scopes = next((one.value for one in node.metadata_props if one.key == SCOPES), "")
-    return [str(name) for name in ast.literal_eval(scopes)[:-1] if name] if scopes else []
+    return [str(name) for name in ast.literal_eval(scopes)[:-1]] if scopes else []
 
 
 def _distinguish(names: Sequence[str]) -> list[str]:
