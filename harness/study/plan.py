@@ -38,7 +38,7 @@ from shootout.models.user import scoring
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
@@ -430,17 +430,6 @@ def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, S
 def scheme_of(target: Target) -> schemes.Scheme:
     """Return the target's scheme, read with its backend's own words."""
     return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
-
-
-def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
-
-    It is None for that arm itself.
-    """
-    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
-    if arm.target in full and not arm.file:
-        return None
-    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
 
 
 def name_quantizer(target: Target) -> str:
