@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Artifact, Precision
+from shootout.contract import SCALED, Array, Artifact, Precision
 from shootout.errors import SkippedArm
 from shootout.schemes import Scheme
 
@@ -156,3 +156,19 @@ def _retype_attributes(node: NodeProto) -> None:
 
 def _constants_in(graph: GraphProto) -> Iterator[Any]:
     return (part.t for node in graph.node for part in node.attribute if part.HasField("t"))
+
+
+def name_owners(exported: ExportedModel, precision: Precision) -> dict[str, str]:
+    """Return the layers' names by those of the values, nodes and weights of the model's graph that belong to them.
+
+    In a precision that leaves nothing in float beside integers, no name is needed.
+    """
+    import onnx
+
+    from shootout.exported.layers import find_owners, layers_of
+
+    if precision not in (*SCALED, Precision.NATIVE) or Artifact.ONNX not in exported.artifacts:
+        return {}
+    model = onnx.load(exported.path(Artifact.ONNX), load_external_data=False)
+    layers = layers_of(model)
+    return {name: layers[number].name for name, number in find_owners(model, layers).items()} if layers else {}

@@ -33,8 +33,8 @@ PATTERNS = {
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
 parts that aren't quantized, `floats` names layers that are not to be. `method`, `scales` and `ratio` are quantizers'
-own ways of choosing weights, by their vendors' names. `shapes` is how a stream of sizes is run; without a word each
-size has a session.
+own ways of choosing weights, by their vendors' names. `shapes` is how sizes that vary are run; without a word each size
+has a session.
 """
 RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own"))
 """The families without a meaning beside `weights-only`: they are about activations' ranges, or static INT8."""
@@ -62,8 +62,8 @@ WORDS = {
     "smoothquant": "Move a part of the activations' range into the weights first: NNCF's, with its transformer mode.",
     "scale-estimation": "Search INT4 scales by the calibration sets: NNCF's.",
     "ratio-0.N": "Store this share of the weights in 4 bits, the least sensitive ones, and the rest in 8: NNCF's.",
-    "dynamic": "Run all sizes of a stream in one session that takes any size.",
-    "bucket-N": "Pad the inputs of a stream to a multiple of N with zeros, and cut the outputs back.",
+    "dynamic": "Run all sizes of varying inputs in one session that takes any size.",
+    "bucket-N": "Pad varying inputs to a multiple of N with zeros, and cut the outputs back.",
     "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
     "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
@@ -96,7 +96,7 @@ class Scheme:
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
         ratio: the share of the weights that get the label's bits, the rest getting more.
-        shapes: how a stream of sizes is run; see `is_dynamic` and `bucket`.
+        shapes: how sizes that vary are run; see `is_dynamic` and `bucket`.
         search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
         floats: the numbers of the layers that stay in float (`exported.layers`), ascending.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
@@ -132,12 +132,12 @@ class Scheme:
 
     @property
     def is_dynamic(self) -> bool:
-        """Return whether one session takes all sizes of a stream."""
+        """Return whether one session takes all sizes."""
         return self.shapes == "dynamic"
 
     @property
     def bucket(self) -> int | None:
-        """Return to a multiple of what the inputs of a stream are padded; None if they aren't."""
+        """Return to a multiple of what varying inputs are padded; None if they aren't."""
         return int(self.shapes.removeprefix("bucket-")) if self.shapes.startswith("bucket-") else None
 
     @property
@@ -214,7 +214,7 @@ def _read_floats(word: str) -> tuple[int, ...]:
 
 
 def without_shapes(text: str) -> str:
-    """Return a scheme's text without its word on a stream of sizes, which says nothing of the model."""
+    """Return a scheme's text without its word on varying sizes, which says nothing of the model."""
     return "+".join(word for word in text.split("+") if not re.fullmatch(PATTERNS["shapes"], word))
 
 

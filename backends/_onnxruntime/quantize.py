@@ -46,6 +46,8 @@ SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8", "float-*", "gptq", "hqq", "k-quant"}),
 }
 BLOCK_SIZE = "block_size"
+QUANTIZED = "quantized.onnx"
+"""What the quantizer writes, in a build's folder: the graph before it is optimized."""
 OPTIONS = (
     Option(
         name=BLOCK_SIZE,
@@ -126,7 +128,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     _require_operations(
         source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none"
     )
-    target = folder / "quantized.onnx"
+    target = folder / QUANTIZED
     with quietly():
         prepared = ort.prepared(source, folder)
         if method is STATIC:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends._torch import quantize, training
+from shootout.backends._torch import inside, quantize, training
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     FLOATS,
@@ -31,15 +31,18 @@ from shootout.contract import (
     INFERENCE,
     SCALED,
     Arm,
+    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
     Gemm,
     Gemms,
+    Inside,
     Precision,
     Scenario,
 )
+from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     import torch
@@ -116,6 +119,16 @@ class TorchEagerAdapter:
             return {**facts, "artifact_bytes": artifact}
 
         return session_on(module, arm, built.exported, account)
+
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
+        """Run the module with its parts watched, and profile some calls; modules know no values of a graph.
+
+        Raises:
+            SkippedArm: it ran on a GPU.
+        """
+        if built.arm.target.device is not Device.CPU:
+            raise SkippedArm("torch is read on the CPU only", "explain an arm on the CPU")
+        return inside.look_inside(built, sets)
 
 
 def gemms(threads: int) -> Gemms:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shootout.errors import ModelError, UsageError
 from shootout.exported.workload import is_product
@@ -20,6 +20,7 @@ from shootout.units import counted
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+T = TypeVar("T")
 SCOPES = "pkg.torch.onnx.name_scopes"
 """The key of a node's metadata under which torch's exporter lists the modules around it, the outermost first, and the
 operation.
@@ -31,6 +32,12 @@ LEFT_IN_FLOAT = "left in float: "
 """The beginning of a row's note on the layers that stay in float."""
 SHOWN = 12
 """The most layers that an error names."""
+_ADDED = re.compile(
+    r"(?:_(?:Quantize|Dequantize)Linear(?:_(?:Input|Output))?|_quantized|_quant|_scale|_zero_point|_nchwc|_token_\d+"
+    r"|_bias_int32|_bias|_MatMul(?:_output)?|_reshaped?|/MatMulAddFusion|/WithoutBiases|/fq_\w+|/Dequantization\w+"
+    r"|_output_\d+)$"
+)
+"""What quantizers and optimizers add to a name, at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +153,60 @@ def find_nodes(layers: Sequence[Layer], numbers: Iterable[int], nodes: Iterable[
     return [by_number[one.number] for one in wanted]
 
 
+def find_owners(model: ModelProto, layers: Sequence[Layer]) -> dict[str, int]:
+    """Return the number of the layer that each name of the main graph belongs to: values, nodes, weights and modules.
+
+    What is no layer belongs to the last layer that it follows from, or to the first of all.
+    """
+    stored, numbers = {tensor.name for tensor in model.graph.initializer}, {one.output: one.number for one in layers}
+    owners, shared, modules = dict[str, int](), set[str](), defaultdict[str, list[int]](list)
+    for node in model.graph.node:
+        own = numbers.get(node.output[0])
+        found = own if own is not None else max((owners[name] for name in node.input if name in owners), default=0)
+        owners |= dict.fromkeys((*node.output, *filter(None, [node.name])), found)
+        for name in stored & {*node.input}:
+            if name in shared or owners.setdefault(name, found) != found:
+                shared.add(name)
+        if module := innermost_module(node):
+            modules[module].append(found)
+    for module, some in modules.items():
+        if len({layers[number].block for number in some}) == 1:  # else it is called in several blocks
+            owners[module] = some[-1]
+    return {name: found for name, found in owners.items() if name and name not in shared}
+
+
+def innermost_module(node: NodeProto) -> str:
+    """Return the innermost torch module around a node; "" if the exporter doesn't tell."""
+    scopes = _scopes_of(node)
+    return scopes[-1] if scopes else ""
+
+
+def find_owner(names: Iterable[str], owners: Mapping[str, T]) -> T | None:
+    """Return the layer of a runtime's node by the first name that is known, without what optimizers add at its end."""
+    for name in names:
+        while name:
+            if name in owners:
+                return owners[name]
+            name, before = _ADDED.sub("", name), name
+            if name == before:
+                break
+    return None
+
+
 def _module_of(node: NodeProto, weight: str) -> str:
     """Return the module's name by its weight, else as torch's exporter tells it, else the node's, else its value's."""
     if (match := _STORED.fullmatch(weight)) and not _MADE_UP.match(weight):
         return match["module"]
-    scopes = next((one.value for one in node.metadata_props if one.key == SCOPES), "")
-    if scopes and (modules := [name for name in ast.literal_eval(scopes)[:-1] if name]):
-        return str(modules[-1])
+    if module := next(filter(None, reversed(_scopes_of(node))), ""):
+        return module
     path = node.name.strip("/").split("/")
     return ".".join(path[:-1] or path) or node.output[0]
+
+
+def _scopes_of(node: NodeProto) -> list[str]:
+    """Return the torch modules around a node, the outermost first, as far as the exporter tells."""
+    scopes = next((one.value for one in node.metadata_props if one.key == SCOPES), "")
+    return [str(name) for name in ast.literal_eval(scopes)[:-1]] if scopes else []
 
 
 def _distinguish(names: Sequence[str]) -> list[str]:

@@ -138,7 +138,7 @@ class ExportedModel:
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
         graph: the name of its ONNX file there.
-        varying: of a stream of sizes, whose largest this is, all of them (see `exported.varying`); never on disk.
+        varying: if sizes vary, all of them, the largest of which this is (see `exported.varying`); never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
         on_selection: whether accuracy and metrics are measured on the selection split, since a search that chooses by
@@ -209,7 +209,7 @@ class ExportedModel:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
             is_whole: whether most of the model is said to be quantized.
         """
-        own, exact = self.error_bounds.get(self._bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
+        own, exact = self.error_bounds.get(self.bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
         rounds = rounds_weights or target.precision in (*SCALED, Precision.TF32)
@@ -240,7 +240,7 @@ class ExportedModel:
         was no time to predict the target's error, or that of the library that computes the rest, nothing is held
         against it. A file's own precisions are there whether they can be predicted or not.
         """
-        key = self._bound_key(target)
+        key = self.bound_key(target)
         if key in self.unpredicted or (target.precision in SCALED and _rest_of(target, rests) in self.unpredicted):
             return False
         if key not in self.error_bounds:
@@ -248,7 +248,8 @@ class ExportedModel:
         error_bound = self.error_bound(target, rests)[0]
         return not self.drawn or (error_bound is not None and error_bound <= USEFUL_BOUND)
 
-    def _bound_key(self, target: Target) -> str:
+    def bound_key(self, target: Target) -> str:
+        """Return the key of `error_bounds` that a target goes by: that of a word of its scheme, else its precision."""
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         return next(
             (one for one in worded if one in self.error_bounds or one in self.unpredicted), str(target.precision)

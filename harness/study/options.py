@@ -260,6 +260,40 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
+class StreamOptions(TypedDict, total=False):
+    """Choose what a model's calls hand on, how many make a clip, and how long each lasts."""
+
+    state: Annotated[
+        Mapping[str, str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="INPUT=OUTPUT",
+            several=True,
+            read=axes.read_state,
+            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+        ),
+    ]
+    stream: Annotated[
+        int,
+        Flag(
+            group=HelpGroup.DATA,
+            word="N",
+            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=axes.read_steps,
+        ),
+    ]
+    chunk_ms: Annotated[
+        float,
+        Flag(
+            group=HelpGroup.DATA,
+            word="TIME",
+            name="--chunk",
+            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
+            read=units.read_milliseconds,
+        ),
+    ]
+
+
 class MixOptions(TypedDict, total=False):
     """Choose the sizes that calls have, for one answer over all of them."""
 
@@ -278,7 +312,7 @@ class MixOptions(TypedDict, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
+class StudyOptions(TargetOptions, MetricOptions, StreamOptions, MixOptions, total=False):
     """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
@@ -355,35 +389,6 @@ class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
             help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
             "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
-        ),
-    ]
-    state: Annotated[
-        Mapping[str, str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="INPUT=OUTPUT",
-            several=True,
-            read=axes.read_state,
-            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
-        ),
-    ]
-    stream: Annotated[
-        int,
-        Flag(
-            group=HelpGroup.DATA,
-            word="N",
-            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=axes.read_steps,
-        ),
-    ]
-    chunk_ms: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.DATA,
-            word="TIME",
-            name="--chunk",
-            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
-            read=units.read_milliseconds,
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
@@ -471,7 +476,7 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     ]
 
 
-class TuneOptions(TargetOptions, ScoringOptions, FolderOptions, total=False):
+class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, total=False):
     """Give the options of `shootout tune`."""
 
     precision: Annotated[

@@ -38,11 +38,10 @@ from shootout.models.user import scoring
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
-    arrivals_of,
     at_size,
     check_size,
     crossover_pairs,
@@ -433,17 +432,6 @@ def scheme_of(target: Target) -> schemes.Scheme:
     return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
 
 
-def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
-
-    It is None for that arm itself.
-    """
-    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
-    if arm.target in full and not arm.file:
-        return None
-    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
-
-
 def name_quantizer(target: Target) -> str:
     """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
     if scheme_of(target).is_quantized:
@@ -484,7 +472,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
-    asked, arrivals = request(study, point), arrivals_of(study, point)
+    asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     if arrivals:
         skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}

@@ -123,7 +123,7 @@ def test_a_probe_is_asked_without_what_needs_data_or_layers():
     assert schemes.parse("awq+scale-estimation+ratio-0.8+activations-8").for_probe().words == ("activations-8",)
 
 
-def test_how_a_stream_of_sizes_is_run_says_nothing_of_the_model():
+def test_how_sizes_that_vary_are_run_says_nothing_of_the_model():
     padded = schemes.parse("per-tensor+bucket-32")
     assert (padded.bucket, padded.is_dynamic, padded.granularity) == (32, False, "per-tensor")
     assert schemes.parse("dynamic").is_dynamic

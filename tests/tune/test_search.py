@@ -33,6 +33,7 @@ from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import axes, points, reproduce
 from shootout.study.feasibility import Here, needed_bytes
+from shootout.study.options import TuneOptions, read_words
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import search, table
@@ -153,6 +154,18 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
     with pytest.raises(UsageError, match="seen"):
         tune_command.tune({"parameters": axes.read_sets("--set", sets)}, as_json=True)
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
+
+
+def test_every_stage_hands_on_the_state_that_was_named(monkeypatch: pytest.MonkeyPatch):
+    def stop(study: Study, _: object) -> TuningSearch:
+        request = points.request(study, points.points(study)[0])
+        assert (request.state, request.steps, study.chunk_ms) == ({"h": "hn"}, 20, 32.0)
+        raise UsageError("seen")
+
+    words = read_words(TuneOptions, {"state": ["h=hn"], "stream": "20", "chunk_ms": "32ms", "backends": "numpy"})
+    monkeypatch.setattr(search, "make_search", stop)
+    with pytest.raises(UsageError, match="seen"):
+        tune_command.tune(cast("TuneOptions", words), as_json=True)
 
 
 Times = Callable[[str, Arm], float]
