@@ -18,14 +18,14 @@ import numpy as np
 from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU, import_openvino
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Option, Precision
+from shootout.contract import Arm, Array, Arrays, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.exported.fidelity import rows
 from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel, LabeledRows
+    from shootout.exported.model import ExportedModel
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
@@ -196,13 +196,13 @@ def _quantize_with_accuracy_control(
         SkippedArm: the model comes without labels.
     """
     split = exported.selection()
-    if split is None:
+    if split is None or split.labels is None:
         reason = f"accuracy-control needs labeled data to select by, and {exported.model} has none"
         raise SkippedArm(reason, "choose a model with a task, such as digits, or another scheme")
     return nncf.quantize_with_accuracy_control(
         model,
         dataset,
-        nncf.Dataset(_labeled_batches(split, exported.batch), lambda item: item[0]),
+        nncf.Dataset(_labeled_batches(split.inputs, split.labels, exported.batch), lambda item: item[0]),
         _measure_accuracy,
         max_drop=MAX_DROP,
         drop_type=nncf.DropType.ABSOLUTE,
@@ -210,10 +210,10 @@ def _quantize_with_accuracy_control(
     )
 
 
-def _labeled_batches(split: LabeledRows, batch: int) -> list[Item]:
+def _labeled_batches(inputs: Arrays, labels: Array, batch: int) -> list[Item]:
     return [
-        ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
-        for first in range(0, len(split.labels), batch)
+        ({name: rows(array, first, batch) for name, array in inputs.items()}, labels[first : first + batch])
+        for first in range(0, len(labels), batch)
     ]
 
 

@@ -137,8 +137,7 @@ class RowSplit:
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
         save_rows(folder / REPORT, self.report, self.report_labels, (self.report_rows, self.other_rows))
-        if self.other_labels is not None:
-            save_rows(folder / SELECTION, self.other, self.other_labels)
+        save_rows(folder / SELECTION, self.other, self.other_labels, (self.other_rows, self.report_rows))
 
     def save_outputs(
         self, folder: Path, names: Sequence[str], run: Callable[[Sequence[Arrays]], Sequence[Arrays]]
@@ -182,17 +181,17 @@ def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
     return is_matrix and not spec.dtype.startswith(("int", "uint", "bool"))
 
 
-def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, ...] = ()) -> None:
+def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, Array]) -> None:
     """Store rows as `ExportedModel.report` and `selection` read them.
 
     Args:
         labels: of the rows; None if there are none.
-        numbers: of the rows in the user's own data, and of the other rows.
+        numbers: of the rows in the user's own data, and of the other part's rows.
     """
     stored = {str(index): array for index, array in enumerate(inputs.values())}
     stored |= {
         name: array
-        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=False))
+        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=True))
         if array is not None
     }
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets

@@ -79,26 +79,13 @@ graph changes, and a protobuf holds at most 2 GiB.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabeledRows:
-    """Hold a labeled split of a data set.
-
-    Attributes:
-        inputs: by input name, rows along axis 0.
-        labels: (rows,), the right class of each.
-    """
-
-    inputs: Arrays
-    labels: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRows:
-    """Hold the rows of a data set that accuracy and metrics are measured on.
+    """Hold the rows of a data set that accuracy and metrics are measured on, or those that a search may look at.
 
     Attributes:
         inputs: by input name, rows along axis 0.
         rows: (rows,), the number of each in the user's own data, from 0.
-        other_rows: likewise, of the rows for timing and calibration.
+        other_rows: likewise, of the other part's rows.
         labels: (rows,), the right class of each; None if they have none.
         shared: inputs that are no rows: all calls of a stream share them.
     """
@@ -355,13 +342,7 @@ class ExportedModel:
 
     def report(self) -> ReportRows | None:
         """Return the data set's report split, None for a model without a data set."""
-        if not self.has_report:
-            return None
-        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
-            labels = stored[LABELS] if LABELS in stored.files else None
-            numbers = {"rows": stored[ROWS], "other_rows": stored[OTHER_ROWS]}
-            shared = self.stream.shared(self.inputs) if self.stream else frozenset[str]()
-            return ReportRows(inputs=self._inputs_in(stored), labels=labels, shared=shared, **numbers)
+        return self._read_rows(REPORT)
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
@@ -394,15 +375,23 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             return -(-len(stored[ROWS]) // self.batch)
 
-    def selection(self) -> LabeledRows | None:
-        """Return the calibration split with its labels, which a search may look at; None for a model without labels."""
-        if not (self.folder / SELECTION).exists():
-            return None
-        with np.load(self.folder / SELECTION, allow_pickle=False) as stored:
-            return LabeledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
+    def selection(self) -> ReportRows | None:
+        """Return the rows for timing and calibration, which a search may look at; None for a model without a data
+        set.
+        """
+        return self._read_rows(SELECTION)
 
-    def _inputs_in(self, stored: Mapping[str, Array]) -> Arrays:
-        return {spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)}
+    def _read_rows(self, name: str) -> ReportRows | None:
+        if not (self.folder / name).exists():
+            return None
+        with np.load(self.folder / name, allow_pickle=False) as stored:
+            return ReportRows(
+                inputs={spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)},
+                labels=stored[LABELS] if LABELS in stored.files else None,
+                rows=stored[ROWS],
+                other_rows=stored[OTHER_ROWS],
+                shared=self.stream.shared(self.inputs) if self.stream else frozenset(),
+            )
 
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""

@@ -157,8 +157,8 @@ class ModelOptions(NamedOptions, LabeledOptions, total=False):
     """Choose a model and what goes into it."""
 
 
-class MetricOptions(TypedDict, total=False):
-    """Choose what scores the rows of the inputs, and what a target may lose of that."""
+class ScoreOptions(TypedDict, total=False):
+    """Choose what scores the rows of the inputs."""
 
     truth: Annotated[
         str | PathLike[str],
@@ -189,6 +189,11 @@ class MetricOptions(TypedDict, total=False):
             help="Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once.",
         ),
     ]
+
+
+class MetricOptions(ScoreOptions, total=False):
+    """Choose these, and what a target may lose of that."""
+
     max_drop: Annotated[
         str,
         Flag(
@@ -273,7 +278,31 @@ class MixOptions(TypedDict, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
+class StateOptions(TypedDict, total=False):
+    """Choose what calls in a row hand on to each other."""
+
+    state: Annotated[
+        Mapping[str, str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="INPUT=OUTPUT",
+            several=True,
+            read=axes.read_state,
+            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+        ),
+    ]
+    stream: Annotated[
+        int,
+        Flag(
+            group=HelpGroup.DATA,
+            word="N",
+            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=axes.read_steps,
+        ),
+    ]
+
+
+class StudyOptions(TargetOptions, MetricOptions, MixOptions, StateOptions, total=False):
     """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
@@ -352,25 +381,6 @@ class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
         ),
     ]
-    state: Annotated[
-        Mapping[str, str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="INPUT=OUTPUT",
-            several=True,
-            read=axes.read_state,
-            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
-        ),
-    ]
-    stream: Annotated[
-        int,
-        Flag(
-            group=HelpGroup.DATA,
-            word="N",
-            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=axes.read_steps,
-        ),
-    ]
     chunk_ms: Annotated[
         float,
         Flag(
@@ -413,8 +423,8 @@ class MachineOptions(TypedDict, total=False):
     ]
 
 
-class FolderOptions(MachineOptions, total=False):
-    """Choose these, how long to measure, and the run folder."""
+class TimeOptions(TypedDict, total=False):
+    """Choose how long to measure."""
 
     max_time_s: Annotated[
         float,
@@ -426,6 +436,11 @@ class FolderOptions(MachineOptions, total=False):
             read=units.read_seconds,
         ),
     ]
+
+
+class FolderOptions(MachineOptions, TimeOptions, total=False):
+    """Choose these, how long to measure, and the run folder."""
+
     out: Annotated[
         str | PathLike[str],
         Flag(
@@ -477,6 +492,25 @@ class TuneOptions(TargetOptions, FolderOptions, total=False):
             help="Further precisions to try: bf16,int8.",
             read=axes.read_names,
         ),
+    ]
+
+
+class SensitivityOptions(LabeledOptions, ScoreOptions, StateOptions, TimeOptions, total=False):
+    """Give the options of `shootout sensitivity`."""
+
+    precision: Annotated[
+        Sequence[str],
+        Flag(
+            group=HelpGroup.WHAT,
+            word="NAMES",
+            help="Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, "
+            "tf32.",
+            read=axes.read_names,
+        ),
+    ]
+    by: Annotated[
+        Literal["layer", "block"],
+        Flag(group=HelpGroup.WHAT, word="PART", help="Round one layer at a time (default), or one block."),
     ]
 
 

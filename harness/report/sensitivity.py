@@ -1,0 +1,123 @@
+"""Show what rounding each layer or block alone does to a model: the answer, a table, how to read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.contract import Precision
+from shootout.host.environment import SEVEN_BITS, saturates
+from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.report.columns import Cell, fit_table
+from shootout.units import counted, points, size
+
+NAMES, SQNR = ("layer", "block", "number", "operator"), "SQNR"
+
+
+def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
+    """Render the answer of each precision, a table with the worst part first, and how to read it.
+
+    Args:
+        name: of the model and its size, for people.
+        columns: width of the console.
+    """
+    first, *others = found
+    lines = [_tell_part(part, first) for part in first.parts]
+    for other in others:
+        known = {part.name: part for part in other.parts}
+        for line, part in zip(lines, first.parts, strict=True):
+            line[f"{SQNR} {other.precision}"] = tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
+    headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
+    if others:  # a column for each precision has room, three for each have not
+        headers = [header for header in headers if header.startswith((*NAMES, SQNR))]
+    titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
+    answers = [Text(answer) for one in found for answer in tell_answer(one)]
+    notes = [Text(note) for note in _tell_notes(found)]
+    table = fit_table(headers, lines, columns, left=(first.by, "operator"), titles=titles)
+    return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
+
+
+def tell_answer(found: PrecisionSensitivity) -> list[str]:
+    """Say what to leave in float first, and what that is worth."""
+    worst, whole, precision = found.parts[0], found.whole, found.precision.upper()
+    if whole.sqnr_db == math.inf:
+        return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
+    everywhere = f"With everything in {precision} the outputs have {_tell_state(whole)}"
+    better = f"; with {worst.name} in float, {_tell_state(found.without_worst)}" if found.without_worst else ""
+    if worst.sqnr_db == -math.inf:
+        return [f"Leave {worst.name} in float: in {precision} it gives NaN or infinity.", f"{everywhere}{better}."]
+    share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
+    several = len(found.parts) + found.unmeasured > 1
+    advice = f"Leave {worst.name} in float first{share}." if several else f"The model has one {found.by}, {worst.name}."
+    return [advice, f"{everywhere}{better}."]
+
+
+def _tell_state(part: LayerSensitivity) -> str:
+    score = f" and {_tell_score(part.score)}" if part.score else ""
+    return f"{tell_decibels(part.sqnr_db)}{score}"
+
+
+def _tell_score(score: ScoreChange) -> str:
+    return f"{score.name} {score.after:.4g} (float: {score.before:.4g})"
+
+
+def tell_decibels(sqnr_db: float) -> str:
+    """Write a signal to noise ratio: `31.2 dB`, `exact` without noise, `NaN` if an output is no number."""
+    return f"{sqnr_db:.1f} dB" if math.isfinite(sqnr_db) else "exact" if sqnr_db > 0 else "NaN"
+
+
+def tell_change(score: ScoreChange) -> str:
+    """Write how a score changed, with its 95 % interval: accuracy in percentage points, others in their own unit."""
+    write = points if score.name == "accuracy" else "{:+.2g}".format
+    interval = "" if score.low is None or score.high is None else f" ({write(score.low)} to {write(score.high)})"
+    return f"{write(score.value)}{interval}"
+
+
+def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str, Cell]:
+    """Return the cells of a part's line, by header."""
+    several = len(part.layers) > 1
+    operators = dict.fromkeys(layer.operator for layer in part.layers)
+    score = next((one.score.name for one in found.parts if one.score), "")
+    return {
+        found.by: part.name,
+        "number": f"{part.layer.number} to {part.layers[-1].number}" if several else str(part.layer.number),
+        "operator": ", ".join(operators),
+        SQNR: tell_decibels(part.sqnr_db),
+        "weights alone": "" if part.weights_db is None else tell_decibels(part.weights_db),
+        "activations alone": "" if part.activations_db is None else tell_decibels(part.activations_db),
+        "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
+        **({score: tell_change(part.score) if part.score else ""} if score else {}),
+        "weights": size(part.weight_bytes) if part.weight_bytes else "",
+        "operations": f"{part.flops_share:.1%}",
+    }
+
+
+def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
+    """Say how to read the table, and what is missing from it."""
+    first, by = found[0], found[0].by
+    notes = [
+        f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
+        f"Rounded in the float graph itself, without a runtime's optimizations."
+    ]
+    if len(found) == 1:
+        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s. number: as schemes name layers.")
+    else:
+        notes.append("Weights and activations apart from each other: name one precision, or --json.")
+    if scored := next((part.score for part in first.parts if part.score), None):
+        unit = " in percentage points" if scored.name == "accuracy" else ""
+        notes.append(
+            f"{scored.name}: its change{unit} on {counted(scored.rows, 'row')} of the selection split, and its 95 % "
+            "interval."
+        )
+    if Precision.INT8 in {one.precision for one in found} and saturates():
+        notes.append(SEVEN_BITS.format("weights"))
+    for one in found:
+        if one.unmeasured:
+            total = len(one.parts) + one.unmeasured
+            notes.append(
+                f"{one.precision}: {one.unmeasured} of {counted(total, by)} aren't measured, since --max-time was over."
+            )
+    return notes
