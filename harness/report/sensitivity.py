@@ -15,6 +15,8 @@ from shootout.report.columns import Cell, fit_table
 from shootout.units import counted, points, size
 
 NAMES, SQNR = ("layer", "block", "number", "operator"), "SQNR"
+MOST_LINES = 20
+"""The table has no more lines: JSON and the figure have all."""
 
 
 def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
@@ -25,10 +27,11 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> Re
         columns: width of the console.
     """
     first, *others = found
-    lines = [_tell_part(part, first) for part in first.parts]
+    shown = first.parts[:MOST_LINES]
+    lines = [_tell_part(part, first) for part in shown]
     for other in others:
         known = {part.name: part for part in other.parts}
-        for line, part in zip(lines, first.parts, strict=True):
+        for line, part in zip(lines, shown, strict=True):
             line[f"{SQNR} {other.precision}"] = tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
     headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
     if others:  # a column for each precision has room, three for each have not
@@ -42,26 +45,27 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> Re
 
 def tell_answer(found: PrecisionSensitivity) -> list[str]:
     """Say what to leave in float first, and what that is worth."""
-    worst, whole, precision = found.parts[0], found.whole, found.precision.upper()
-    if whole.sqnr_db == math.inf:
+    worst, precision = found.parts[0], found.precision.upper()
+    if found.whole.sqnr_db == math.inf:
         return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
-    everywhere = f"With everything in {precision} the outputs have {_tell_state(whole)}"
-    better = f"; with {worst.name} in float, {_tell_state(found.without_worst)}" if found.without_worst else ""
+    told = [f"All of it in {precision}: {_tell_state(found.whole)}."]
+    if found.without_worst:
+        told = [*told, f"With {worst.name} in float: {_tell_state(found.without_worst)}."]
     if worst.sqnr_db == -math.inf:
-        return [f"Leave {worst.name} in float: in {precision} it gives NaN or infinity.", f"{everywhere}{better}."]
-    share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
-    several = len(found.parts) + found.unmeasured > 1
-    advice = f"Leave {worst.name} in float first{share}." if several else f"The model has one {found.by}, {worst.name}."
-    return [advice, f"{everywhere}{better}."]
+        advice = f"Leave {worst.name} in float: in {precision} it gives NaN or infinity."
+    elif worst.noise_share is None or len(found.parts) + found.unmeasured == 1:
+        advice = f"{worst.name} is the {found.by} to leave in float."
+    else:
+        advice = f"Leave {worst.name} in float first: it alone causes {worst.noise_share:.0%} of {precision}'s error."
+    return [advice, " ".join(told)]
 
 
 def _tell_state(part: LayerSensitivity) -> str:
-    score = f" and {_tell_score(part.score)}" if part.score else ""
-    return f"{tell_decibels(part.sqnr_db)}{score}"
-
-
-def _tell_score(score: ScoreChange) -> str:
-    return f"{score.name} {score.after:.4g} (float: {score.before:.4g})"
+    score = part.score
+    if score is None:
+        return f"{SQNR} {tell_decibels(part.sqnr_db)}"
+    write = "{:.1%}".format if score.name == "accuracy" else "{:.4g}".format
+    return f"{SQNR} {tell_decibels(part.sqnr_db)}, {score.name} {write(score.after)} ({write(score.before)} in float)"
 
 
 def tell_decibels(sqnr_db: float) -> str:
@@ -98,15 +102,20 @@ def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str,
 def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
     """Say how to read the table, and what is missing from it."""
     first, by = found[0], found[0].by
-    notes = [
+    notes = []
+    if more := first.parts[MOST_LINES:]:
+        shares = [part.noise_share for part in more if part.noise_share is not None]
+        error = f", {math.fsum(shares):.1%} of the error" if len(shares) == len(more) else ""
+        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json and -o FILE.svg have all.")
+    notes.append(
         f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
-        f"Rounded in the float graph itself, without a runtime's optimizations."
-    ]
+        "Rounded in the float graph itself, without a runtime's optimizations."
+    )
     if len(found) == 1:
         notes.append(f"error: the {by}'s noise among the sum of those of all {by}s. number: as schemes name layers.")
     else:
         notes.append("Weights and activations apart from each other: name one precision, or --json.")
-    if scored := next((part.score for part in first.parts if part.score), None):
+    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
         unit = " in percentage points" if scored.name == "accuracy" else ""
         notes.append(
             f"{scored.name}: its change{unit} on {counted(scored.rows, 'row')} of the selection split, and its 95 % "
