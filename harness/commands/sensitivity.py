@@ -39,7 +39,7 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
     wanted = Wanted(
         precisions=read_precisions(options.get("precision", ())),
         by=by,
-        is_apart=True,
+        is_detailed=True,
         limit_s=options.get("max_time_s"),
     )
     if out:

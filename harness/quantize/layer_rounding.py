@@ -145,7 +145,7 @@ class RoundableModel:
         with tempfile.TemporaryDirectory() as folder:
             self._path = Path(folder) / "rounded.onnx"
             self._give_own_weights(model)
-            graph = read_graph(model)
+            graph = _read_slim(model)
             self.layers = _find_layers(model, graph, named, only, rounds_reads=rounding.activations is not None)
             if not self.layers:
                 nothing = f"{exported.model} has nothing to round to {precision}"
@@ -177,7 +177,7 @@ class RoundableModel:
 
         Such are embeddings that are a weight at the end as well, and weights that the graph transposes first.
         """
-        graph, stored = read_graph(model), {tensor.name: tensor for tensor in model.graph.initializer}
+        graph, stored = _read_slim(model), {tensor.name: tensor for tensor in model.graph.initializer}
         floats = graph.floats
         readers = Counter(name for node in onnx_files.every_node(model) for name in node.input)
         reads = [
@@ -214,6 +214,16 @@ class RoundableModel:
     def _run_file(self, model: ModelProto, sets: Sequence[Arrays]) -> list[dict[str, Array]]:
         onnx_files.save(model, self._path)
         return onnx_files.run(self._path, sets, self._exported.model)
+
+
+def _read_slim(model: ModelProto) -> OnnxGraph:
+    """Read the graph without the contents of large weights: inference would copy them, and can't above 2 GB."""
+    slim = ModelProto()
+    slim.CopyFrom(model)
+    for tensor in slim.graph.initializer:
+        if len(tensor.raw_data) > onnx_files.KEPT_BYTES:  # smaller ones may be shapes
+            tensor.ClearField("raw_data")
+    return read_graph(slim)
 
 
 def _find_layers(

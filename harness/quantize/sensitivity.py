@@ -51,14 +51,14 @@ class Wanted:
     Attributes:
         precisions: of PRECISIONS.
         by: what is rounded at once.
-        is_apart: whether weights and activations are also rounded apart from each other.
-        metric: what scores the selection rows; None: labels, if there are some.
+        is_detailed: whether weights and activations are also rounded apart from each other, and selection rows scored.
+        metric: what scores these rows; None: labels, if there are some.
         limit_s: seconds after which no further figure is begun; None: no limit.
     """
 
     precisions: Sequence[Precision] = (Precision.INT8,)
     by: By = "layer"
-    is_apart: bool = False
+    is_detailed: bool = False
     metric: Measure | None = None
     limit_s: float | None = None
 
@@ -182,7 +182,10 @@ def rank_in_int8(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensiti
 
 
 def sqnr_of(path: Path, base: ExportedModel) -> float:
-    """Return the signal to quantization noise of a file's outputs on the input buffers; as `sqnr_db`."""
+    """Return the signal to quantization noise of a file's outputs on the input buffers, in dB.
+
+    inf: no error; -inf: NaN or infinity.
+    """
     from shootout.exported import onnx_files
 
     outputs = onnx_files.run(path, base.input_buffers(), base.model, base.stream)
@@ -210,21 +213,21 @@ def _measure_precision(
     every = [layer for layers in parts.values() for layer in layers]
     whole = measuring.measure("all layers", every)
     without = None
-    if len(parts) > 1 and limit.allows(0.0):
+    if measuring.wanted.is_detailed and limit.allows(0.0):
+        whole = measuring.add_score(whole, every)
         kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
-        without = measuring.measure(f"all but {found[0].name}", kept)
-    for number, part in enumerate(found):
+        if kept:
+            without = measuring.add_score(measuring.measure(f"all but {found[0].name}", kept), kept)
+    for number, part in enumerate(found if measuring.wanted.is_detailed else ()):
         if not limit.allows(0.0):
             break
         tell(f"{precision}: {number + 1} of {len(found)} in more detail")
         found[number] = measuring.add_details(part, parts[part.name])
-    if without and limit.allows(0.0):
-        without = measuring.add_score(without, kept)
     return PrecisionSensitivity(
         precision=precision,
         by=measuring.wanted.by,
         parts=found,
-        whole=measuring.add_score(whole, every) if limit.allows(0.0) else whole,
+        whole=whole,
         without_worst=without,
         unmeasured=len(parts) - len(found),
     )
@@ -284,9 +287,9 @@ class _Measuring:
     def add_details(self, part: LayerSensitivity, layers: Sequence[RoundableLayer]) -> LayerSensitivity:
         """Add what weights and activations do apart from each other, and what the part costs on the selection rows."""
         has_weights, has_activations = any(one.weights for one in layers), any(one.reads for one in layers)
-        if self.wanted.is_apart and has_weights:
+        if has_weights:
             part = replace(part, weights_db=self._find_sqnr(layers, ()) if has_activations else part.sqnr_db)
-        if self.wanted.is_apart and has_activations:
+        if has_activations:
             part = replace(part, activations_db=self._find_sqnr((), layers) if has_weights else part.sqnr_db)
         return self.add_score(part, layers)
 
@@ -305,6 +308,8 @@ class _Measuring:
         Raises:
             UsageError: a metric has none.
         """
+        if not self.wanted.is_detailed:
+            return None
         rows = self._exported.selection()
         if rows is None and self.wanted.metric:
             raise UsageError(f"--metric {self.wanted.metric.metric} scores rows: give some, with --inputs data.npz")

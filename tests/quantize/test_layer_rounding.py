@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+from support.onnx_made import value, write
 
-from shootout.contract import Array, Arrays, Artifact, Precision
+from shootout.contract import Array, Artifact, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain
 from shootout.exported import onnx_files
@@ -54,23 +55,7 @@ def planted(folder: Path, *, precise: bool = True, largest: float = LARGE) -> Pa
         helper.make_node("Relu", ["f"], ["g"]),
         helper.make_node("MatMul", ["g", names[3]], ["y"]),
     ]
-    return save(folder / "planted.onnx", nodes, {"x": (BATCH, WIDTH)}, {"y": (BATCH, CLASSES)}, stored)
-
-
-def save(
-    path: Path,
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    outputs: dict[str, tuple[int, ...]],
-    stored: Arrays,
-) -> Path:
-    def infos(shapes: dict[str, tuple[int, ...]]) -> list[onnx.ValueInfoProto]:
-        return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
-
-    tensors = [numpy_helper.from_array(array, name) for name, array in stored.items()]
-    graph = helper.make_graph(nodes, "g", infos(inputs), infos(outputs), tensors)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    return write(folder / "planted.onnx", nodes, [value("x", (BATCH, WIDTH))], [value("y", (BATCH, CLASSES))], stored)
 
 
 @pytest.fixture
@@ -89,7 +74,7 @@ def rows() -> Array:
 
 
 def one_of(exported: ExportedModel, precision: Precision, **how: object) -> PrecisionSensitivity:
-    (found,) = measure(exported, Wanted(precisions=[precision], is_apart=True, **how))  # type: ignore[arg-type]
+    (found,) = measure(exported, Wanted(precisions=[precision], is_detailed=True, **how))  # type: ignore[arg-type]
     return found
 
 
@@ -191,7 +176,9 @@ def test_a_weight_that_others_read_too_is_rounded_for_its_layer_alone(tmp_path: 
         helper.make_node("MatMul", ["b", "t"], ["y"]),
     ]
     shape = (BATCH, WIDTH)
-    exported = obtain(Request(model=str(save(tmp_path / "tied.onnx", nodes, {"x": shape}, {"y": shape}, stored))))
+    exported = obtain(
+        Request(model=str(write(tmp_path / "tied.onnx", nodes, [value("x", shape)], [value("y", shape)], stored)))
+    )
     rounded = RoundableModel(onnx_files.load(exported.path(Artifact.ONNX)), exported, Precision.INT8)
     first, second, third = rounded.layers
     assert [len(one.weights) for one in rounded.layers] == [1, 1, 1]
@@ -257,8 +244,8 @@ def test_a_state_carries_the_error_on(tmp_path: Path):
         helper.make_node("MatMul", ["s", "w"], ["hn"]),
         helper.make_node("Identity", ["hn"], ["y"]),
     ]
-    ends = {"x": (1, WIDTH), "h": (1, WIDTH)}, {"y": (1, WIDTH), "hn": (1, WIDTH)}
-    path = save(tmp_path / "state.onnx", nodes, *ends, {"w": weight})
+    ends = ([value(name, (1, WIDTH)) for name in names] for names in (("x", "h"), ("y", "hn")))
+    path = write(tmp_path / "state.onnx", nodes, *ends, {"w": weight})
     exported = obtain(Request(model=str(path), state={"h": "hn"}, steps=10))
     (part,) = one_of(exported, Precision.INT8).parts
     rounded = by_channel(weight, 1)
@@ -277,14 +264,12 @@ def test_a_layer_that_overflows_is_named_without_a_number(tmp_path: Path):
     nodes = [
         helper.make_node("MatMul", ["x", "fine"], ["a"]),
         helper.make_node("MatMul", ["a", "large"], ["b"]),
-        helper.make_node("Div", ["b", "large_too"], ["y"]),
+        helper.make_node("Div", ["b", "divisor"], ["y"]),
     ]
-    stored = {"fine": np.eye(WIDTH, dtype=np.float32), "large": weight, "large_too": np.float32([1e5])}
+    stored = {"fine": np.eye(WIDTH, dtype=np.float32), "large": weight, "divisor": np.array([1e5], np.float32)}
     shape = (BATCH, WIDTH)
     np.savez(tmp_path / "x.npz", x=np.abs(rows()))
-    path = save(
-        tmp_path / "large.onnx", nodes, {"x": shape}, {"y": shape}, {k: np.asarray(v) for k, v in stored.items()}
-    )
+    path = write(tmp_path / "large.onnx", nodes, [value("x", shape)], [value("y", shape)], stored)
     found = one_of(obtain(Request(model=str(path), inputs_npz=tmp_path / "x.npz")), Precision.FP16)
     assert found.parts[0].layer.number == 1
     assert found.parts[0].sqnr_db == -math.inf
@@ -292,7 +277,7 @@ def test_a_layer_that_overflows_is_named_without_a_number(tmp_path: Path):
 
 
 def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
-    (found,) = measure(net, Wanted(limit_s=0.0, is_apart=True))
+    (found,) = measure(net, Wanted(limit_s=0.0, is_detailed=True))
     assert len(found.parts) == 1
     assert found.unmeasured == 3
     assert found.without_worst is None
@@ -302,12 +287,12 @@ def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
 def test_what_has_nothing_to_round_is_refused(tmp_path: Path):
     shape = (BATCH, WIDTH)
     nodes = [helper.make_node("Sigmoid", ["x"], ["y"])]
-    path = save(tmp_path / "plain.onnx", nodes, {"x": shape}, {"y": shape}, {})
+    path = write(tmp_path / "plain.onnx", nodes, [value("x", shape)], [value("y", shape)], {})
     with pytest.raises(ModelError, match="has nothing to round to int8: no matrix product or convolution"):
         one_of(obtain(Request(model=str(path))), Precision.INT8)
     square = (WIDTH, WIDTH)
     nodes = [helper.make_node("MatMul", ["x", "x"], ["y"])]
-    path = save(tmp_path / "activations.onnx", nodes, {"x": square}, {"y": square}, {})
+    path = write(tmp_path / "activations.onnx", nodes, [value("x", square)], [value("y", square)], {})
     with pytest.raises(ModelError, match="has nothing to round to int4"):
         one_of(obtain(Request(model=str(path))), Precision.INT4)
 
