@@ -24,7 +24,6 @@ from shootout.exported import table_files
 from shootout.formats.files import FORMATS
 from shootout.models.base import Choice
 from shootout.models.user.metric_names import METRICS
-from shootout.quantize.sensitivity import PRECISIONS
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
 
@@ -294,7 +293,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "kind": lambda *_: KINDS,
     "device": lambda *_: map(str, Device),
     "allow": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
-    "precision": lambda word, _: _complete_list(lambda _: map(str, PRECISIONS), word),
+    "precision": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
     "by": lambda *_: ("layer", "block"),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all", "default"),

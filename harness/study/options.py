@@ -157,7 +157,7 @@ class ModelOptions(NamedOptions, LabeledOptions, total=False):
     """Choose a model and what goes into it."""
 
 
-class ScoreOptions(TypedDict, total=False):
+class ScoringOptions(TypedDict, total=False):
     """Choose what scores the rows of the inputs."""
 
     truth: Annotated[
@@ -191,8 +191,8 @@ class ScoreOptions(TypedDict, total=False):
     ]
 
 
-class MetricOptions(ScoreOptions, total=False):
-    """Choose these, and what a target may lose of that."""
+class MetricOptions(ScoringOptions, total=False):
+    """Choose this, and what a target may lose of it."""
 
     max_drop: Annotated[
         str,
@@ -495,7 +495,7 @@ class TuneOptions(TargetOptions, FolderOptions, total=False):
     ]
 
 
-class SensitivityOptions(LabeledOptions, ScoreOptions, StateOptions, TimeOptions, total=False):
+class SensitivityOptions(LabeledOptions, ScoringOptions, StateOptions, TimeOptions, total=False):
     """Give the options of `shootout sensitivity`."""
 
     precision: Annotated[
