@@ -53,10 +53,11 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
         told = [*told, f"With {worst.name} in float: {_tell_state(found.without_worst)}."]
     if worst.sqnr_db == -math.inf:
         advice = f"Leave {worst.name} in float: in {precision} it gives NaN or infinity."
-    elif worst.noise_share is None or len(found.parts) + found.unmeasured == 1:
-        advice = f"{worst.name} is the {found.by} to leave in float."
+    elif len(found.parts) + found.unmeasured == 1:
+        advice = f"{worst.name} is the only {found.by} of this model."
     else:
-        advice = f"Leave {worst.name} in float first: it alone causes {worst.noise_share:.0%} of {precision}'s error."
+        share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
+        advice = f"Leave {worst.name} in float first{share}."
     return [advice, " ".join(told)]
 
 

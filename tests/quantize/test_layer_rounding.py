@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import value, write
 
 from shootout.contract import Array, Artifact, Precision
@@ -89,7 +89,7 @@ def test_a_layer_with_an_outlier_channel_is_the_worst_in_int8_by_what_it_reads(n
     assert worst.activations_db < worst.weights_db - 10
     assert found.without_worst is not None
     assert found.without_worst.sqnr_db > found.whole.sqnr_db + 10
-    assert tell_answer(found)[0].startswith("Leave body.1.fc2 in float first: it alone causes 9")
+    assert tell_answer(found)[0] == "Leave body.1.fc2 in float first: it alone causes 100% of INT8's error."
 
 
 def test_a_precision_that_rounds_by_size_does_not_mind_the_outliers(net: ExportedModel):
@@ -295,6 +295,15 @@ def test_what_has_nothing_to_round_is_refused(tmp_path: Path):
     path = write(tmp_path / "activations.onnx", nodes, [value("x", square)], [value("y", square)], {})
     with pytest.raises(ModelError, match="has nothing to round to int4"):
         one_of(obtain(Request(model=str(path))), Precision.INT4)
+
+
+def test_outputs_that_tell_no_small_error_are_refused(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("ArgMax", ["a"], ["y"], axis=1)]
+    weight = np.eye(WIDTH, dtype=np.float32)
+    path = tmp_path / "classes.onnx"
+    write(path, nodes, [value("x", (BATCH, WIDTH))], [value("y", (BATCH, 1), TensorProto.INT64)], {"w": weight})
+    with pytest.raises(ModelError, match="gives whole numbers alone"):
+        one_of(obtain(Request(model=str(path), inputs_npz=data(tmp_path))), Precision.INT8)
 
 
 def test_the_figure_has_a_bar_for_each_layer_in_the_graphs_order(net: ExportedModel):
