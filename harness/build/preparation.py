@@ -15,7 +15,7 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, leading_of, needs_of, open_delivery
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S, LEAST_LONG_CALLS, LONG_CALL_NS, MIN_INPUT_BUFFERS
+from shootout.constants import BUILD_TIMEOUT_S, MIN_INPUT_BUFFERS
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export.delivery import ProbeKey
@@ -220,19 +220,14 @@ class Preparation:
         return Deadline(budget.one_arm_s(limit, job.expected_s))
 
     def _spares_a_race(self, job: BuildJob) -> bool:
-        """Return whether a build leaves the time for two restarts of those that may be shipped, or is of one of these.
-
-        Where calls are short, it always does.
-        """
+        """Return whether a build is of a target that may be shipped, or leaves the time for two restarts of those."""
         group = job.group
         leading = leading_of([group], any_error=self.plan.study.max_error > 0)
         if str(job.arm.target.precision) in leading:
             return True
         call_s = size_of(group.request, group.weight_bytes).call_s
-        if call_s * 1e9 <= LONG_CALL_NS:
-            return True
         players = [arm for arm in group.playing if str(arm.target.precision) in leading]
-        race_s = 2 * len(players) * (LEAST_LONG_CALLS + MIN_INPUT_BUFFERS) * call_s
+        race_s = 2 * len(players) * (budget.least_calls_s(call_s) + MIN_INPUT_BUFFERS * call_s)
         return self.deadline.allows(job.expected_s + race_s)
 
     def _not_reached(self, job: BuildJob, reason: str = TOO_LATE) -> None:
@@ -269,7 +264,7 @@ class Preparation:
             elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(exported)):
                 raise UsageError(theirs)
             else:
-                exported_models[job.arm.label] = exported
+                exported_models[job.arm.label] = exported.for_selection() if self.plan.on_selection else exported
         refused |= check_memory_of_exports([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
         for job in jobs:
             if why := refused.get(job.arm.label):

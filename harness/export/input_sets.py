@@ -17,7 +17,7 @@ from shootout.errors import UsageError
 from shootout.exported import truth_files
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
-from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
+from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
 from shootout.exported.streams import Stream
 from shootout.models.base import LabeledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
@@ -236,7 +236,7 @@ def split_rows(
             f"{what} is of the other {len(report)}"
         )
     else:
-        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: too few to share out"
+        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}"
     return RowSplit(
         batch=batch,
         shared=shared,

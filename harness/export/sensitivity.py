@@ -27,6 +27,7 @@ from shootout.exported.model import open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import saturates
 from shootout.messages import Progress
+from shootout.quantize.ort import PRODUCTS
 from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, Wanted, measure
 from shootout.schemes import parse
 
@@ -36,13 +37,13 @@ _FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[Precisio
 
 
 def rank_layers(request: Request) -> list[LayerSensitivity]:
-    """Rank every layer of a model by what INT8 does to it alone, the most harmful first.
+    """Rank every layer of a model that quantizers take by what INT8 does to it alone, the most harmful first.
 
     Raises:
         UsageError, ModelError: as `measure_sensitivity`.
     """
     (found,) = measure_sensitivity(request, Wanted())
-    return [*found.parts]
+    return [part for part in found.parts if part.layer.operator in PRODUCTS]
 
 
 def measure_sensitivity(

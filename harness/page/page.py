@@ -19,9 +19,10 @@ from shootout.page.legend import LEGEND, METHOD
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import tabulate_answers
+from shootout.report.answer import tabulate_answers, tabulate_mix
 from shootout.report.columns import BY_HEADER, COLUMNS, Cell
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, MixAnswer, Row
+from shootout.study.group import short
 
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
@@ -90,6 +91,7 @@ class Section:
 
     Attributes:
         name: of the run, in a list of several.
+        mixes: of each mix of sizes, what each target costs.
         answers: a line for each group, of a run with several answers.
         groups: the others have no table.
         remarks: how it was measured; `more` is folded.
@@ -98,6 +100,7 @@ class Section:
 
     name: str
     headline: Headline
+    mixes: Sequence[Table]
     answers: Table | None
     intervals: DrawnFigure | None
     groups: Sequence[GroupTables]
@@ -117,25 +120,26 @@ def render(runs: Sequence[MeasuredRun], policy_answer: PolicyAnswer | None = Non
 def write(sections: Sequence[Section], front: Front | None = None) -> str:
     """Write the page as HTML."""
     titles = [front.headline.title] if front else [section.headline.title for section in sections]
-    template = _load_template()
+    template = load_template()
     return template.render(sections=sections, front=front, title="; ".join(titles))
 
 
 def write_answer(section: Section) -> str:
     """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
-    macros: Any = _load_template().module
+    macros: Any = load_template().module
     text = f"{macros.opening(section.headline, 'h3')}\n{macros.support(section.headline)}"
     return "\n".join(line for line in text.splitlines() if line.strip())  # in Markdown a blank line may end HTML
 
 
-def _load_template() -> jinja2.Template:
+def load_template(name: str = "page.html") -> jinja2.Template:
+    """Load a page's template: the style and the macros are those of a run's page."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
     environment.filters["code"] = mark_code
     environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _clean_value(value: object) -> object:
@@ -151,7 +155,7 @@ def mark_code(text: str) -> Markup:
 
 
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
-    figure = _draw_twice(
+    figure = draw_twice(
         "Objective and limits",
         "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
         "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
@@ -173,6 +177,7 @@ def lay_out(run: MeasuredRun) -> Section:
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         headline=tell_headline(document),
+        mixes=list(map(_tabulate_mix, document.mix)),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
         groups=list(_tabulate_groups(document)),
@@ -182,6 +187,18 @@ def lay_out(run: MeasuredRun) -> Section:
         proof=tabulate_proof(document),
         setup=[fact for fact in list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
+    )
+
+
+def _tabulate_mix(mix: MixAnswer) -> Table:
+    headers, lines = tabulate_mix(mix)
+    ship = short(mix.answer.ship.arm) if mix.answer.ship else None
+    return Table(
+        title=f"What a call costs: {mix.answer.group}",
+        headers=headers,
+        lines=[[mark_cell(line[name]) for name in headers] for line in lines],
+        left=[headers[0], headers[2]],
+        ships=next((index for index, line in enumerate(lines) if line[headers[0]] == ship), None),
     )
 
 
@@ -248,7 +265,7 @@ def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     kind = plots.KINDS[name]
-    return _draw_twice(
+    return draw_twice(
         kind.title,
         kind.caption,
         lambda narrow: kind.draw(run, narrow),
@@ -257,7 +274,7 @@ def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     )
 
 
-def _draw_twice(
+def draw_twice(
     title: str,
     caption: str,
     draw: Callable[[bool], charts.Chart | None],

@@ -23,11 +23,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from shootout.contract import Artifact
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import rows
+from shootout.exported.layers import layers_of, note_floats, pick_layers
 from shootout.exported.model import (
     FILES,
     SETS,
@@ -41,6 +43,7 @@ from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import qdq
 from shootout.quantize.qdq import Quantizer
 from shootout.quantize.sensitivity import LayerSensitivity, rank_in_int8, sqnr_of
+from shootout.schemes import parse
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
@@ -64,8 +67,13 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
     notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
-    if variant == "shared":
-        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
+    scheme = parse(variant)
+    if scheme.variant == "shared":
+        source = base.path(Artifact.ONNX)
+        qdq.write_shared(source, base.calibration(), target, reduced=reduced, floats=scheme.floats)
+        if scheme.floats:
+            layers = layers_of(onnx.load(source, load_external_data=False))
+            notes += (note_floats(pick_layers(layers, scheme.floats)),)
     else:
         notes += write_mixed(base, variant, target, reduced=reduced)
     save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))

@@ -22,9 +22,6 @@ from shootout.constants import (
     BLOCK_NS,
     FIRST_CALL_FACTOR,
     LEAD_IN_CALLS,
-    LEAST_CALLS,
-    LEAST_LONG_CALLS,
-    LEAST_SLOW_CALLS,
     LONG_CALL_NS,
     LONG_COMPUTE_ROUNDS,
     LONG_ROUNDS,
@@ -56,13 +53,7 @@ def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
     """Return the seconds of a loaded arm's shortest way through a restart; a first call that compiles is no measure."""
     if live.error:
         return 0.0
-    return max(least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
-
-
-def least_calls_s(call_s: float) -> float:
-    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
-    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
-    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
+    return max(budget.least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
 
 
 def least_rounds_s(tuned: Tuned) -> float:

@@ -260,26 +260,8 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
-class MixOptions(TypedDict, total=False):
-    """Choose the sizes that calls have, for one answer over all of them."""
-
-    mix: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.WHAT,
-            word="AXIS=SIZE:CALLS",
-            help="One answer over a mix of sizes, which are raced: sequence=16:50,64:30,256:20, or lengths.txt, a log "
-            "with one length a line.",
-        ),
-    ]
-    mix_by: Annotated[
-        Literal["mean", "p99"],
-        Flag(group=HelpGroup.WHAT, word="COST", help="--mix: choose by the mean of all calls (default), or their p99."),
-    ]
-
-
 class StateOptions(TypedDict, total=False):
-    """Choose what calls in a row hand on to each other."""
+    """Choose what a model's calls hand on, and how many make a clip."""
 
     state: Annotated[
         Mapping[str, str],
@@ -302,7 +284,40 @@ class StateOptions(TypedDict, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, MetricOptions, MixOptions, StateOptions, total=False):
+class StreamOptions(StateOptions, total=False):
+    """Choose these, and how long each call lasts."""
+
+    chunk_ms: Annotated[
+        float,
+        Flag(
+            group=HelpGroup.DATA,
+            word="TIME",
+            name="--chunk",
+            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
+            read=units.read_milliseconds,
+        ),
+    ]
+
+
+class MixOptions(TypedDict, total=False):
+    """Choose the sizes that calls have, for one answer over all of them."""
+
+    mix: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="AXIS=SIZE:CALLS",
+            help="One answer over a mix of sizes, which are raced: sequence=16:50,64:30,256:20, or lengths.txt, a log "
+            "with one length a line.",
+        ),
+    ]
+    mix_by: Annotated[
+        Literal["mean", "p99"],
+        Flag(group=HelpGroup.WHAT, word="COST", help="--mix: choose by the mean of all calls (default), or their p99."),
+    ]
+
+
+class StudyOptions(TargetOptions, MetricOptions, StreamOptions, MixOptions, total=False):
     """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
@@ -379,16 +394,6 @@ class StudyOptions(TargetOptions, MetricOptions, MixOptions, StateOptions, total
             help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
             "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
-        ),
-    ]
-    chunk_ms: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.DATA,
-            word="TIME",
-            name="--chunk",
-            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
-            read=units.read_milliseconds,
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
@@ -481,17 +486,37 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     ]
 
 
-class TuneOptions(TargetOptions, FolderOptions, total=False):
+class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, total=False):
     """Give the options of `shootout tune`."""
 
-    allow: Annotated[
+    precision: Annotated[
         Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="PRECISION",
-            help="Further precisions to try: bf16,int8.",
+            help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
             read=axes.read_names,
         ),
+    ]
+    max_drop: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="DROP",
+            help="Most that --precision may cost, at 95 % confidence: accuracy, 0.5pp, or --metric, 0.005 or 1%.",
+        ),
+    ]
+    max_error: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="ERROR",
+            help="Without labels: largest error that --precision may have, relative to the float64 outputs: 2e-2.",
+        ),
+    ]
+    policy: Annotated[
+        str | PathLike[str] | Mapping[str, Any],
+        Flag(group=HelpGroup.WHAT, word="TOML", kind=Path, help="Limits of a deploy.toml that each setting must keep."),
     ]
 
 
