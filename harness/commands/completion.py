@@ -293,6 +293,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "kind": lambda *_: KINDS,
     "device": lambda *_: map(str, Device),
     "precision": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
+    "by": lambda *_: ("layer", "block"),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all", "default"),
     **dict.fromkeys(

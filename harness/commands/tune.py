@@ -13,7 +13,7 @@ from shootout.commands.show import show
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Interrupted
 from shootout.export.client import Request
-from shootout.export.sensitivity import order_layers
+from shootout.export.sensitivity import rank_layers
 from shootout.exported.layers import Layer
 from shootout.host import gpu
 from shootout.host.placement import pass_on
@@ -73,7 +73,7 @@ def _make_search(options: TuneOptions, progress: ProgressDisplay) -> TuningSearc
     def rank(request: Request) -> list[Layer]:
         progress.stage(f"quantizing each layer of {request.model} alone, to find those to leave in float")
         with in_use():
-            return order_layers(request)
+            return [one.layer for one in rank_layers(request)]
 
     return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits, rank)
 

@@ -38,10 +38,9 @@ from shootout.errors import ModelError
 from shootout.exported import onnx_files
 from shootout.exported.layers import find_nodes, layers_of
 from shootout.quantize import ort
-from shootout.quantize.ort import CalibrationReader, quietly
+from shootout.quantize.ort import PRODUCTS, CalibrationReader, quietly
 from shootout.schemes import write_floats
 
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SUMS = ("Add", "Mul")
 CUTS = ("Relu", "Clip")
 SETTINGS = {
@@ -120,8 +119,8 @@ class Quantizer:
     Attributes:
         nodes: all of the graph as quantizers see it.
         layers: those that can be quantized, by name, in the graph's order.
-        shapes: of every value, where they are known.
         weights: the stored tensors by name.
+        reduced: whether weights get 7 bits.
     """
 
     def __init__(self, source: Path, calibration: Sequence[Arrays], *, reduced: bool = False) -> None:
@@ -133,7 +132,7 @@ class Quantizer:
         Raises:
             ModelError: it has nothing to quantize, or can't be prepared.
         """
-        self._reduced = reduced
+        self.reduced = reduced
         with tempfile.TemporaryDirectory() as folder, quietly():
             prepared = _prepare_model(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
@@ -142,6 +141,11 @@ class Quantizer:
                 raise ModelError(f"{source.name} has nothing to quantize: no matrix product or convolution in float32")
             self._ranges = _calibrate_ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
+
+    def copy_model(self) -> ModelProto:
+        """Return a copy of the float model as it was prepared, in which every node has a name."""
+        copied: ModelProto = deepcopy(self._model)
+        return copied
 
     def write(self, target: Path, layers: Collection[str], *, sums: bool = True) -> None:
         """Write the model with these layers quantized and all others in float; at least one.
@@ -155,7 +159,7 @@ class Quantizer:
             quantizer = QDQQuantizer(
                 deepcopy(self._model),
                 per_channel=True,
-                reduce_range=self._reduced,
+                reduce_range=self.reduced,
                 weight_qType=QuantType.QInt8,
                 activation_qType=QuantType.QInt8,
                 tensors_range=self._ranges,
@@ -180,7 +184,6 @@ class Quantizer:
         self.nodes = tuple(graph.node)
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         infos = {info.name: info.type.tensor_type for info in (*graph.input, *graph.output, *graph.value_info)}
-        self.shapes = {name: tuple(dim.dim_value for dim in found.shape.dim) for name, found in infos.items()}
         floats = {name for name, found in infos.items() if found.elem_type == TensorProto.FLOAT} - set(self.weights)
         floats |= {name for name, tensor in self.weights.items() if tensor.data_type == TensorProto.FLOAT}
         self.layers = {node.name: node for node in graph.node if self._is_layer(node, floats)}

@@ -42,7 +42,7 @@ from shootout.exported.model import (
 from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import qdq
 from shootout.quantize.qdq import Quantizer
-from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
+from shootout.quantize.sensitivity import LayerSensitivity, rank_in_int8, sqnr_of
 from shootout.schemes import parse
 
 
@@ -107,16 +107,15 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
         ModelError: nothing to quantize, or no mix keeps the limit; names the best reached.
     """
     _, kind, number = variant.split("-")
-    split = base.selection()
-    if kind == "drop" and (split is None or split.labels is None):
+    if kind == "drop" and _labeled_rows(base) is None:
         raise UsageError(
             f"{variant}: {base.model} has no labeled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
     quantizer, order = _study_layers(base.folder, reduced)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
     best = _bisect_mix(kind, float(number), _make_measurer(quantizer, order, base), len(order) - 1, variant)
-    quantizer.write(target, [layer.name for layer in order[best.kept :]])
-    names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
+    quantizer.write(target, [layer.layer.node for layer in order[best.kept :]])
+    names = ", ".join(layer.name for layer in order[: best.kept])
     return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
 
 
@@ -172,7 +171,7 @@ def _fits_limit(kind: str, limit: float, one: MixedModel) -> bool:
 def _study_layers(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
     base = open_exported(folder)
     quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
-    return quantizer, ranked(quantizer, base)
+    return quantizer, rank_in_int8(quantizer, base)
 
 
 def _noise_by_byte(layer: LayerSensitivity) -> float:
@@ -183,15 +182,14 @@ def _noise_by_byte(layer: LayerSensitivity) -> float:
 def _make_measurer(
     quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
 ) -> Callable[[int], MixedModel]:
-    source, rows_seen = base.path(Artifact.ONNX), base.selection()
-    split = rows_seen if rows_seen and rows_seen.labels is not None else None
+    source, split = base.path(Artifact.ONNX), _labeled_rows(base)
     right = _measure_accuracy(source, base, split) if split else 0.0
 
     @cache
     def measure(kept: int) -> MixedModel:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / source.name
-            quantizer.write(path, [layer.name for layer in order[kept:]])
+            quantizer.write(path, [layer.layer.node for layer in order[kept:]])
             return MixedModel(
                 kept=kept,
                 sqnr_db=sqnr_of(path, base),
@@ -202,8 +200,14 @@ def _make_measurer(
     return measure
 
 
+def _labeled_rows(base: ExportedModel) -> ReportRows | None:
+    """Return the rows that a search may look at, if they have labels."""
+    split = base.selection()
+    return None if split is None or split.labels is None else split
+
+
 def _measure_accuracy(path: Path, base: ExportedModel, split: ReportRows) -> float:
-    assert split.labels is not None, "the caller has seen them"
+    assert split.labels is not None, "they are `_labeled_rows`"
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)

@@ -260,8 +260,8 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
-class StreamOptions(TypedDict, total=False):
-    """Choose what a model's calls hand on, how many make a clip, and how long each lasts."""
+class StateOptions(TypedDict, total=False):
+    """Choose what a model's calls hand on, and how many make a clip."""
 
     state: Annotated[
         Mapping[str, str],
@@ -282,6 +282,11 @@ class StreamOptions(TypedDict, total=False):
             read=axes.read_steps,
         ),
     ]
+
+
+class StreamOptions(StateOptions, total=False):
+    """Choose these, and how long each call lasts."""
+
     chunk_ms: Annotated[
         float,
         Flag(
@@ -423,8 +428,8 @@ class MachineOptions(TypedDict, total=False):
     ]
 
 
-class FolderOptions(MachineOptions, total=False):
-    """Choose these, how long to measure, and the run folder."""
+class TimeOptions(TypedDict, total=False):
+    """Choose how long to measure."""
 
     max_time_s: Annotated[
         float,
@@ -436,6 +441,11 @@ class FolderOptions(MachineOptions, total=False):
             read=units.read_seconds,
         ),
     ]
+
+
+class FolderOptions(MachineOptions, TimeOptions, total=False):
+    """Choose these, how long to measure, and the run folder."""
+
     out: Annotated[
         str | PathLike[str],
         Flag(
@@ -507,6 +517,25 @@ class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, t
     policy: Annotated[
         str | PathLike[str] | Mapping[str, Any],
         Flag(group=HelpGroup.WHAT, word="TOML", kind=Path, help="Limits of a deploy.toml that each setting must keep."),
+    ]
+
+
+class SensitivityOptions(LabeledOptions, ScoringOptions, StateOptions, TimeOptions, total=False):
+    """Give the options of `shootout sensitivity`."""
+
+    precision: Annotated[
+        Sequence[str],
+        Flag(
+            group=HelpGroup.WHAT,
+            word="NAMES",
+            help="Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, "
+            "tf32.",
+            read=axes.read_names,
+        ),
+    ]
+    by: Annotated[
+        Literal["layer", "block"],
+        Flag(group=HelpGroup.WHAT, word="PART", help="Round one layer at a time (default), or one block."),
     ]
 
 

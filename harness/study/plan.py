@@ -272,12 +272,7 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    if study.metric:
-        output = "" if study.labels else study.scores or ""  # labels go by it too
-        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-    clips = {count // study.stream for count in counts} if study.stream else set[int]()
-    files += _check_truth(study, rows, counts | clips, models)
-    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    files += check_metric(study, rows, counts, models)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -314,6 +309,33 @@ def make_plan(
             f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
         )
     return made
+
+
+def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+    """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+
+    Raises:
+        UsageError: it doesn't fit.
+    """
+    files: list[str] = []
+    if study.metric:
+        output = "" if study.labels else study.scores or ""  # labels go by it too
+        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, {*counts, *clips}, models)
+    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    return files
+
+
+def measure_of(study: Study) -> scoring.Measure | None:
+    """Return what a study's rows are scored by; None for nothing."""
+    if not study.metric:
+        return None
+    truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
+    return scoring.Measure(metric=study.metric, truth=truth, scores=study.scores or "", rows_by=rows_by)
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
