@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from shootout.clock import Deadline
+from shootout.constants import LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS, LONG_CALL_NS, SLOW_CALL_NS
 
 RACING_S = 90.0
 """The longest race for the best target of one group, if no `--max-time` is given."""
@@ -118,6 +119,12 @@ def race_s(most_s: float | None, spent_s: float) -> float | None:
         spent_s: what planning, exports and builds took.
     """
     return None if most_s is None else max(LEAST_RACING * most_s, most_s - max(0.0, spent_s - PREPARING_S))
+
+
+def least_calls_s(call_s: float) -> float:
+    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
+    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
+    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
 
 
 def restart_s(left_s: float, *, is_first: bool) -> float:

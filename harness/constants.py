@@ -13,7 +13,7 @@ INDIFFERENT = 0.05
 CONTROL_WITHIN = 0.10
 """A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
-LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 20, 7
+LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS = 75, 9, 7
 """About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and the fewest rounds.
 The last two are of calls longer than `LONG_CALL_NS` and `SLOW_CALL_NS`.
 """
@@ -58,15 +58,16 @@ GPU_LEAD_IN_NS = 50_000_000
 BLOCK_NS = 10_000_000
 BLOCK_CALLS = 5
 LONG_CALL_NS = 200_000_000
-"""Calls longer than this make blocks of one call."""
-SLOW_CALL_NS = 1_000_000_000
-"""Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. They need no long
-warm-up either, since those that verified the arm came before, and a reading of one holds as much time as a hundred
-blocks of short calls.
+"""Calls longer than this make blocks of one call, which holds as much time as twenty blocks of short calls. They need
+no long warm-up, since those that verified the arm came before.
 """
-SLOW_ROUNDS, SLOW_COMPUTE_ROUNDS, SLOW_WARM_UP_CALLS = 2, 1, 1
+LONG_ROUNDS, LONG_COMPUTE_ROUNDS, LONG_WARM_UP_CALLS = 2, 1, 1
 """In place of `MIN_ROUNDS`, `COMPUTE_ROUNDS` and `WARM_UP_LONG_CALLS`, for such calls. The replicates are restarts, so
 fewer readings in each make its figure noisier, and the intervals wider, but no verdict wrong.
+"""
+SLOW_CALL_NS = 1_000_000_000
+"""Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. Of shorter ones
+that are long, the first block of a turn has one, and leaves the caches filled for the next.
 """
 WINDOW_NS = 50_000_000
 """Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""

@@ -222,14 +222,15 @@ class Verified:
 
     Attributes:
         fault: why the gate closed.
-        calls: that it took, without those for the accuracy.
+        call_s: seconds of the fastest of the calls that checked it, the first apart; of a stream of sizes the mean of
+            each size's; None: no call ended as it should.
         scores: by the user's own metric, which no worker runs; None without one, and in an arm's later restarts.
     """
 
     executed: Executed
     fidelity: Fidelity
     fault: str | None
-    calls: int = 1
+    call_s: float | None = None
     scores: Scores | None = None
 
 

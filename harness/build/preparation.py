@@ -15,7 +15,7 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, leading_of, needs_of, open_delivery
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S
+from shootout.constants import BUILD_TIMEOUT_S, MIN_INPUT_BUFFERS
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export.delivery import ProbeKey
@@ -25,12 +25,18 @@ from shootout.host.scratch import collect
 from shootout.messages import Progress
 from shootout.study.feasibility import check_export, check_memory_of_exports
 from shootout.study.plan import Plan, PlannedGroup
+from shootout.study.preview import size_of
 from shootout.study.target import open_once, provider
 from shootout.units import counted, span
 
 QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
 """The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 AT_ONCE_S = 1.0
+TOO_LATE = "not built in the time that --max-time leaves for builds"
+NO_ANSWER = (
+    "not built: without labels or an error that you accept it can't be shipped, and --max-time leaves just the time "
+    "to race those that can"
+)
 MORE_TIME = "run the same command again, with more time: what was built is kept"
 
 OTHER_EXPORT = (
@@ -190,6 +196,10 @@ class Preparation:
             late = [job for job in waiting if job not in kept and not _ends_in_time(job, limit)]
             for job in late:
                 self._not_reached(job)
+            needless = [job for job in waiting if job not in kept and job not in late and not self._spares_a_race(job)]
+            for job in needless:
+                self._not_reached(job, NO_ANSWER)
+            late += needless
             waiting = [job for job in waiting if job not in late]
             waiting.sort(
                 key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), job.expected_s)
@@ -201,16 +211,29 @@ class Preparation:
         return self.ledger.hung(job.group.record.name, job.arm)
 
     def _time_for(self, job: BuildJob) -> Deadline:
-        """Return the time that a build which begins now may take: all that builds have, if no other job waits."""
+        """Return the time that a build which begins now may take: all that builds have, if those that wait have a lane
+        of their own.
+        """
         limit = budget.builds(self.deadline)
-        if limit.seconds is None or not self._waiting:
+        if limit.seconds is None or len(self._waiting) < len(lanes(self.plan.placement)):
             return limit
         return Deadline(budget.one_arm_s(limit, job.expected_s))
 
-    def _not_reached(self, job: BuildJob) -> None:
+    def _spares_a_race(self, job: BuildJob) -> bool:
+        """Return whether a build is of a target that may be shipped, or leaves the time for two restarts of those."""
+        group = job.group
+        leading = leading_of([group], any_error=self.plan.study.max_error > 0)
+        if str(job.arm.target.precision) in leading:
+            return True
+        call_s = size_of(group.request, group.weight_bytes).call_s
+        players = [arm for arm in group.playing if str(arm.target.precision) in leading]
+        race_s = 2 * len(players) * (budget.least_calls_s(call_s) + MIN_INPUT_BUFFERS * call_s)
+        return self.deadline.allows(job.expected_s + race_s)
+
+    def _not_reached(self, job: BuildJob, reason: str = TOO_LATE) -> None:
         """Note that there was no time for it; if the arm can't run here anyway, note the reason for that."""
         self._waiting.discard(job)
-        late = NotRun(NotRunKind.NOT_REACHED, "not built in the time that --max-time leaves for builds", MORE_TIME)
+        late = NotRun(NotRunKind.NOT_REACHED, reason, MORE_TIME)
         self.ledger.note(job.group.record.name, job.arm, job.group.skips.get(job.arm.label, late))
 
     def _skip_the_impossible(self, group: PlannedGroup) -> None:

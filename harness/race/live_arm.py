@@ -16,11 +16,11 @@ from shootout.clock import Stopwatch
 from shootout.constants import (
     GPU_LEAD_IN_NS,
     LEAD_IN_CALLS,
+    LONG_CALL_NS,
+    LONG_WARM_UP_CALLS,
     SHORT_CALL_NS,
     SINGLE_CALLS,
     SINGLE_LEAD_IN,
-    SLOW_CALL_NS,
-    SLOW_WARM_UP_CALLS,
     TAIL_S,
     WARM_UP_CALLS,
     WARM_UP_LONG_CALL_NS,
@@ -95,8 +95,9 @@ class LiveArm:
 
     @property
     def checked_call_s(self) -> float:
-        """Return the seconds of a call by those that verified it; a first call that compiles is no measure."""
-        return min(self.loaded.first_call_s, self.spent_s["verify"] / self.verified.calls)
+        """Return the seconds of a call by those that verified it; one that compiles or allocates is no measure."""
+        first_s, later_s = self.loaded.first_call_s, self.verified.call_s
+        return first_s if later_s is None else min(first_s, later_s)
 
     @property
     def call_ns(self) -> float:
@@ -106,7 +107,7 @@ class LiveArm:
     def get_warm(self, most_s: float, pace_s: float) -> None:
         """Warm it up, fix its calls per reading and read back its CPUs; see `warm_up`."""
         with Stopwatch() as watch:
-            calls = SLOW_WARM_UP_CALLS if self.checked_call_s * 1e9 > SLOW_CALL_NS else WARM_UP_LONG_CALLS
+            calls = LONG_WARM_UP_CALLS if self.checked_call_s * 1e9 > LONG_CALL_NS else WARM_UP_LONG_CALLS
             self.warm_up, self.tuned = warm_up(self.process, most_s, pace_s, calls), self.process.tune()
         self.placed = self.process.placed()
         self.spent_s["warm_up"] = watch.seconds

@@ -22,14 +22,11 @@ from shootout.constants import (
     BLOCK_NS,
     FIRST_CALL_FACTOR,
     LEAD_IN_CALLS,
-    LEAST_CALLS,
-    LEAST_LONG_CALLS,
-    LEAST_SLOW_CALLS,
     LONG_CALL_NS,
+    LONG_COMPUTE_ROUNDS,
+    LONG_ROUNDS,
     MIN_ROUNDS,
     SLOW_CALL_NS,
-    SLOW_COMPUTE_ROUNDS,
-    SLOW_ROUNDS,
 )
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
@@ -39,7 +36,7 @@ from shootout.race.live_arm import LiveArm
 from shootout.race.serving import LoadTest, least_s
 from shootout.stats.group_evidence import Rules
 from shootout.stats.leaders import time_ns
-from shootout.study.group import GroupRecord
+from shootout.study.group import GroupRecord, exact_of
 
 
 def restart_s(left_s: float, owed: Iterable[int]) -> float:
@@ -56,13 +53,7 @@ def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
     """Return the seconds of a loaded arm's shortest way through a restart; a first call that compiles is no measure."""
     if live.error:
         return 0.0
-    return max(least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
-
-
-def least_calls_s(call_s: float) -> float:
-    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
-    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
-    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
+    return max(budget.least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
 
 
 def least_rounds_s(tuned: Tuned) -> float:
@@ -74,16 +65,16 @@ def least_rounds_s(tuned: Tuned) -> float:
 
 def least_rounds(tuned: Iterable[Tuned]) -> int:
     """Return the fewest rounds of these arms that count."""
-    return SLOW_ROUNDS if any(map(_is_slow, tuned)) else MIN_ROUNDS
+    return LONG_ROUNDS if any(map(_is_long, tuned)) else MIN_ROUNDS
 
 
 def least_compute_rounds(tuned: Iterable[Tuned], rounds: int) -> int:
-    """Return in how many of so many rounds `compute` is read: fewer of slow calls."""
-    return min(rounds, SLOW_COMPUTE_ROUNDS) if any(map(_is_slow, tuned)) else rounds
+    """Return in how many of so many rounds `compute` is read: fewer of long calls."""
+    return min(rounds, LONG_COMPUTE_ROUNDS) if any(map(_is_long, tuned)) else rounds
 
 
-def _is_slow(tuned: Tuned) -> bool:
-    return tuned.call_ns[Scope.END_TO_END] > SLOW_CALL_NS
+def _is_long(tuned: Tuned) -> bool:
+    return tuned.call_ns[Scope.END_TO_END] > LONG_CALL_NS
 
 
 def entering_s(arms: Sequence[LiveArm]) -> float:
@@ -103,8 +94,9 @@ def leavers(
 ) -> list[Arm]:
     """Return the arms that stay out of a restart, the slowest first.
 
-    One rival stays beside the baseline and the copy that vouches for it, as long as these fit. Where they don't, the
-    copy goes first: in one restart it vouches for nothing.
+    One rival stays beside the baseline and the copy that vouches for it, as long as these fit: the fastest in full
+    precision, which may be shipped whatever is known of errors. Where they don't, the copy goes first: in one restart
+    it vouches for nothing. A rival that rounds goes next.
 
     Args:
         needs_s: seconds of each arm, by label.
@@ -113,6 +105,9 @@ def leavers(
     restart_s = budget.restart_s(left_s, is_first=is_first and any(arm.control for arm in arms))
     order = sorted(arms, key=lambda arm: (arm.control, needs_s[arm.label]), reverse=True)
     rivals = [arm for arm in order if not arm.control and arm.label != baseline]
+    exact = exact_of(rivals)
+    last = next((arm for arm in reversed(rivals) if arm.label in exact), None)
+    rivals.sort(key=lambda arm: arm is last)
     out = list[Arm]()
 
     def takes_s() -> float:
@@ -121,6 +116,7 @@ def leavers(
     while len(rivals) > 1 and takes_s() > restart_s:
         out.append(rivals.pop(0))
         order.remove(out[-1])
+    order.sort(key=lambda arm: (arm.control, arm.label not in {*exact, baseline}, needs_s[arm.label]), reverse=True)
     while order and takes_s() > left_s:
         out.append(order.pop(0))
     return out

@@ -25,6 +25,9 @@ from shootout.constants import (
     GPU_LEAD_IN_NS,
     LEAD_IN_NS,
     LONG_CALL_NS,
+    LONG_COMPUTE_ROUNDS,
+    LONG_ROUNDS,
+    LONG_WARM_UP_CALLS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -32,12 +35,8 @@ from shootout.constants import (
     SERVE_ROUNDS,
     SERVE_STEP_S,
     SLOW_CALL_NS,
-    SLOW_COMPUTE_ROUNDS,
-    SLOW_ROUNDS,
-    SLOW_WARM_UP_CALLS,
     SUSTAINED_REST,
     WARM_UP_CALLS,
-    WARM_UP_LONG_CALLS,
     WINDOW_NS,
 )
 from shootout.contract import Arm, Artifact, Scenario
@@ -63,8 +62,8 @@ FLOAT64 = 2.0
 """A call in float64, of which reference outputs are made, takes so many times as long."""
 PROFILED, PROFILED_SLOW, SLOW_PROFILE_S = 20, 3, 0.3
 """Calls that a build makes to see where their time goes; of slow ones few."""
-SLOW_CHECKS = 3
-"""Calls of a slow arm between its blocks, that check that it still computes."""
+LONG_CHECKS = 5
+"""Long calls of an arm between its blocks, that check that it still computes."""
 LEAST_DISK_BYTES = 10**8
 """Less isn't worth a line."""
 SHOWN_OPERATORS = 6
@@ -224,13 +223,13 @@ def _rounds_s(arm: Arm, steps: int, computes: int, call_s: float, rounds: int) -
     """
     if arm.scenario is Scenario.SERVE:
         return steps * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
-    if call_s * 1e9 > SLOW_CALL_NS:
-        return (SLOW_WARM_UP_CALLS + SLOW_ROUNDS + SLOW_COMPUTE_ROUNDS + SLOW_CHECKS) * call_s
+    if call_s * 1e9 > LONG_CALL_NS:
+        leads = 1 if call_s * 1e9 > SLOW_CALL_NS else 2
+        return (LONG_WARM_UP_CALLS + leads * LONG_ROUNDS + LONG_COMPUTE_ROUNDS + LONG_CHECKS) * call_s
     block_s = (WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS) / 1e9
-    is_long = call_s * 1e9 > LONG_CALL_NS
-    block_s = max(block_s, (1 if is_long else BLOCK_CALLS) * call_s)
+    block_s = max(block_s, BLOCK_CALLS * call_s)
     lead_s = max(LEAD_IN_NS / 1e9, call_s)
-    warm_s = (WARM_UP_LONG_CALLS if is_long else WARM_UP_CALLS) * call_s
+    warm_s = WARM_UP_CALLS * call_s
     ramp_s = GPU_LEAD_IN_NS / 1e9 if arm.target.device.is_gpu else 0.0
     return warm_s + (rounds + min(computes, rounds)) * (block_s + lead_s) + rounds * ramp_s
 

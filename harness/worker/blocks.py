@@ -105,10 +105,10 @@ class Blocks:
     def tune(self) -> Tuned:
         """Fix, for this restart, how many calls go into one reading, from a short look at each scope.
 
-        The last call of the warm-up tells of slow ones: to stage and fetch takes none of their time that counts.
+        The last call of the warm-up tells of long ones: to stage and fetch takes none of their time that counts.
         """
-        is_slow = self._last_ns > SLOW_CALL_NS
-        call_ns = {scope: self._last_ns if is_slow else self._estimate_call_ns(scope) for scope in Scope}
+        is_long = self._last_ns > LONG_CALL_NS
+        call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in Scope}
         if self._chill:
             self._chill()  # the first one makes what it needs
         short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
@@ -117,11 +117,14 @@ class Blocks:
         return self._tuned
 
     def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
-        """Play one block per scope, in the order given, each after its lead-in; return nanoseconds per call."""
+        """Play one block per scope, in the order given; return nanoseconds per call.
+
+        Each has its lead-in before, but for those of long calls (see `SLOW_CALL_NS`).
+        """
         clock.quiet_collector()
         if self._on_gpu:
             clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
-        return {scope: self._play_block(scope) for scope in scopes}
+        return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
 
     def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
         """Call end to end, one call after the other, for so many seconds; return them in bins.
@@ -173,12 +176,12 @@ class Blocks:
         call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=least)
         return float(call_ns[:least].mean() if self._stream else np.median(call_ns))
 
-    def _play_block(self, scope: Scope) -> Array:
+    def _play_block(self, scope: Scope, *, is_first: bool) -> Array:
         assert self._tuned is not None, "tune comes first"
-        k = self._tuned.per_reading[scope]
-        long = self._tuned.call_ns[scope] > LONG_CALL_NS
-        block_ns, min_calls = (0, 1) if long else (BLOCK_NS, BLOCK_CALLS)
-        if self._tuned.call_ns[scope] <= SLOW_CALL_NS:
+        k, call_ns = self._tuned.per_reading[scope], self._tuned.call_ns[scope]
+        is_long = call_ns > LONG_CALL_NS
+        block_ns, min_calls = (0, 1) if is_long else (BLOCK_NS, BLOCK_CALLS)
+        if not is_long or (is_first and call_ns <= SLOW_CALL_NS):
             clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)

@@ -40,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count, islice
 from pathlib import Path
+from statistics import mean
 from typing import cast
 
 import numpy as np
@@ -120,7 +121,7 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
         with_accuracy: also count the labeled rows that it classifies rightly, where the exported model has some.
         keep: a folder that gets its outputs for these rows, for the user's own metric.
     """
-    outputs = _call_all(claim)
+    outputs, calls_s = _call_all(claim)
     if fault := _shape_fault(claim.exported, outputs):
         nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
@@ -128,7 +129,7 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
     standing = BoundStanding.REFUSED if fault else _find_standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
-    return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
+    return Verified(executed=evidence.executed, fidelity=judged, fault=fault, call_s=min(calls_s))
 
 
 def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
@@ -153,19 +154,30 @@ def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) 
             return replace(verified, fault=f"at {stream.axis}={one.size}: {verified.fault}{padded}"), own
         found.append(verified)
     worst = max(found, key=lambda one: _rank_error(one.fidelity))
-    return replace(worst, calls=sum(one.calls for one in found)), own
+    return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
 
 
 def _rank_error(found: Fidelity) -> float:
     return math.inf if found.relative_l2 is None else found.relative_l2
 
 
-def _call_all(claim: Claim) -> list[Arrays]:
-    """Return the outputs for every input buffer; of a stream, call by call, in a slot that no handle is kept of."""
+def _call_all(claim: Claim) -> tuple[list[Arrays], list[float]]:
+    """Return the outputs for every input buffer, and each call's seconds.
+
+    Of a stream, call by call, in a slot that no handle is kept of.
+    """
+    calls_s = list[float]()
+
+    def call(inputs: Arrays, slot: int) -> Arrays:
+        with clock.Stopwatch() as watch:
+            outputs = call_once(claim.session, inputs, slot)
+        calls_s.append(watch.seconds)
+        return outputs
+
     if stream := claim.exported.stream:
-        call = stream.carry(lambda inputs: call_once(claim.session, inputs, _spare_slot(claim)))
-        return list(map(call, claim.buffers))
-    return [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
+        step = stream.carry(lambda inputs: call(inputs, _spare_slot(claim)))
+        return list(map(step, claim.buffers)), calls_s
+    return [call(inputs, slot) for slot, inputs in enumerate(claim.buffers)], calls_s
 
 
 def _spare_slot(claim: Claim) -> int:

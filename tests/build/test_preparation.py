@@ -325,6 +325,25 @@ def test_a_build_that_no_other_waits_behind_has_all_of_the_time_for_builds(shop,
     assert shop.waited_s == [pytest.approx(waited_s, abs=0.5)]
 
 
+@pytest.mark.parametrize(("call_s", "left_s", "built"), [(0.5, 40.0, False), (0.5, 400.0, True), (0.01, 60.0, True)])
+def test_what_can_t_be_shipped_is_built_only_if_that_leaves_the_others_time(shop, monkeypatch, call_s, left_s, built):
+    monkeypatch.setattr(preparation, "leading_of", lambda groups, *, any_error: {"fp32"})
+    monkeypatch.setattr(preparation, "size_of", lambda request, weight_bytes: SimpleNamespace(call_s=call_s))
+    monkeypatch.setattr(PlannedGroup, "playing", ARMS)
+    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(left_s), cpus=2)
+    assert (LABELS[3] in shop.begun) is built
+    assert LABELS[1] in shop.begun
+    if not built:
+        assert "without labels or an error that you accept it can't be shipped" in ledger.out[LABELS[3]].reason
+
+
+def test_a_build_that_has_a_lane_of_its_own_has_all_of_the_time_for_builds(shop, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.ARMS", ARMS[1:3])
+    shop.hangs = LABELS[1]
+    prepared(monkeypatch, lambda *_: all_of("model"), cpus=2, deadline=Left(100.0))
+    assert shop.waited_s == [pytest.approx(50.0, abs=0.5)]
+
+
 def test_a_build_that_hung_comes_behind_the_others_when_the_run_goes_on(shop, monkeypatch):
     monkeypatch.setattr(Ledger, "had_hung", {LABELS[1], LABELS[4]})
     prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(200.0), cpus=1)

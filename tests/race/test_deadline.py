@@ -192,9 +192,8 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 def entrance(name: str, call_s: float) -> LiveArm:
     loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
     process: Any = SimpleNamespace(kill=lambda: None)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    spent_s = {"verify": call_s}
-    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s=spent_s)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
+    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s={})
 
 
 def test_where_the_time_is_short_the_slowest_stay_out() -> None:
@@ -205,7 +204,7 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
-    assert "a restart with it takes 42 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
+    assert "a restart with it takes 31 s at least, and --max-time leaves 14 s" in out["slow:cpu:fp32"].reason
 
 
 def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:

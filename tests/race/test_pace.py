@@ -18,8 +18,8 @@ from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
 from shootout.clock import Deadline
-from shootout.constants import MIN_ROUNDS, ROUNDS, SLOW_ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
-from shootout.contract import Arm, Array, NotRun, Scenario, Target
+from shootout.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.contract import Arm, Array, NotRun, Precision, Scenario, Target
 from shootout.journal.records import Played
 from shootout.messages import Loaded, Tuned, Verified
 from shootout.models import get
@@ -168,6 +168,7 @@ def test_an_arm_that_is_far_too_slow_is_a_skip_and_not_measured(tmp_path: Path):
 BASE, COPY = fakes.arm("base"), fakes.arm("base", control=True)
 A, B, C = (fakes.arm(name) for name in "abc")
 ALL = [C, BASE, A, COPY, B]
+ROUNDS_OFF = "q:cpu:int8"
 NEEDS = {BASE.label: 2.0, COPY.label: 2.0, A.label: 1.0, B.label: 3.0, C.label: 9.0}
 
 
@@ -190,6 +191,25 @@ def labels(arms: list[Any]) -> list[str]:
 )
 def test_the_slowest_stay_out_and_of_the_rivals_the_fastest_goes_last(left_s: float, is_first: bool, out: list[Any]):
     assert pace.leavers(ALL, NEEDS, BASE.label, left_s, is_first=is_first) == out
+
+
+@pytest.mark.parametrize(
+    ("left_s", "out"),
+    [(11.0, [ROUNDS_OFF]), (7.0, [ROUNDS_OFF, B.label]), (2.5, [ROUNDS_OFF, B.label, COPY.label, BASE.label])],
+)
+def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float, out: list[str]):
+    rounds = replace(fakes.arm("q"), target=Target(backend="q", precision=Precision.INT8))
+    needs_s = {**NEEDS, rounds.label: 4.0}
+    left = pace.leavers([rounds, BASE, A, COPY, B], needs_s, BASE.label, left_s, is_first=False)
+    assert labels(left) == out
+
+
+def test_a_fast_rival_that_rounds_does_not_take_the_place_of_one_that_does_not():
+    rounds = replace(fakes.arm("q"), target=Target(backend="q", precision=Precision.INT8))
+    needs_s = {BASE.label: 2.0, COPY.label: 2.0, A.label: 3.0, rounds.label: 0.5}
+    arms = [rounds, BASE, A, COPY]
+    assert pace.leavers(arms, needs_s, BASE.label, 7.2, is_first=False) == [rounds]
+    assert pace.leavers(arms, needs_s, BASE.label, 5.5, is_first=False) == [rounds, COPY]
 
 
 def test_where_nothing_vouches_all_play_that_fit():
@@ -229,19 +249,20 @@ def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
 def test_what_a_call_takes_is_told_by_the_calls_that_verified():
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    one, eight = (
-        fakes.live_arm(A, loaded=loaded, verified=replace(verified, calls=calls), spent_s={"verify": 0.08})
-        for calls in (1, 8)
+    slow, fast = (
+        fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s), spent_s={"verify": 8.0})
+        for call_s in (0.08, 0.01)
     )
-    assert pace.foreseen_s(eight, None) == pytest.approx(pace.foreseen_s(one, None) / 8)
+    assert pace.foreseen_s(fast, None) == pytest.approx(pace.foreseen_s(slow, None) / 8)
 
 
 def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
     def least_s(call_ns: float) -> float:
         return pace.least_rounds_s(Tuned(call_ns={"end_to_end": call_ns}, per_reading={"end_to_end": 1}))  # type: ignore[dict-item]
 
-    assert least_s(5e9) == SLOW_ROUNDS * 5.0
-    assert least_s(1e9) == MIN_ROUNDS * 2.0
+    assert least_s(5e9) == LONG_ROUNDS * 5.0
+    assert least_s(1e9) == LONG_ROUNDS * 2.0
+    assert least_s(2e8) == pytest.approx(MIN_ROUNDS * 1.6)
     assert least_s(1e7) == pytest.approx(MIN_ROUNDS * 0.08)
     assert least_s(1e4) == pytest.approx(MIN_ROUNDS * 0.01)
 
@@ -282,7 +303,7 @@ def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [
-        fakes.live_arm(arm, loaded=loaded, verified=verified, spent_s={"verify": s})
+        fakes.live_arm(arm, loaded=loaded, verified=replace(verified, call_s=s), spent_s={"verify": s})
         for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
     ]
     kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._arms_that_fit_the_time(

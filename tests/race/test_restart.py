@@ -15,11 +15,11 @@ from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import (
     COMPUTE_ROUNDS,
+    LONG_ROUNDS,
+    LONG_WARM_UP_CALLS,
     MIN_ROUNDS,
     ROUNDS,
     SINGLE_CALLS,
-    SLOW_ROUNDS,
-    SLOW_WARM_UP_CALLS,
     WARM_UP_CALLS,
     WARM_UP_LONG_CALLS,
     WARM_UP_NS,
@@ -309,21 +309,21 @@ def test_long_calls_get_fewer_rounds_but_never_fewer_than_the_least() -> None:
 
 
 def test_slow_calls_get_the_fewest_readings_that_tell_anything() -> None:
-    """A call of more than a second: beside a fast arm, too, since all arms have the same rounds."""
+    """A call of more than 0.2 s: beside a fast arm, too, since all arms have the same rounds."""
     world = World({"a": 1e7, "b": 20e9})
     found = restart(world)
-    assert found.rounds == SLOW_ROUNDS
+    assert found.rounds == LONG_ROUNDS
     assert not found.is_cut
     read = [name for name, label in world.events if name.startswith("turn ") and label == "b:cpu:fp32"]
     assert sum(Scope.COMPUTE in name for name in read) == 1
 
 
-@pytest.mark.parametrize(("call_s", "calls"), [(0.9, WARM_UP_LONG_CALLS), (1.1, SLOW_WARM_UP_CALLS)])
+@pytest.mark.parametrize(("call_s", "calls"), [(0.19, WARM_UP_LONG_CALLS), (0.21, LONG_WARM_UP_CALLS)])
 def test_a_slow_arm_is_warm_by_the_calls_that_verified_it(call_s: float, calls: int) -> None:
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, calls=2)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
     process: Any = FakePlayer(World({"a": call_s * 1e9}), fakes.arm("a"), 0)
-    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {"verify": 2 * call_s}}
+    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {}}
     live = fakes.live_arm(fakes.arm("a"), **known)
     live.get_warm(most_s=60.0, pace_s=60.0)
     assert live.warm_up == WarmUp(calls=calls, steady_from=0)

@@ -185,6 +185,6 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
     worker.load(Built(arm=arm(), exported=exported, folder=tmp_path / "built", facts=facts))
     monkeypatch.setattr(worker, "_strayed", None)
     verified = worker.verify(with_accuracy=False)
-    assert verified.calls == 6 or told
+    assert verified.call_s
     assert (verified.fault or "").startswith(told or "")
     assert bool(verified.fault) is bool(told)
