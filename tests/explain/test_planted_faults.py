@@ -46,7 +46,7 @@ def _scale_onnx(folder: Path, name: str, factor: float) -> None:
 
 def break_ir_weight(folder: Path) -> None:
     """Multiply the scales of one layer's weights."""
-    _scale_ir(folder, "node_linear_2/fq_weights_1", (1,), 2.0)
+    _scale_ir(folder, "node_linear_2/WithoutBiases/fq_weights_1", (1,), 2.0)
 
 
 def clip_ir_activation(folder: Path) -> None:
