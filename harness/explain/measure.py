@@ -50,7 +50,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
         values = tuple(dict.fromkeys(value for some in outline["values"] for value in some))
-        seen = []
+        seen = list[Seen]()
         for side, built in zip(sides, builts, strict=True):
             progress.stage(f"looking inside {built.arm.label}")
             seen.append(_look(ask, side, built, reference, values, logs / f"{len(seen)}.npz"))
