@@ -105,7 +105,7 @@ def _can_show(row: Row) -> bool:
 
 
 def _choose_reference(rows: Sequence[Row], second: Row, document: Document) -> tuple[Row, str]:
-    exact = [row for row in rows if row.precision == Precision.FP32 and row.fidelity and row.arm != second.arm]
+    exact = [row for row in rows if row.precision == Precision.FP32 and row.arm != second.arm]
     if own := [row for row in exact if row.backend == second.backend and not row.scheme]:
         return own[0], "the FP32 target of the same backend"
     answers: list[Answer] = [answer for answer in document.answer if answer.group == second.group and answer.ship]
