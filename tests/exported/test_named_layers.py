@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from shootout.exported.layers import SCOPES, Layer, find_layer, layers_of
+from shootout.exported.layers import SCOPES, Layer, find_layer, find_owner, find_owners, layers_of
 
 SIDE = 4
 
@@ -65,3 +65,17 @@ def test_what_several_layers_share_names_none(layers: tuple[Layer, ...]) -> None
     twice = layers_of(_model([_product("", "x", "a", "w"), _product("", "a", "y", "w")], ("w",)))
     assert find_layer(twice, weight="w") is None
     assert find_layer(twice, output="y", weight="w") == twice[1]
+
+
+def test_what_an_optimizer_renamed_still_belongs_to_its_layer() -> None:
+    """A fused product has the name of the sum or the Relu behind it, with an ending."""
+    nodes = [
+        _product("first", "x", "a", "w0"),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        _product("second", "b", "y", "w1"),
+    ]
+    model = _model(nodes, ("w0", "w1"))
+    owners = find_owners(model, layers_of(model))
+    known = {"b_nchwc": 0, "relu_quant": 0, "first/MatMulAddFusion": 0, "w1_quantized": 1, "y": 1, "z": None}
+    assert {name: find_owner([name], owners) for name in known} == known
+    assert find_owner(["reorder", "b_nchwc"], owners) == 0
