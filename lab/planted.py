@@ -34,7 +34,7 @@ from shootout.quantize.qdq import Quantizer
 from shootout.results.document import Row
 
 BACKENDS = ("onnxruntime", "openvino")
-CALIBRATION_SETS, RESTARTS, MAX_TIME_S = 8, 2, 300.0
+CALIBRATION_SETS, MAX_TIME_S = 8, 150.0
 FAULTS = {"broken layer": 3, "wrong scale": 3, "left in float": 2, "slow block": 2}
 """By fault, the layers of each net that get it."""
 SHRINK, SLOW_NODES, TINY = 16.0, 60, 1e-12
@@ -121,7 +121,6 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
     raced = run(
         ",".join(map(str, files)),
         backends=list(BACKENDS),
-        max_restarts=RESTARTS,
         max_time_s=MAX_TIME_S,
         out=str(folder / "run"),
         fresh=True,

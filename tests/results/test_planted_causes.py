@@ -80,7 +80,7 @@ def test_a_layer_that_no_quantizer_takes_is_named(tmp_path: Path):
 
 
 def test_a_call_that_is_mostly_overhead_is_told_as_such(tmp_path: Path):
-    mlp(tmp_path / "model.onnx", width=8)
+    mlp(tmp_path / "model.onnx", width=4)
     found = race(tmp_path, "model.onnx", ["openvino:cpu:fp32", "openvino:cpu:int8"])
     why = found["openvino:cpu:int8"]["why"]
     assert why["cause"] == "overhead"
