@@ -348,8 +348,8 @@ class Executed:
         flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
-        recompiles: how often a stream of sizes was compiled for again, in one pass after one of each size; None: it is
-            no stream, or the runtime doesn't tell.
+        recompiles: how often varying sizes were compiled for again, in one pass after one of each size; None:
+            they don't vary, or the runtime doesn't tell.
         staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 

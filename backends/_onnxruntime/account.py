@@ -57,6 +57,10 @@ SLOW_US = 1e6 * BUDGET_S / FEWEST_CALLS
 MOST_OWN_US = 3.0
 """The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"
+ROUNDS_FLOATS = "WeightBiasQuantization"
+"""An optimization to leave out if layers are to stay in float: it rounds the weights of each that stands between Q/DQ
+pairs (ONNX Runtime 1.31). It rounds biases too, so the quantizer must have done that then.
+"""
 
 
 def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:

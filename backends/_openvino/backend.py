@@ -166,7 +166,7 @@ class OpenVinoAdapter:
         else:
             model = read_file(exported.path(Artifact.ONNX), folder)
             model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
-        notes = notes_of(arm, scheme)
+        notes = [*notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)]
         if precision in INTEGERS and not scheme.is_quantized:
             model, undone = quantize(model, exported, arm, scheme)
             notes += undone

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from shootout.errors import ModelError, UsageError
 from shootout.exported.workload import is_product
+from shootout.units import counted
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -26,6 +28,10 @@ operation.
 _STORED = re.compile(r"(?P<module>.+)\.(?:weight|weight_v|in_proj_weight|weight_[a-z]+_l\d+)")
 _MADE_UP = re.compile(r"onnx::|_?\d+$|val_\d+$")
 """What exporters call a weight that has lost its module's name."""
+LEFT_IN_FLOAT = "left in float: "
+"""The beginning of a row's note on the layers that stay in float."""
+SHOWN = 12
+"""The most layers that an error names."""
 _ADDED = re.compile(
     r"(?:_(?:Quantize|Dequantize)Linear(?:_(?:Input|Output))?|_quantized|_quant|_scale|_zero_point|_nchwc|_token_\d+"
     r"|_bias_int32|_bias|_MatMul(?:_output)?|_reshaped?|/MatMulAddFusion|/WithoutBiases|/fq_\w+|/Dequantization\w+"
@@ -93,6 +99,58 @@ def find_layer(layers: Iterable[Layer], *, node: str = "", output: str = "", wei
     by_output = [one for one in known if output and one.output == output]
     by_weight = [one for one in known if weight and one.weight == weight]
     return next((found[0] for found in (by_node, by_output, by_weight) if len(found) == 1), None)
+
+
+def pick_layers(layers: Sequence[Layer], numbers: Iterable[int]) -> tuple[Layer, ...]:
+    """Return the layers of these numbers.
+
+    Raises:
+        UsageError: there is no such one; names those that there are.
+    """
+    wanted = tuple(numbers)
+    if odd := [number for number in wanted if number >= len(layers)]:
+        first, last = [f"{one.number} {one.name}" for one in layers[:SHOWN]], layers[SHOWN:][-1:]
+        known = ", ".join([*first, *(f"… {one.number} {one.name}" for one in last)]) or "none"
+        raise UsageError(f"layer {odd[0]}: the model has {counted(len(layers), 'layer')}: {known}")
+    return tuple(layers[number] for number in wanted)
+
+
+def note_floats(layers: Iterable[Layer]) -> str:
+    """Write a row's note on the layers that its scheme leaves in float, each with its number."""
+    return LEFT_IN_FLOAT + ", ".join(f"{one.name} ({one.number})" for one in layers)
+
+
+def names_in_notes(notes: Iterable[str]) -> list[str]:
+    """Return the names of the layers that a row's notes say are left in float."""
+    told = (note.removeprefix(LEFT_IN_FLOAT) for note in notes if note.startswith(LEFT_IN_FLOAT))
+    return [layer.rpartition(" (")[0] for text in told for layer in text.split(", ")]
+
+
+def find_nodes(layers: Sequence[Layer], numbers: Iterable[int], nodes: Iterable[NodeProto]) -> list[NodeProto]:
+    """Return the nodes of layers in another form of the graph: prepared, narrowed or rewritten.
+
+    Where a tool kept neither a layer's name nor its value nor its weight, its place tells it, if no product was added
+    or lost.
+
+    Args:
+        nodes: all of that form.
+
+    Raises:
+        UsageError: there is no such layer.
+        ModelError: that form has lost one.
+    """
+    products = [node for node in nodes if is_product(node.op_type)]
+    found = [
+        find_layer(layers, node=node.name, output=node.output[0], weight=next(iter(node.input[1:2]), ""))
+        for node in products
+    ]
+    if len(found) == len(layers) and all(one is None or one.number == at for at, one in enumerate(found)):
+        found = [*layers]
+    by_number = {one.number: node for one, node in zip(found, products, strict=True) if one}
+    wanted = pick_layers(layers, numbers)
+    if lost := [one for one in wanted if one.number not in by_number]:
+        raise ModelError(f"layer {lost[0].number} {lost[0].name} is not to be found in the prepared graph")
+    return [by_number[one.number] for one in wanted]
 
 
 def find_owners(model: ModelProto, layers: Sequence[Layer]) -> dict[str, int]:

@@ -186,7 +186,7 @@ def tell_mix(mix: MixAnswer | None) -> Iterator[str]:
     """Tell what a call of the mix costs, and of a log how it was put into bins."""
     if mix is None:
         return
-    yield f"a call costs the {'mean' if mix.by == 'mean' else 'p99'} of all calls"
+    yield f"targets are compared by the {'mean time' if mix.by == 'mean' else 'p99'} of all calls"
     if mix.log:
         yield (
             f"{mix.log} in {counted(len(mix.sizes), 'bin')}: each call counts as the largest {mix.axis} of its bin, "
@@ -209,7 +209,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:
-        yield f"model {size(row.artifact_bytes)}"
+        models = f"{counted(len(mix.sizes), 'model')}, one a size, " if mix else "model "
+        yield f"{models}{size(row.artifact_bytes)}"
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
@@ -590,7 +591,7 @@ def render_mixes(document: Document, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for mix in document.mix:
         answer, (headers, lines) = mix.answer, tabulate_mix(mix)
-        parts += render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST))
+        parts += [*render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST)), Text()]
         parts += [fit_table(headers, lines, width, left=[*headers[:1], *headers[2:]]), Text()]
     return parts
 
@@ -602,7 +603,12 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
-    for label, items in tell_all_groups(document):
+    told = tell_all_groups(document)
+    mixed = {group for mix in document.mix for group in mix.groups}
+    if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already
+        yield from (line for label, items in told if label != SURE for line in labeled(label, items, narrow))
+        return
+    for label, items in told:
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labeled("Skipped", tell_skipped(answers, document.rows), narrow)
@@ -658,10 +664,11 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
 def tabulate_mix(mix: MixAnswer) -> tuple[list[str], list[dict[str, Cell]]]:
     """Return the headers of a mix's table, and a line for each target that may be chosen or lacks a size, by cost."""
     ship = mix.answer.ship.arm if mix.answer.ship else ""
+    ships = SO_FAR.removeprefix(", ") if mix.answer.reason else "ships"
     headers = ["target", f"{mix.by} of the mix", f"against {short(ship)}" if ship else "note"]
     lines: list[dict[str, Cell]] = []
     for one in sorted(mix.targets, key=lambda one: one.cost_ns or math.inf):
-        told = "ships" if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
+        told = ships if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
         words = "; ".join(filter(None, [told, tell_why(one.reason) if one.reason else ""]))
         cost = duration(one.cost_ns) if one.cost_ns is not None else "-"
         lines.append(dict(zip(headers, (short(one.arm), cost, words), strict=True)))

@@ -132,7 +132,7 @@ def compute_rounds(pairs: Collection[Pair], scenario: Scenario) -> int:
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """Return the scopes in which arms are compared there: requests, long turns and streams have no compute blocks."""
+    """Return the scopes in which arms are compared there: requests, long turns and varying sizes have no `compute`."""
     whole = scenario in (Scenario.SERVE, Scenario.SUSTAINED, Scenario.VARYING)
     return (Scope.END_TO_END,) if whole else tuple(Scope)
 
