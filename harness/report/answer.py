@@ -378,6 +378,7 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 EXPLAIN = "layer by layer:"
+MIX = "leave some in float:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
@@ -438,7 +439,7 @@ def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
 
 
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
-    """List what to type: to measure the accuracy, to accept the error, and to find the layers behind a loss."""
+    """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
     measure = find_measure(faster)
     if measure:
         yield measure
@@ -447,6 +448,8 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
     yield from list_ways_in(faster)
+    if mixed := next((change for change in faster if change.mix), None):
+        yield WayOut(MIX, mixed.mix or "", f"({short(mixed.arm)})" if len(faster) > 1 else "")
 
 
 def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
