@@ -736,6 +736,7 @@ class WouldChange(Part):
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
         explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
+        mix: the command that searches for layers to leave in float, so that the loss keeps the limit; null likewise.
     """
 
     when: Literal["size", "looser", "tighter"]
@@ -751,6 +752,7 @@ class WouldChange(Part):
     measure: str | None = None
     accept: str | None = None
     explain: str | None = None
+    mix: str | None = None
 
 
 class SmallerStep(Part):
