@@ -6,12 +6,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from shootout.contract import Arm, Availability, Capabilities, Device, NotRun, NotRunKind, Precision, Target, Value
+from shootout.contract import (
+    Arm,
+    Arrays,
+    Availability,
+    Capabilities,
+    Device,
+    Inside,
+    NotRun,
+    NotRunKind,
+    Precision,
+    Target,
+    Value,
+)
 from shootout.exported.model import ExportedModel
 from shootout.session import Session
 
@@ -105,6 +117,21 @@ class Adapter(Runner, Protocol):
 
     def probe(self, device: Device) -> Availability:
         """Build and run a tiny real session on `device`. Never raises; always explains."""
+
+
+class TransparentAdapter(Adapter, Protocol):
+    """Show what a runtime computes inside of a call, for `shootout explain`; an adapter may leave this out."""
+
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:
+        """Run the input sets, and return the tensors between the layers and the times of the nodes.
+
+        Args:
+            values: the float values of the model's ONNX graph that are of interest; any part of them will do, in the
+                graph's order.
+
+        Raises:
+            SkippedArm: this arm can't be read; with what can.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

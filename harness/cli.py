@@ -79,6 +79,9 @@ shootout merge here/run server/run --ship model-1 --with server/shipped"""
 COMPARE_EXAMPLES = """\
 shootout compare results/before results/after
 shootout compare results/before results/after --history nightly/1 --history nightly/2"""
+EXPLAIN_EXAMPLES = """\
+shootout explain results/run
+shootout explain results/run onnxruntime openvino:cpu:int8 -o explained.html"""
 GATE_EXAMPLES = """\
 shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
@@ -369,6 +372,39 @@ def report(
     from shootout.commands.report import report
 
     raise typer.Exit(report(folders, out, policy, group))
+
+
+@app.command(cls=GroupedCommand, rich_help_panel=READ, epilog=EXPLAIN_EXAMPLES)
+def explain(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[A] B",
+            help="Targets to hold side by side. Default: B errs most of the lower precisions, or was refused; A is the "
+            "same backend's FP32, or what ships.",
+        ),
+    ] = None,
+    *,
+    group: Annotated[
+        str | None, typer.Option(help="Group of the targets, if there are several.", metavar="NAME")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="File to write: a page .html, or B's errors as Model Explorer's node data .json.",
+            metavar="FILE",
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show each layer in place of each block.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
+    from shootout.commands.explain import explain
+
+    raise typer.Exit(explain(folder, targets or (), group=group, out=out, full=full, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

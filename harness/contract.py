@@ -344,6 +344,7 @@ class Executed:
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph, where the runtime tells (a quantized model's float remainder).
         fallbacks: graph breaks, nodes on another provider: one line each.
+        layers_in_float: of a model in integers, the layers whose products run in float; () where nothing tells.
         flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
@@ -359,6 +360,7 @@ class Executed:
     compute_nodes_by_precision: Mapping[str, int]
     other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
+    layers_in_float: tuple[str, ...] = ()
     artifact_bytes: int = 0
     flops_by_precision: Mapping[str, float] = field(default_factory=dict)
     conversion_nodes: int | None = None
@@ -366,6 +368,55 @@ class Executed:
     staged: str = ""
     software: bool = False
     recompiles: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanNode:
+    """Hold one node that each call runs, and its time by the runtime's own profiler.
+
+    Attributes:
+        kind: the runtime's own name of what it computes, fused parts and all.
+        ns: of one call.
+        names: all by which the model's graph may know it, the surest first: nodes, values, weights, modules.
+        reads, makes: its inputs and outputs by the runtime's names, which lead to other nodes.
+        precision: that it computes in; "" where the runtime doesn't tell.
+        converts: whether it only changes a tensor's type or layout.
+    """
+
+    kind: str
+    ns: float
+    names: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    precision: str = ""
+    converts: bool = False
+
+
+class TensorNames(StrEnum):
+    """Name what the names of tensors that a runtime shows are."""
+
+    VALUES = "values"  # of the ONNX graph
+    MODULES = "modules"  # of the torch module that made them
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """Hold what a runtime computes inside of its calls, and what its nodes take.
+
+    Attributes:
+        tensors: by name, in the order in which they are made, an array for each input set; integers dequantized.
+        names: what these names are.
+        outputs: the model's outputs for each input set, from the same calls.
+        nodes: what a call of the built artifact runs; empty if the runtime tells no times.
+        notes: what a reader has to know, one line each.
+    """
+
+    tensors: Mapping[str, tuple[Array, ...]]
+    names: TensorNames
+    outputs: tuple[Arrays, ...]
+    nodes: tuple[RanNode, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class BoundStanding(StrEnum):

@@ -84,6 +84,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "metrics": Section("metrics_simulated:figures", "how often a metric admits a loss, simulated"),
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),
     "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
+    "planted": Section("planted:figures", "faults in quantized files: how often the layer is named"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
     "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),

@@ -20,6 +20,7 @@ LAYERS = (
         "tune",
         "fleet",
         "gate",
+        "explain",
         "ship",
         "formats",
         "page",

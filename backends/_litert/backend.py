@@ -6,19 +6,33 @@ Its products run in XNNPACK, the library behind most of what runs on phones. The
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
+from shootout.backends._litert import inside
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Option, Precision, Target
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Inside,
+    Option,
+    Precision,
+    Target,
+)
 from shootout.host.environment import version_of
 from shootout.schemes import parse, shown_as
 
@@ -90,12 +104,19 @@ class LiteRtAdapter:
             arm=arm,
             exported=exported,
             folder=folder,
-            facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]},
+            facts={
+                "account": account,
+                "notes": [*notes, *notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)],
+            },
         )
 
     def load(self, built: Built) -> LiteRtSession:
         """Read the file and compile it."""
         return LiteRtSession(built)
+
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
+        """Run the file with all tensors kept; the converter keeps no values' names."""
+        return inside.look_inside(built, sets)
 
 
 def _require_quantized(account: Mapping[str, Any], target: Target) -> None:

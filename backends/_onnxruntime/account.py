@@ -12,17 +12,19 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
-from shootout.backends.common import precision_of
+from shootout.backends.common import name_floats, precision_of
 from shootout.clock import Stopwatch
-from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.contract import Arm, Arrays, Device, Precision, RanNode
+from shootout.exported.layers import find_owner
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.trace_events import Event
 
@@ -55,6 +57,10 @@ SLOW_US = 1e6 * BUDGET_S / FEWEST_CALLS
 MOST_OWN_US = 3.0
 """The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"
+ROUNDS_FLOATS = "WeightBiasQuantization"
+"""An optimization to leave out if layers are to stay in float: it rounds the weights of each that stands between Q/DQ
+pairs (ONNX Runtime 1.31). It rounds biases too, so the quantizer must have done that then.
+"""
 
 
 def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
@@ -77,9 +83,7 @@ def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
 def _optimize_once(source: Path, arm: Arm, folder: Path, without: str) -> Path:
     from shootout.exported import onnx_files
 
-    options, path = _session_options(arm), folder / MODEL
-    if without:
-        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+    options, path = _optimizing_options(arm, without), folder / MODEL
     options.optimized_model_filepath = str(path)
     if onnx_files.is_big(source):
         prefix = "session.optimized_model_external_initializers"
@@ -138,6 +142,13 @@ def open_session(
     return session
 
 
+def open_to_optimize(model: Path, arm: Arm, without: str) -> Any:
+    """Open a session that optimizes a graph as `optimize` does, every optimization on but `without`."""
+    return _open_on_provider(
+        model, arm, _optimizing_options(arm, without), providers.providers_of(arm, Path(), graph=False)
+    )
+
+
 def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
     """List the nodes that this session gave to another provider than the one that was asked for."""
     subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != provider]
@@ -190,6 +201,13 @@ def _session_options(arm: Arm, *, optimized: bool = False) -> Any:
     return options
 
 
+def _optimizing_options(arm: Arm, without: str) -> Any:
+    options = _session_options(arm)
+    if without:
+        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+    return options
+
+
 def _open_on_provider(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, dict[str, str]]]) -> Any:
     """Open a session that has the arm's provider; by itself, ONNX Runtime would print an error and take the CPU."""
     import onnxruntime
@@ -235,12 +253,15 @@ class Kernel:
     us: int
 
 
-def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
+def count_kernels(
+    path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
         path: the optimized graph.
         inputs: one input set.
+        owners: the layers' names by those of the model's graph before it was quantized.
     """
     import onnx
 
@@ -255,6 +276,9 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     return {
         "compute_nodes_by_precision": dict(Counter(label[node] for node in compute)),
         "other_nodes_by_precision": dict(Counter(name for node, name in label.items() if node not in compute)),
+        "layers_in_float": name_floats(
+            (label[kernel.node], graph.find_layer(kernel, owners)) for kernel in kernels if kernel.node in compute
+        ),
         "conversion_nodes": len(conversions),
         "flops_by_precision": flops_by_precision(
             (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
@@ -263,6 +287,38 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
         if arm.target.device is Device.CPU
         else {},
     }
+
+
+def list_nodes(path: Path, arm: Arm, inputs: Arrays) -> Iterator[RanNode]:
+    """Profile a few calls; yield the nodes that ran, each with its mean time in the quicker half of them.
+
+    The profiler's own part is taken off.
+
+    Args:
+        path: the optimized graph.
+        inputs: one input set.
+    """
+    import onnx
+
+    calls, tf32 = _profile_kernels(path, arm, inputs)
+    graph = Graph(onnx.load(path, load_external_data=False))
+    profiled_us = min(sum(kernel.us for kernel in call) for call in calls)
+    own_us = _own_us(profiled_us, _time_alone_us(path, arm, inputs, profiled_us), len(calls[-1]))
+    quick = sorted(calls, key=lambda call: sum(kernel.us for kernel in call))[: (len(calls) + 1) // 2]
+    took = defaultdict[tuple[str, int], list[int]](list)
+    for kernel in (kernel for call in quick for kernel in call):
+        took[kernel.node].append(kernel.us)
+    for kernel in quick[0]:
+        reads, makes = graph.ends(kernel)
+        yield RanNode(
+            kind=kernel.op,
+            ns=1e3 * max(0.0, fmean(took[kernel.node]) - own_us),
+            names=(kernel.node[0], *makes, *reads),
+            reads=reads,
+            makes=makes,
+            precision=_precision_label(kernel, graph, tf32) if is_product(kernel.op) else "",
+            converts=bool(re.search(CONVERSIONS, kernel.op)),
+        )
 
 
 def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
@@ -287,6 +343,17 @@ class Graph:
         # ONNX Runtime takes no two nodes of one name, and calls those without one so in its profile.
         self._nodes = {node.name or f"{node.op_type}_{index}": node for index, node in enumerate(model.graph.node)}
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+    def find_layer(self, kernel: Kernel, owners: Mapping[str, str]) -> str:
+        """Return the name of the layer that a kernel computes; its own if none is known to be."""
+        node = self._nodes.get(kernel.node[0])
+        names = (kernel.node[0], *node.output, *node.input) if node is not None else kernel.node[:1]
+        return find_owner(names, owners) or kernel.node[0]
+
+    def ends(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names of the values that a node of the main graph reads, and of those that it makes."""
+        node = self._nodes.get(kernel.node[0])
+        return (tuple(filter(None, node.input)), tuple(filter(None, node.output))) if node is not None else ((), ())
 
     def attribute(self, kernel: Kernel, name: str, default: int = 0) -> int:
         """Return an integer, or the default if the node doesn't have it or isn't in the main graph."""
@@ -376,9 +443,14 @@ def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], call
     """Return the median call's time by kind, less what the quickest call takes longer with the profiler."""
     count = Counter(kinds[kernel.node] for kernel in calls[-1])
     profiled = min(sum(kernel.us for kernel in call) for call in calls)
-    own = min(max(0.0, profiled - call_us) / max(1, count.total()), MOST_OWN_US)
+    own = _own_us(profiled, call_us, count.total())
     us = {
         kind: median(sum(kernel.us for kernel in call if kinds[kernel.node] == kind) for call in calls)
         for kind in {*count, CONVERSION, OTHER}
     }
     return {kind: 1e3 * max(0.0, found - own * count[kind]) for kind, found in us.items()}
+
+
+def _own_us(profiled_us: float, call_us: float, kernels: int) -> float:
+    """Return what the profiler spends on each kernel, from the time of a call with it and without."""
+    return min(max(0.0, profiled_us - call_us) / max(1, kernels), MOST_OWN_US)

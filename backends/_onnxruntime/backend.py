@@ -14,7 +14,7 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,19 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimize, settings_of
+from shootout.backends._onnxruntime import inside, providers, tensorrt
+from shootout.backends._onnxruntime.account import (
+    MODEL,
+    ROUNDS_FLOATS,
+    count_kernels,
+    open_session,
+    optimize,
+    settings_of,
+)
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
+    QUANTIZED,
     SCHEMES,
     notes_of,
     quantize,
@@ -41,12 +49,14 @@ from shootout.backends.common import check_options, is_handed_out, is_shared, re
 from shootout.contract import (
     INTEGERS,
     Arm,
+    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
     Gemm,
     Gemms,
+    Inside,
     Precision,
     Target,
 )
@@ -158,6 +168,21 @@ class OnnxRuntimeAdapter:
         in_host_memory = target.device is Device.CPU or providers.names_plugin(target)
         return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:
+        """Run the graph with outputs added, and profile the built one.
+
+        Raises:
+            SkippedArm: it ran on a GPU, or in a plugin.
+        """
+        target = built.arm.target
+        if target.device is not Device.CPU or providers.names_plugin(target):
+            raise SkippedArm(
+                f"the graph that {providers.provider_of(target)} runs is closed", "explain an arm on the CPU"
+            )
+        with tempfile.TemporaryDirectory() as place:
+            source, without, _ = _write_source(built.exported, built.arm, built.folder, Path(place))
+            return inside.look_inside(built, source, without, sets, values)
+
 
 def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
     """Write the graph into `folder`; return what `Executed` says of it."""
@@ -167,18 +192,34 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         return tensorrt.build_plugin(
             _half_precision_model(exported, arm, place), arm, folder, exported.input_buffers()[0]
         )
-    precision, scheme, notes = arm.target.precision, schemes.parse(arm.target.scheme, own=OWN), list[str]()
+    source, without, notes = _write_source(exported, arm, folder, place)
+    path = optimize(source, arm, folder, without)
+    owners = common_onnx.name_owners(exported, arm.target.precision)
+    return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
+
+
+def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> tuple[Path, str, list[str]]:
+    """Write the graph that is then optimized; return its path, the optimizer to leave out, and notes.
+
+    Args:
+        folder: of the build, which keeps what a quantizer wrote.
+        place: for all other files.
+    """
+    precision, scheme = arm.target.precision, schemes.parse(arm.target.scheme, own=OWN)
+    without = ROUNDS_FLOATS if scheme.floats else ""
+    notes = [*notes_of(precision, scheme), *common_onnx.notes_on_floats(exported, scheme)]
+    if (folder / QUANTIZED).exists():
+        return folder / QUANTIZED, without, notes
     source = exported.path(Artifact.OPEN) if scheme.is_dynamic else _half_precision_model(exported, arm, place)
     if scheme.is_quantized:
         recoded, added = recode(source, place)
-        path = optimize(recoded, arm, folder, without=HARMFUL)
-        notes = [ADDED.format(added)] * bool(added)
-    elif precision in SCHEMES:
-        path = optimize(quantize(source, exported, arm, scheme, place), arm, folder)
-        notes = notes_of(precision, scheme)
-    else:
-        path = optimize(source, arm, folder)
-    return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}
+        return recoded, HARMFUL, [ADDED.format(added)] * bool(added)
+    if precision not in SCHEMES:
+        return source, "", []
+    written = quantize(source, exported, arm, scheme, place)
+    for path in place.glob(f"{written.name}*"):
+        shutil.move(path, folder / path.name)
+    return folder / written.name, without, notes
 
 
 def _half_precision_model(exported: ExportedModel, arm: Arm, place: Path) -> Path:

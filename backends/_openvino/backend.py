@@ -7,13 +7,15 @@ model), but only on the same kind of CPU with the same version.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
+from shootout.backends._openvino import inside
 from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import (
@@ -43,12 +45,14 @@ from shootout.backends.common import check_options, is_shared, require_device, t
 from shootout.contract import (
     INTEGERS,
     Arm,
+    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
     Gemm,
     Gemms,
+    Inside,
     Precision,
     Target,
 )
@@ -162,13 +166,13 @@ class OpenVinoAdapter:
         else:
             model = read_file(exported.path(Artifact.ONNX), folder)
             model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
-        notes = notes_of(arm, scheme)
+        notes = [*notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)]
         if precision in INTEGERS and not scheme.is_quantized:
             model, undone = quantize(model, exported, arm, scheme)
             notes += undone
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
-        facts = survey(folder / IR, arm, exported.input_buffers()[0])
+        facts = survey(folder / IR, arm, exported.input_buffers()[0], common_onnx.name_owners(exported, precision))
         if rounds_activations(arm):
             _require_rounded(facts)
         return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": notes})
@@ -176,6 +180,16 @@ class OpenVinoAdapter:
     def load(self, built: Built) -> OpenVinoSession:
         """Read the IR and compile it."""
         return OpenVinoSession(built)
+
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:
+        """Run the model with outputs added, and time the nodes of the built one.
+
+        Raises:
+            SkippedArm: it ran on a GPU or an NPU, whose counters and compiled form differ.
+        """
+        if built.arm.target.device is not Device.CPU:
+            raise SkippedArm("only OpenVINO's plugin for CPUs is read", "explain an arm on the CPU")
+        return inside.look_inside(built, sets, values)
 
 
 def _require_rounded(facts: Mapping[str, Any]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends._torch import quantize, training
+from shootout.backends._torch import inside, quantize, training
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     FLOATS,
@@ -31,15 +31,18 @@ from shootout.contract import (
     INFERENCE,
     SCALED,
     Arm,
+    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
     Gemm,
     Gemms,
+    Inside,
     Precision,
     Scenario,
 )
+from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +93,12 @@ class TorchEagerAdapter:
                 counts = count_operations(module, list(example_of(exported, arm)), Device.CUDA).products
                 quantize.require_integers(counts, arm)
             quantize.save_module(module, folder)
-        return Built(arm=arm, exported=exported, folder=folder, facts={"notes": quantize.notes_of(arm)})
+        return Built(
+            arm=arm,
+            exported=exported,
+            folder=folder,
+            facts={"notes": quantize.notes_of(arm) + quantize.notes_on_floats(exported, arm)},
+        )
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """Load the module with its weights, on the arm's device and in its dtype; set the process's threads and
@@ -111,6 +119,16 @@ class TorchEagerAdapter:
             return {**facts, "artifact_bytes": artifact}
 
         return session_on(module, arm, built.exported, account)
+
+    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
+        """Run the module with its parts watched, and profile some calls; modules know no values of a graph.
+
+        Raises:
+            SkippedArm: it ran on a GPU.
+        """
+        if built.arm.target.device is not Device.CPU:
+            raise SkippedArm("torch is read on the CPU only", "explain an arm on the CPU")
+        return inside.look_inside(built, sets)
 
 
 def gemms(threads: int) -> Gemms:

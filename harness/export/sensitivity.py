@@ -18,6 +18,7 @@ from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
 from shootout.export.request import error_from_json, error_to_json
+from shootout.exported.layers import Layer, find_layer, layers_of
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import saturates
@@ -48,6 +49,15 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
     if "error" in said:
         raise error_from_json(said["error"])
     return [LayerSensitivity(**layer) for layer in said["layers"]]
+
+
+def order_layers(request: Request) -> list[Layer]:
+    """Return the layers that can be quantized, the most harmful first; see `rank_layers`."""
+    import onnx
+
+    layers = layers_of(onnx.load(obtain(request).path(Artifact.ONNX), load_external_data=False))
+    found = (find_layer(layers, node=one.name, weight=one.weight) for one in rank_layers(request))
+    return [layer for layer in found if layer]
 
 
 def _rank_layers(exported: ExportedModel) -> list[LayerSensitivity]:

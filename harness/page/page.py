@@ -120,25 +120,26 @@ def render(runs: Sequence[MeasuredRun], policy_answer: PolicyAnswer | None = Non
 def write(sections: Sequence[Section], front: Front | None = None) -> str:
     """Write the page as HTML."""
     titles = [front.headline.title] if front else [section.headline.title for section in sections]
-    template = _load_template()
+    template = load_template()
     return template.render(sections=sections, front=front, title="; ".join(titles))
 
 
 def write_answer(section: Section) -> str:
     """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
-    macros: Any = _load_template().module
+    macros: Any = load_template().module
     text = f"{macros.opening(section.headline, 'h3')}\n{macros.support(section.headline)}"
     return "\n".join(line for line in text.splitlines() if line.strip())  # in Markdown a blank line may end HTML
 
 
-def _load_template() -> jinja2.Template:
+def load_template(name: str = "page.html") -> jinja2.Template:
+    """Load a page's template: the style and the macros are those of a run's page."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
     environment.filters["code"] = mark_code
     environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _clean_value(value: object) -> object:
@@ -154,7 +155,7 @@ def mark_code(text: str) -> Markup:
 
 
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
-    figure = _draw_twice(
+    figure = draw_twice(
         "Objective and limits",
         "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
         "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
@@ -264,7 +265,7 @@ def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     kind = plots.KINDS[name]
-    return _draw_twice(
+    return draw_twice(
         kind.title,
         kind.caption,
         lambda narrow: kind.draw(run, narrow),
@@ -273,7 +274,7 @@ def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     )
 
 
-def _draw_twice(
+def draw_twice(
     title: str,
     caption: str,
     draw: Callable[[bool], charts.Chart | None],

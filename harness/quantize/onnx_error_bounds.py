@@ -332,11 +332,7 @@ def error_bounds(
 
 
 def _predict_half_floats(reference_outputs: ReferenceRun) -> Runs:
-    kinds = {
-        Precision.FP16: (to_float16, half),
-        Precision.BF16: (to_bits(8), significant(8)),
-    }
-    return {name: partial(_round_everywhere, reference_outputs, *kind) for name, kind in kinds.items()}
+    return {name: partial(_round_everywhere, reference_outputs, *kind) for name, kind in HALF_FLOATS.items()}
 
 
 def _predict_tf32(reference_outputs: ReferenceRun) -> Runs:
@@ -353,24 +349,56 @@ def _predict_scaled(reference_outputs: ReferenceRun) -> Runs:
     products = read_by_products(model, graph)
     if not products:
         return {}
+    extremes = _observe_extremes(reference_outputs, model, products | read_by_sums(model, graph))
+    ways = _list_ways(model, graph, extremes)
+    return {
+        name: partial(_largest_of, [partial(_round_on_grids, reference_outputs, graph, *way) for way in some])
+        for name, some in ways.items()
+    }
+
+
+def _list_ways(
+    model: ModelProto, graph: OnnxGraph, extremes: Mapping[str, Sequence[float]]
+) -> dict[str, list[tuple[set[Spot], Steps, Weights]]]:
+    """List the ways in which each precision that a quantizer makes may round: where, how, and the weights.
+
+    Args:
+        extremes: of what products and sums read, the largest magnitude in each input set.
+    """
+    products = read_by_products(model, graph)
     everything = products | read_by_sums(model, graph)
-    extremes = _observe_extremes(reference_outputs, model, everything)
     widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
     mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
-    grid, e4m3 = to_grid, to_e4m3
-    ways: Ways[Mapping[str, float], Run] = Ways(
-        static=lambda ranges, weights: partial(
-            _round_on_grids, reference_outputs, graph, everything, grid(ranges), weights
-        ),
-        dynamic=lambda ranges, weights: partial(
-            _round_on_grids, reference_outputs, graph, products, grid(ranges), weights
-        ),
-        weights_only=lambda weights: partial(_round_on_grids, reference_outputs, graph, set(), grid(widest), weights),
-        float8=lambda ranges, weights: partial(
-            _round_on_grids, reference_outputs, graph, products, e4m3(ranges), weights
-        ),
+    ways: Ways[Mapping[str, float], tuple[set[Spot], Steps, Weights]] = Ways(
+        static=lambda ranges, weights: (everything, to_grid(ranges), weights),
+        dynamic=lambda ranges, weights: (products, to_grid(ranges), weights),
+        weights_only=lambda weights: (set(), to_grid(widest), weights),
+        float8=lambda ranges, weights: (products, to_e4m3(ranges), weights),
     )
-    return {name: partial(_largest_of, runs) for name, runs in ways.by_precision(widest, mean).items()}
+    return ways.by_precision(widest, mean)
+
+
+def rounded_models(
+    load: Callable[[], ModelProto], precision: str, extremes: Mapping[str, Sequence[float]]
+) -> Iterator[ModelProto]:
+    """Yield the model rounded in each of the ways that a precision may; none if nothing is known of it.
+
+    Args:
+        load: gives the model anew, prepared.
+        precision: a key of `ExportedModel.error_bounds`.
+        extremes: of what products and sums read, the largest magnitude in each input set.
+    """
+    model = load()
+    graph = read_graph(model)
+    if kind := HALF_FLOATS.get(precision):
+        yield _rounded_everywhere(model, *kind)
+    elif precision == Precision.TF32:
+        rounding = significant(11)
+        spots = read_by_products(model, graph)
+        yield _rounded_on_grids(model, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
+    else:
+        for way in _list_ways(model, graph, extremes).get(precision, ()):
+            yield _rounded_on_grids(load(), graph, *way)
 
 
 def _largest_of(runs: Iterable[Run]) -> Errors:
@@ -387,12 +415,7 @@ def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots:
 
 
 def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> Errors:
-    model = _load_model(reference_outputs)
-    graph = read_graph(model)
-    for tensor in model.graph.initializer:
-        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
-            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
-    rewrite(model, graph, read_anywhere(model, graph), steps)
+    model = _rounded_everywhere(_load_model(reference_outputs), steps, rounding)
     outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
     rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
     return errors_by_mark(rounded, reference_outputs.outputs, reference_outputs.stream)
@@ -401,11 +424,28 @@ def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: R
 def _round_on_grids(
     reference_outputs: ReferenceRun, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
 ) -> Errors:
-    model = _load_model(reference_outputs)
-    _round_weights(model, rounding)
-    rewrite(model, graph, spots, steps)
+    model = _rounded_on_grids(_load_model(reference_outputs), graph, spots, steps, rounding)
     outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
     return errors_by_mark(outputs, reference_outputs.outputs, reference_outputs.stream)
+
+
+def _rounded_everywhere(model: ModelProto, steps: Steps, rounding: Rounding) -> ModelProto:
+    """Round the weights, and every value where it is read, in place."""
+    graph = read_graph(model)
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
+            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
+    rewrite(model, graph, read_anywhere(model, graph), steps)
+    return model
+
+
+def _rounded_on_grids(
+    model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
+) -> ModelProto:
+    """Round the weights of products, and values where they are read at `spots`, in place."""
+    _round_weights(model, rounding)
+    rewrite(model, graph, spots, steps)
+    return model
 
 
 def _round_weights(model: ModelProto, rounding: Weights) -> None:
@@ -632,6 +672,10 @@ def half(array: Array) -> Array:
         return array.astype(np.float16).astype(array.dtype)
 
 
+HALF_FLOATS: Mapping[str, tuple[Steps, Rounding]] = {
+    Precision.FP16: (to_float16, half),
+    Precision.BF16: (to_bits(8), significant(8)),
+}
 _PREDICTIONS: Mapping[tuple[Precision, ...], Callable[[ReferenceRun], Runs]] = {
     (Precision.FP16, Precision.BF16): _predict_half_floats,
     (Precision.TF32,): _predict_tf32,

@@ -36,8 +36,10 @@ from shootout.constants import E4M3_MAX, INT8_LEVELS
 from shootout.contract import Array, Arrays
 from shootout.errors import ModelError
 from shootout.exported import onnx_files
+from shootout.exported.layers import find_nodes, layers_of
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
+from shootout.schemes import write_floats
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SUMS = ("Add", "Mul")
@@ -60,7 +62,14 @@ STORED = "_quantized"
 ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
 
 
-def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False) -> None:
+def write_shared(
+    source: Path,
+    calibration: Sequence[Arrays],
+    target: Path,
+    *,
+    reduced: bool = False,
+    floats: Sequence[int] = (),
+) -> None:
     """Write the quantized model.
 
     Args:
@@ -68,12 +77,19 @@ def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, r
         calibration: input sets.
         target: the file to write.
         reduced: see `Quantizer`.
+        floats: the numbers of the layers that stay in float.
 
     Raises:
+        UsageError: there is no such layer.
         ModelError: there is nothing to quantize.
     """
     quantizer = Quantizer(source, calibration, reduced=reduced)
-    quantizer.write(target, quantizer.layers)
+    layers = layers_of(onnx.load(source, load_external_data=False)) if floats else ()
+    kept = {node.name for node in find_nodes(layers, floats, quantizer.nodes)}
+    chosen = [name for name in quantizer.layers if name not in kept]
+    if not chosen:
+        raise ModelError(f"{write_floats(floats)} leaves no layer of {source.name} to quantize")
+    quantizer.write(target, chosen)
 
 
 def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> None:
@@ -102,7 +118,8 @@ class Quantizer:
     """Hold a float model with its ranges: calibrate it once, and write it with any choice of its layers quantized.
 
     Attributes:
-        layers: the nodes that can be quantized, by name, in the graph's order.
+        nodes: all of the graph as quantizers see it.
+        layers: those that can be quantized, by name, in the graph's order.
         shapes: of every value, where they are known.
         weights: the stored tensors by name.
     """
@@ -160,6 +177,7 @@ class Quantizer:
 
     def _shape_facts(self) -> None:
         graph = self._model.graph
+        self.nodes = tuple(graph.node)
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         infos = {info.name: info.type.tensor_type for info in (*graph.input, *graph.output, *graph.value_info)}
         self.shapes = {name: tuple(dim.dim_value for dim in found.shape.dim) for name, found in infos.items()}

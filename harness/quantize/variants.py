@@ -23,17 +23,19 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from shootout.contract import Artifact
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import rows
+from shootout.exported.layers import layers_of, note_floats, pick_layers
 from shootout.exported.model import (
     FILES,
     SETS,
     SHARED_OUTPUTS,
     ExportedModel,
-    LabeledRows,
+    ReportRows,
     open_exported,
     save_sets,
 )
@@ -41,6 +43,7 @@ from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import qdq
 from shootout.quantize.qdq import Quantizer
 from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
+from shootout.schemes import parse
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
@@ -64,8 +67,13 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
     notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
-    if variant == "shared":
-        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
+    scheme = parse(variant)
+    if scheme.variant == "shared":
+        source = base.path(Artifact.ONNX)
+        qdq.write_shared(source, base.calibration(), target, reduced=reduced, floats=scheme.floats)
+        if scheme.floats:
+            layers = layers_of(onnx.load(source, load_external_data=False))
+            notes += (note_floats(pick_layers(layers, scheme.floats)),)
     else:
         notes += write_mixed(base, variant, target, reduced=reduced)
     save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))
@@ -99,7 +107,8 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
         ModelError: nothing to quantize, or no mix keeps the limit; names the best reached.
     """
     _, kind, number = variant.split("-")
-    if kind == "drop" and base.selection() is None:
+    split = base.selection()
+    if kind == "drop" and (split is None or split.labels is None):
         raise UsageError(
             f"{variant}: {base.model} has no labeled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
@@ -174,7 +183,8 @@ def _noise_by_byte(layer: LayerSensitivity) -> float:
 def _make_measurer(
     quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
 ) -> Callable[[int], MixedModel]:
-    source, split = base.path(Artifact.ONNX), base.selection()
+    source, rows_seen = base.path(Artifact.ONNX), base.selection()
+    split = rows_seen if rows_seen and rows_seen.labels is not None else None
     right = _measure_accuracy(source, base, split) if split else 0.0
 
     @cache
@@ -192,7 +202,8 @@ def _make_measurer(
     return measure
 
 
-def _measure_accuracy(path: Path, base: ExportedModel, split: LabeledRows) -> float:
+def _measure_accuracy(path: Path, base: ExportedModel, split: ReportRows) -> float:
+    assert split.labels is not None, "the caller has seen them"
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)

@@ -295,9 +295,12 @@ class RaceRunner:
             one.race.out[arm.label] = why.kind
 
     def _update_barred(self, one: ScheduledGroup) -> None:
-        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while."""
-        played = one.race.played
-        if not one.race.rules.selects and played >= max(one.fewest, 2 * one.barred_at):
+        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while.
+
+        A search only proposes, so there what the first restart's rows show is enough.
+        """
+        played, earliest = one.race.played, 1 if self.plan.on_selection else one.fewest
+        if not one.race.rules.selects and played >= max(earliest, 2 * one.barred_at):
             one.barred_at = played
             one.race.barred = {*self.bars(self.out).get(one.group.record.name, ())}
 

@@ -75,7 +75,9 @@ def find_arm_to_ship(
     elif name is None:
         found = _require_answer([answer for answer in document.answer if answer.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
-    return replace(_load_records(folder, document, _find_row(rows, name)), policy=policy, decided=decided)
+    wanted = load_records(folder, document, _find_row(rows, name))
+    _refuse_scenario(wanted.arm)
+    return replace(wanted, policy=policy, decided=decided)
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
@@ -92,19 +94,18 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
     return timed[0]
 
 
-def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
+def load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
+    """Load what a run's journal holds of a row.
+
+    Raises:
+        UsageError: it was never built.
+    """
     history = journal.read(folder)
     record = next(group for group in history.groups if group.name == row.group)
     arm = next(raced for raced in record.arms if raced.label == row.arm)
-    if arm.scenario is Scenario.TRAIN_STEP:
-        raise UsageError(
-            "a training step can't be shipped: a shipped folder is for inference; measure with --scenario latency"
-        )
-    if arm.scenario is Scenario.VARYING:
-        raise UsageError(
-            "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
-        )
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
+    if not made:
+        raise UsageError(f"{row.arm!r} was never built: {row.reason}")
     return ArmToShip(
         folder=folder,
         document=document,
@@ -114,6 +115,17 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
         row=row,
         prepared=made[-1],
     )
+
+
+def _refuse_scenario(arm: Arm) -> None:
+    if arm.scenario is Scenario.TRAIN_STEP:
+        raise UsageError(
+            "a training step can't be shipped: a shipped folder is for inference; measure with --scenario latency"
+        )
+    if arm.scenario is Scenario.VARYING:
+        raise UsageError(
+            "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
+        )
 
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:

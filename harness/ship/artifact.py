@@ -34,11 +34,15 @@ from shootout.study.reproduce import words
 from shootout.study.target import provider
 from shootout.worker import availability
 
+SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows-by", "weights")
 
 
-def find_built(source: ArmToShip, progress: Progress) -> Built:
+def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP) -> Built:
     """Return the artifact that was raced, or build the same again on this machine.
+
+    Args:
+        to: what is done with it, a verb.
 
     Raises:
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
@@ -47,14 +51,14 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
     again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
-    if source.arm.threads == 0:
+    if source.arm.threads == 0 and to == SHIP:
         known = (source.row.executed or {}).get("threads") or 1
         raise UsageError(
             f"{source.arm.label} took its library's own number of threads, and a shipped folder sets one: race it with "
             f"--threads {known}, and ship that"
         )
     if differing := _describe_differences(source.arm.target, here, there):
-        raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
+        raise UsageError(f"{source.document.run} was measured {differing}: {to} it there, or {again}")
     delivery = read_delivery(source.folder)
     model = _find_exported(source, again, is_whole=delivery is None)
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]

@@ -82,6 +82,17 @@ def is_exact(precision: str, scheme: str, file: str) -> bool:
     return precision in FULL and not without_shapes(scheme) and not file
 
 
+def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
+    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
+
+    It is None for that arm itself.
+    """
+    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
+    if arm.target in full and not arm.file:
+        return None
+    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
+
+
 def count_comparisons(
     baseline: str | None,
     runnable: Sequence[Arm],

@@ -157,8 +157,8 @@ class ModelOptions(NamedOptions, LabeledOptions, total=False):
     """Choose a model and what goes into it."""
 
 
-class MetricOptions(TypedDict, total=False):
-    """Choose what scores the rows of the inputs, and what a target may lose of that."""
+class ScoringOptions(TypedDict, total=False):
+    """Choose what scores the rows of the inputs."""
 
     truth: Annotated[
         str | PathLike[str],
@@ -189,6 +189,11 @@ class MetricOptions(TypedDict, total=False):
             help="Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once.",
         ),
     ]
+
+
+class MetricOptions(ScoringOptions, total=False):
+    """Choose this, and what a target may lose of it."""
+
     max_drop: Annotated[
         str,
         Flag(
@@ -471,17 +476,37 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     ]
 
 
-class TuneOptions(TargetOptions, StreamOptions, FolderOptions, total=False):
+class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, total=False):
     """Give the options of `shootout tune`."""
 
-    allow: Annotated[
+    precision: Annotated[
         Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="PRECISION",
-            help="Further precisions to try: bf16,int8.",
+            help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
             read=axes.read_names,
         ),
+    ]
+    max_drop: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="DROP",
+            help="Most that --precision may cost, at 95 % confidence: accuracy, 0.5pp, or --metric, 0.005 or 1%.",
+        ),
+    ]
+    max_error: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="ERROR",
+            help="Without labels: largest error that --precision may have, relative to the float64 outputs: 2e-2.",
+        ),
+    ]
+    policy: Annotated[
+        str | PathLike[str] | Mapping[str, Any],
+        Flag(group=HelpGroup.WHAT, word="TOML", kind=Path, help="Limits of a deploy.toml that each setting must keep."),
     ]
 
 

@@ -38,7 +38,7 @@ from shootout.models.user import scoring
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
@@ -155,7 +155,7 @@ class PlannedGroup:
         module = client.is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
-        made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
+        made = replace(self.request, variant=scheme.made, batch=arm.batch, module=module, device=device)
         return replace(made, model=arm.model, original=made.model) if arm.file else made
 
     def requests_of(self, arm: Arm) -> dict[int, Request]:
@@ -191,6 +191,8 @@ class Plan:
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
         ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
+        limits: what a tuning run's settings must keep, by a policy's keys in their basic units; None: it has no limit.
+        on_selection: accuracy and metrics are measured on the rows that a search may look at.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -206,6 +208,8 @@ class Plan:
     planning_s: float = 0.0
     delivery: Delivery | None = None
     ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
+    limits: Mapping[str, float] | None = None
+    on_selection: bool = False
     dealt_among: int | None = None
 
     @property
@@ -428,18 +432,8 @@ def scheme_of(target: Target) -> schemes.Scheme:
     return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
 
 
-def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
-
-    It is None for that arm itself.
-    """
-    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
-    if arm.target in full and not arm.file:
-        return None
-    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
-
-
-def _name_quantizer(target: Target) -> str:
+def name_quantizer(target: Target) -> str:
+    """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
     if scheme_of(target).is_quantized:
         return "shared"
     return "vendor" if target.precision in SCALED else "none"
@@ -469,7 +463,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
                 ordinal=seen[model, target],
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
-                quantizer=_name_quantizer(target),
+                quantizer=name_quantizer(target),
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )

@@ -162,7 +162,8 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
         timeout_s: the process is ended after so many seconds.
     """
     name = source.find(measure.metric).short if is_own(measure.metric) else measure.metric
-    (folder / TASK).write_text(json.dumps({**asdict(measure), "exported": str(exported.folder)}), encoding="utf-8")
+    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
+    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
     ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
         found = _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
@@ -511,7 +512,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     try:
-        exported = open_exported(Path(task.pop("exported")))
+        exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
         found = score_rows(Measure(**task), folder, exported)
     except UsageError as error:
         found = Scores(name="", fault=str(error))

@@ -1,0 +1,294 @@
+"""Measure each layer's error in a target, and how much of it the layer's own precision explains. Runs in a worker.
+
+The reference is the float ONNX graph, run as it is written. A layer's error is that of its tensor against the
+reference's. It holds what the layers before it did wrong, too. So the same graph runs a second time, cut at every
+tensor that the runtime showed: each layer reads what the target computed before it. What the target's tensor differs
+from this is the layer's own error. What the precision explains of that is found as error bounds are: the cut graph
+runs once more with weights and operands rounded as quantizers round them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, INT8_LEVELS
+from shootout.contract import Array, Arrays, Inside, Precision, TensorNames
+from shootout.explain.graph import Outline, read_outline
+from shootout.exported.fidelity import worst_error
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+GIVEN = "shootout/given/"
+"""The beginning of the name of an input that takes a target's tensor."""
+ALIKE = 0.5
+"""A tensor without a name is taken for a layer's if its error is below this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerError:
+    """Hold what a layer errs by in one target, relative L2 over the input sets; None if it isn't finite.
+
+    Attributes:
+        number: of the layer.
+        value: of the reference graph, at which it was read.
+        error: against the reference.
+        own: against the layer in float on the target's own inputs.
+        explained: the largest own error that the precision explains, margin included; None: nothing can be predicted.
+        matched: whether the tensor was told by its name, or by its value.
+    """
+
+    number: int
+    value: str
+    error: float | None
+    own: float | None
+    explained: float | None
+    matched: str
+
+
+def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precision: str) -> list[dict[str, Any]]:
+    """Measure the error of each layer whose tensor the runtime showed.
+
+    Args:
+        graph: the reference's.
+        sets: the inputs of the calls that `inside` shows.
+        precision: a key of `ExportedModel.error_bounds`.
+
+    Returns:
+        The fields of a `LayerError` for each, in the graph's order.
+    """
+    from shootout.exported import onnx_files
+
+    model = onnx_files.load(graph)
+    outline = read_outline(model)
+    with TemporaryDirectory() as place:
+        run = _Runner(Path(place), graph.name, sets)
+        found = _match_by_name(outline, inside)
+        wanted = [
+            name
+            for layer in outline.layers
+            for name in ([found[layer.number][0]] if layer.number in found else outline.values[layer.number])
+        ]
+        reference = run(_with_outputs(_copy(model), wanted))
+        if inside.names is not TensorNames.VALUES:
+            found |= _match_by_value(outline, inside, reference, found)
+        read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
+        given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
+        cut, inputs = _cut(_copy(model), given)
+        local = run(cut, inputs)
+        explained = _explain(cut, run, inputs, local, precision)
+    by_name = {number for number, _ in _match_by_name(outline, inside).items()}
+    errors = []
+    for number, (value, _) in sorted(read.items()):
+        tensor = [{value: one} for one in given[value]]
+        errors.append(
+            LayerError(
+                number=number,
+                value=value,
+                error=worst_error(tensor, [{value: one[value]} for one in reference]),
+                own=worst_error(tensor, [{value: one[value]} for one in local]),
+                explained=explained.get(value),
+                matched="name" if number in by_name else "value",
+            )
+        )
+    return [asdict(one) for one in errors]
+
+
+class _Runner:
+    """Run models made of the reference's on its input sets."""
+
+    def __init__(self, place: Path, name: str, sets: Sequence[Arrays]) -> None:
+        self._place, self._name, self._sets = place, name, sets
+
+    def __call__(self, model: ModelProto, more: Sequence[Arrays] = ()) -> list[dict[str, Array]]:
+        """Return all outputs for each set; `more` are a model's further inputs."""
+        from shootout.exported import onnx_files
+
+        path = self._place / "rewritten.onnx"
+        onnx_files.save(model, path)
+        sets = [{**one, **other} for one, other in zip(self._sets, more, strict=True)] if more else self._sets
+        return onnx_files.run(path, sets, self._name)
+
+
+def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str]]:
+    """Return for each layer the nearest value that the runtime shows, and the tensor's name there; none twice."""
+    if inside.names is TensorNames.LOST:
+        return {}
+    modules = outline.modules if inside.names is TensorNames.MODULES else None
+    found, taken = dict[int, tuple[str, str]](), set[str]()
+    for layer in reversed(outline.layers):  # a sum of two layers' results tells of the later one
+        for value in outline.values[layer.number]:
+            name = modules.get(value, "") if modules is not None else value
+            if name in inside.tensors and value not in taken:
+                found[layer.number] = value, name
+                taken.add(value)
+                break
+    return found
+
+
+def _match_by_value(
+    outline: Outline, inside: Inside, reference: Sequence[Arrays], found: Mapping[int, tuple[str, str]]
+) -> dict[int, tuple[str, str]]:
+    """Match the other layers to tensors by shape, order and closeness to the reference.
+
+    Of all ways to do it in order, the one that explains most is taken: the sum of what each pair has in common.
+    """
+    layers = [layer for layer in outline.layers if layer.number not in found]
+    used = {name for _, name in found.values()}
+    names = [name for name in inside.tensors if name not in used]
+    best = np.zeros((len(layers) + 1, len(names) + 1))
+    pairs = dict[tuple[int, int], str]()
+    for i, layer in enumerate(layers):
+        for j, name in enumerate(names):
+            likeness, value = _liken(inside.tensors[name], reference, outline.values[layer.number])
+            both = best[i, j] + likeness if likeness else 0.0
+            best[i + 1, j + 1] = max(both, best[i, j + 1], best[i + 1, j])
+            if likeness and both == best[i + 1, j + 1]:
+                pairs[i, j] = value
+    matched, i, j = dict[int, tuple[str, str]](), len(layers), len(names)
+    while i and j:
+        if best[i, j] == best[i - 1, j]:
+            i -= 1
+        elif best[i, j] == best[i, j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            matched[layers[i].number] = pairs[i, j], names[j]
+    return matched
+
+
+def _liken(tensor: Sequence[Array], reference: Sequence[Arrays], values: Sequence[str]) -> tuple[float, str]:
+    """Return how much a tensor has in common with the most alike of these values, from 0 to 1, and that value."""
+    likenesses = [(0.0, "")]
+    for value in values:
+        if _fits(tensor, reference, value):
+            error = _distance(_aligned(tensor[:1], reference, value)[0], reference[0][value])
+            likenesses.append((max(0.0, 1.0 - error / ALIKE), value))
+    return max(likenesses, key=lambda one: one[0])
+
+
+def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> bool:
+    right = reference[0].get(value)
+    return right is not None and right.dtype.kind == "f" and right.size == tensor[0].size and right.size > 0
+
+
+def _aligned(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> list[Array]:
+    """Return a tensor in the reference's order of axes, with its dtype."""
+    right = reference[0][value]
+    ways: list[Callable[[Array], Array]] = [lambda one: one.reshape(right.shape)]
+    if tensor[0].shape != right.shape:
+        whole = tuple(size for size in right.shape if size > 1)
+        kept = tuple(size for size in tensor[0].shape if size > 1)
+        ways += [
+            lambda one, order=order: one.reshape(kept).transpose(order).reshape(right.shape)
+            for order in permutations(range(len(kept)))
+            if len(kept) <= 4 and tuple(kept[axis] for axis in order) == whole
+        ]
+    way = min(ways, key=lambda one: _distance(one(tensor[0]), right))
+    return [np.ascontiguousarray(way(one), dtype=right.dtype) for one in tensor]
+
+
+def _distance(tensor: Array, right: Array) -> float:
+    size = float(np.linalg.norm(right.astype(np.float64)))
+    error = float(np.linalg.norm(tensor.astype(np.float64).ravel() - right.ravel())) / (size or 1.0)
+    return error if np.isfinite(error) else np.inf
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = type(model)()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _with_outputs(model: ModelProto, values: Sequence[str]) -> ModelProto:
+    from onnx import ValueInfoProto
+
+    given = {output.name for output in model.graph.output}
+    model.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(values) if name not in given)
+    return model
+
+
+def _cut(model: ModelProto, given: Mapping[str, Sequence[Array]]) -> tuple[ModelProto, list[dict[str, Array]]]:
+    """Let every node read a target's tensors in place of the values that they stand for; these become outputs.
+
+    Returns:
+        The model, and its further inputs for each set.
+    """
+    from onnx import helper
+
+    outputs = {output.name: output for output in model.graph.output}
+    for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name in given:
+                node.input[at] = f"{GIVEN}{name}"
+    for name, arrays in given.items():
+        kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
+        model.graph.input.append(helper.make_tensor_value_info(f"{GIVEN}{name}", kind, arrays[0].shape))
+    for name in [name for name in outputs if name not in given]:
+        model.graph.output.remove(outputs[name])
+    for name, arrays in given.items():
+        if name not in outputs:
+            kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
+            model.graph.output.append(helper.make_tensor_value_info(name, kind, arrays[0].shape))
+    sets = len(next(iter(given.values()), ()))
+    return model, [{f"{GIVEN}{name}": arrays[at] for name, arrays in given.items()} for at in range(sets)]
+
+
+def _explain(
+    cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], local: Sequence[Arrays], precision: str
+) -> dict[str, float | None]:
+    """Return the largest own error that the precision explains, by value; empty if the graph can't be rounded."""
+    worst, finish = dict[str, float | None](), _rounding_of_results(precision)
+    try:
+        for rounded in _round(cut, run, inputs, precision):
+            outputs = run(rounded, inputs)
+            for value in local[0]:
+                right = [{value: one[value]} for one in local]
+                error = worst_error([{value: finish(one[value])} for one in outputs], right)
+                before = worst.get(value, 0.0)
+                worst[value] = None if error is None or before is None else max(error, before)
+    except Exception:  # a stranger's graph may break anything, and the errors are known without this
+        return {}
+    return {
+        value: None if error is None else max(error * FIDELITY_MARGIN, FP32_BOUND_FLOOR)
+        for value, error in worst.items()
+    }
+
+
+def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
+    """Yield the cut graph as float32 runtimes compute it, and in each way that the precision may round."""
+    from shootout.exported.onnx_graph import read_graph
+    from shootout.quantize import onnx_error_bounds as bounds
+
+    yield bounds.coarsened(_copy(cut))
+    if precision == Precision.FP32:
+        return
+    observed = bounds.prepared(_copy(cut))
+    graph = read_graph(observed)
+    names = bounds.observe(observed, bounds.read_by_products(observed, graph) | bounds.read_by_sums(observed, graph))
+    seen = run(observed, inputs)
+    extremes = {value: [float(one[output]) for one in seen] for value, output in names.items()}
+    yield from bounds.rounded_models(lambda: bounds.prepared(_copy(cut)), precision, extremes)
+
+
+def _rounding_of_results(precision: str) -> Callable[[Array], Array]:
+    """Return what a precision does to a layer's result: static INT8 and half floats round it, others don't."""
+    from shootout.quantize.onnx_error_bounds import HALF_FLOATS
+
+    if precision in HALF_FLOATS:
+        return HALF_FLOATS[precision][1]
+    if precision.split("/")[0] != Precision.INT8 or precision.endswith("weights-only"):
+        return lambda result: result
+
+    def finish(result: Array) -> Array:
+        step = float(np.abs(result).max(initial=0.0)) / INT8_LEVELS or 1.0
+        return np.asarray(np.rint(result / step) * step, dtype=result.dtype)
+
+    return finish

@@ -1,0 +1,195 @@
+"""Two targets side by side as plain data: by layer, by block, and the first layer whose error isn't explained."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shootout.contract import RanNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSide:
+    """Hold what is known of a layer in one target.
+
+    Attributes:
+        value: of the reference graph, at which its tensor was read; "" if it couldn't be.
+        matched: whether that tensor was found by its name or by its value.
+        error: relative L2 against the reference; None if it wasn't read or isn't finite.
+        own: against the layer in float on the target's own inputs.
+        explained: the largest own error that its precision explains; None if nothing could be predicted.
+        ns: of one call, all nodes that belong to it; None if the runtime tells no times.
+        conversions_ns: the part of that in nodes that only convert.
+        kernels: what the runtime calls its product's nodes, fused parts included.
+        precisions: of its products' nodes, how many by precision.
+    """
+
+    value: str = ""
+    matched: str = ""
+    error: float | None = None
+    own: float | None = None
+    explained: float | None = None
+    ns: float | None = None
+    conversions_ns: float | None = None
+    kernels: tuple[str, ...] = ()
+    precisions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Return whether it errs by itself beyond what its precision explains, or isn't finite."""
+        if not self.value:
+            return False
+        return self.own is None or (self.explained is not None and self.own > self.explained)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPair:
+    """Hold a layer in both targets; see `Layer` for its names."""
+
+    number: int
+    name: str
+    block: str
+    operator: str
+    output: str
+    sides: tuple[LayerSide, LayerSide]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSide:
+    """Hold what is known of a block in one target.
+
+    Attributes:
+        error: of its last layer that was read; None if none was.
+        own: the largest own error of its layers.
+        beyond: how many of its layers err beyond what their precision explains.
+        ns, conversions_ns, precisions: sums of its layers'.
+    """
+
+    error: float | None
+    own: float | None
+    beyond: int
+    ns: float | None
+    conversions_ns: float | None
+    precisions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPair:
+    """Hold a block of layers in both targets, and how many layers it has."""
+
+    name: str
+    layers: int
+    sides: tuple[BlockSide, BlockSide]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideSummary:
+    """Hold what is known of one target as a whole.
+
+    Attributes:
+        arm: its label.
+        why: it was chosen; "" if it was named.
+        unread: why nothing of it could be read; "" if something was.
+        read: how many layers' tensors were.
+        output_error: relative L2 of the model's outputs against the reference; None if it isn't finite or known.
+        instrumented: relative L2 between the outputs of the calls that showed tensors, and the raced artifact's.
+        call_ns: of one call, all nodes; None if the runtime tells no times.
+        conversions_ns: the part of that in nodes that only convert.
+        unmatched_ns: the part in nodes that belong to no layer.
+        first_beyond: the number of the first layer that errs beyond what its precision explains; None: no such layer.
+        notes: what a reader has to know, one line each.
+    """
+
+    arm: str
+    why: str = ""
+    unread: str = ""
+    read: int = 0
+    output_error: float | None = None
+    instrumented: float | None = None
+    call_ns: float | None = None
+    conversions_ns: float | None = None
+    unmatched_ns: float | None = None
+    first_beyond: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Hold two targets side by side; the first is the one to compare with."""
+
+    run: str
+    group: str
+    model: str
+    sides: tuple[SideSummary, SideSummary]
+    layers: tuple[LayerPair, ...]
+    blocks: tuple[BlockPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideTimes:
+    """Hold where one target's time goes, in nanoseconds of one call; by layer's number, None for no layer."""
+
+    ns: Mapping[int | None, float]
+    conversions_ns: Mapping[int | None, float]
+    kernels: Mapping[int | None, tuple[str, ...]]
+    precisions: Mapping[int | None, Mapping[str, int]]
+
+
+def sum_times(nodes: Sequence[RanNode], places: Sequence[int | None]) -> SideTimes:
+    """Sum the nodes' times by layer.
+
+    Args:
+        places: the layer of each node.
+    """
+    ns, conversions_ns = Counter[int | None](), Counter[int | None]()
+    kernels: dict[int | None, list[str]] = {}
+    precisions: dict[int | None, Counter[str]] = {}
+    for node, place in zip(nodes, places, strict=True):
+        ns[place] += node.ns  # type: ignore[assignment] # a counter adds any numbers
+        if node.converts:
+            conversions_ns[place] += node.ns  # type: ignore[assignment]
+        if node.precision:
+            kernels.setdefault(place, []).append(node.kind)
+            precisions.setdefault(place, Counter())[node.precision] += 1
+    return SideTimes(
+        ns=ns,
+        conversions_ns=conversions_ns,
+        kernels={place: tuple(dict.fromkeys(names)) for place, names in kernels.items()},
+        precisions=precisions,
+    )
+
+
+def find_first_beyond(layers: Iterable[LayerPair], side: int) -> int | None:
+    """Return the number of the first layer that errs beyond what its precision explains."""
+    return next((layer.number for layer in layers if layer.sides[side].is_beyond), None)
+
+
+def sum_blocks(layers: Sequence[LayerPair]) -> tuple[BlockPair, ...]:
+    """Sum the layers by block, in the order of their first layers."""
+    blocks: dict[str, list[LayerPair]] = {}
+    for layer in layers:
+        blocks.setdefault(layer.block, []).append(layer)
+    return tuple(
+        BlockPair(
+            name=name,
+            layers=len(some),
+            sides=(_sum_side([one.sides[0] for one in some]), _sum_side([one.sides[1] for one in some])),
+        )
+        for name, some in blocks.items()
+    )
+
+
+def _sum_side(layers: Sequence[LayerSide]) -> BlockSide:
+    read = [one for one in layers if one.value]
+    timed = [one for one in layers if one.ns is not None]
+    owns = [math.inf if one.own is None else one.own for one in read]
+    return BlockSide(
+        error=read[-1].error if read else None,
+        own=max(owns) if owns and max(owns) < math.inf else None,
+        beyond=sum(one.is_beyond for one in read),
+        ns=sum(one.ns or 0.0 for one in timed) if timed else None,
+        conversions_ns=sum(one.conversions_ns or 0.0 for one in timed) if timed else None,
+        precisions=dict(sum((Counter(one.precisions) for one in layers), Counter())),
+    )

@@ -1,0 +1,176 @@
+"""Build both targets, look inside each in a process of its own, and put the findings side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from shootout import backends
+from shootout.backends.adapter import Built
+from shootout.constants import BUILD_TIMEOUT_S
+from shootout.contract import Artifact, Inside, Precision
+from shootout.errors import ArmFailed, SkippedArm, UsageError
+from shootout.explain import look
+from shootout.explain.explanation import (
+    Explanation,
+    LayerPair,
+    LayerSide,
+    SideSummary,
+    SideTimes,
+    find_first_beyond,
+    sum_blocks,
+    sum_times,
+)
+from shootout.explain.sides import Side
+from shootout.explain.times import place_nodes
+from shootout.exported.model import ExportedModel
+from shootout.host.placement import Placement, child_environment, place
+from shootout.host.scratch import scratch
+from shootout.host.store import cache_folder
+from shootout.messages import Progress
+from shootout.ship.artifact import find_built
+from shootout.worker.process import log_name, worker
+
+
+def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
+    """Build the two targets where their builds are gone, and compare them layer by layer.
+
+    Raises:
+        UsageError: the run can't be explained on this machine, the model has no graph with layers, or neither target
+            could be read.
+    """
+    builts = [find_built(side.source, progress, to="explain") for side in sides]
+    reference = _choose_graph(builts)
+    graph = reference.path(Artifact.ONNX)
+    with scratch(cache_folder()) as logs:
+        ask = _Asker(logs, place(max(built.arm.threads for built in builts)))
+        outline = ask("reading the graph", look.describe_graph, None, graph=graph)
+        if not outline["layers"]:
+            raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
+        values = tuple(dict.fromkeys(value for some in outline["values"] for value in some))
+        seen = []
+        for side, built in zip(sides, builts, strict=True):
+            progress.stage(f"looking inside {built.arm.label}")
+            seen.append(_look(ask, side, built, reference, values, logs / f"{len(seen)}.npz"))
+    if all(summary.unread for summary, _, _ in seen):
+        raise UsageError(f"neither target can be read: {'; '.join(summary.unread for summary, _, _ in seen)}")
+    return _put_together(sides, outline, seen)
+
+
+class _Asker:
+    """Run functions of `look` in workers of their own."""
+
+    def __init__(self, logs: Path, placement: Placement) -> None:
+        self._logs, self._placement = logs, placement
+
+    def __call__(self, what: str, function: Callable[..., Any], built: Built | None, **arguments: Any) -> Any:
+        """Return what the function returns in a process with the arm's environment, if there is an arm."""
+        threads, more = (
+            (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
+        )
+        place, log = self._placement.narrowed(threads), self._logs / log_name(what)
+        given = {**arguments, **({"built": built} if built else {})}
+        with worker(child_environment(threads, 0, more), place.arms, log) as process:
+            name = f"{function.__module__}:{function.__name__}"
+            return process.ask("measure", BUILD_TIMEOUT_S, function=name, arguments=given)
+
+
+def _choose_graph(builts: Sequence[Built]) -> ExportedModel:
+    """Return the export whose graph is the reference: a plain one, of the first target that has it.
+
+    Raises:
+        UsageError: there is no ONNX graph, or the two targets got different inputs.
+    """
+    with_graph = [built.exported for built in builts if Artifact.ONNX in built.exported.artifacts]
+    if not with_graph:
+        raise UsageError(f"{builts[0].exported.model} has no ONNX graph that could be the reference")
+    return next((one for one in with_graph if not (one.variant or one.original)), with_graph[0])
+
+
+Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
+"""What is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
+
+
+def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, values: Sequence[str], keep: Path) -> Seen:
+    arm, graph = side.source.arm.label, reference.path(Artifact.ONNX)
+    try:
+        inside, instrumented = ask(f"look-{arm}", look.look_inside, built, values=values, keep=keep)
+        precision = _precision_of(ask, built)
+        how = {"graph": graph, "reference": reference, "inside": inside, "kept": keep, "precision": precision}
+        errors, output_error = ask(f"compare-{arm}", look.compare, None, **how)
+    except (ArmFailed, SkippedArm) as error:
+        return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
+    layers = {
+        one["number"]: LayerSide(**{name: value for name, value in one.items() if name != "number"}) for one in errors
+    }
+    summary = SideSummary(
+        arm=arm,
+        why=side.why,
+        read=len(layers),
+        output_error=output_error,
+        instrumented=instrumented,
+        notes=inside.notes,
+    )
+    return summary, layers, inside
+
+
+def _precision_of(ask: _Asker, built: Built) -> str:
+    if built.arm.target.precision is Precision.NATIVE:
+        graph = built.exported.path(Artifact.ONNX)
+        return str(ask("reading the file", look.precision_of_file, None, graph=graph))
+    return built.exported.bound_key(built.arm.target)
+
+
+def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Sequence[Seen]) -> Explanation:
+    times = [_find_times(inside, outline["owners"]) for _, _, inside in seen]
+    layers = []
+    for layer in outline["layers"]:
+        first, second = (
+            _add_times(errors.get(layer["number"], LayerSide()), found, layer["number"])
+            for (_, errors, _), found in zip(seen, times, strict=True)
+        )
+        names = {name: layer[name] for name in ("number", "name", "block", "operator", "output")}
+        layers.append(LayerPair(**names, sides=(first, second)))
+    summaries = [
+        _finish(summary, found, find_first_beyond(layers, index))
+        for index, ((summary, _, _), found) in enumerate(zip(seen, times, strict=True))
+    ]
+    source = sides[0].source
+    return Explanation(
+        run=source.document.run,
+        group=source.row.group,
+        model=source.arm.model,
+        sides=(summaries[0], summaries[1]),
+        layers=tuple(layers),
+        blocks=sum_blocks(layers),
+    )
+
+
+def _find_times(inside: Inside | None, owners: Mapping[str, int]) -> SideTimes | None:
+    return sum_times(inside.nodes, place_nodes(inside.nodes, owners)) if inside and inside.nodes else None
+
+
+def _add_times(side: LayerSide, times: SideTimes | None, number: int) -> LayerSide:
+    if times is None:
+        return side
+    return replace(
+        side,
+        ns=times.ns.get(number, 0.0),
+        conversions_ns=times.conversions_ns.get(number, 0.0),
+        kernels=times.kernels.get(number, ()),
+        precisions=dict(times.precisions.get(number, {})),
+    )
+
+
+def _finish(summary: SideSummary, times: SideTimes | None, first_beyond: int | None) -> SideSummary:
+    found = replace(summary, first_beyond=first_beyond)
+    if times is None:
+        return found
+    return replace(
+        found,
+        call_ns=sum(times.ns.values()),
+        conversions_ns=sum(times.conversions_ns.values()),
+        unmatched_ns=times.ns.get(None, 0.0),
+    )

@@ -1,0 +1,255 @@
+"""Show two targets side by side in a terminal: the answer, a table by block, and on demand one by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.explain.explanation import BlockPair, BlockSide, Explanation, LayerPair, LayerSide, SideSummary
+from shootout.report.columns import Cell, make_table
+from shootout.report.screen import labeled
+from shootout.study.group import name_model, short
+from shootout.units import duration
+
+SHOWN = 8
+"""So many blocks are shown; `--full` shows the layers of all."""
+LETTERS = "AB"
+_NOT_FINITE = "NaN or infinity"
+WORTH = 1e-2
+"""Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
+
+
+def render(explanation: Explanation, width: int, *, full: bool) -> RenderableType:
+    """Render the answer and the table by block; `full`: by layer."""
+    lines = [*list_lines(explanation, width)]
+    headers, rows, left = (tabulate_layers if full else tabulate_blocks)(explanation)
+    table = make_table(headers, rows, left=left)
+    return Group(*lines, Text(""), table, Text(_legend(explanation, full=full)))
+
+
+def list_lines(explanation: Explanation, width: int) -> Iterator[Text]:
+    """Yield the answer's lines."""
+    yield from labeled("Answer", tell_answer(explanation), width)
+    for letter, side in zip(LETTERS, explanation.sides, strict=True):
+        yield from labeled(letter, tell_side(side, explanation), width)
+    if more := len(explanation.blocks) - len(choose_blocks(explanation)):
+        yield from labeled("Blocks", [f"{more} more with --full or in the page (--out FILE.html)"], width)
+
+
+def tell_answer(explanation: Explanation) -> list[str]:
+    """Tell the first layer whose error isn't explained, or that there is none, and where the time goes."""
+    told = []
+    for index in (1, 0):
+        side = explanation.sides[index]
+        if side.first_beyond is not None:
+            told.append(_tell_beyond(explanation, index, explanation.layers[side.first_beyond]))
+    if not told:
+        told.append(_tell_none(explanation))
+    return [*told, *_tell_slowest(explanation)]
+
+
+def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:
+    arm, found = short(explanation.sides[index].arm), layer.sides[index]
+    told = f"{layer.name} is the first layer of {arm} whose error its precision doesn't explain: "
+    own = f"it errs by {tell_error(found.own)} by itself"
+    explained = f", up to {tell_error(found.explained)} is explained" if found.explained is not None else ""
+    if skipped := _unread_before(explanation, index, layer):
+        explained += f" ({skipped} before it couldn't be read, and may be the cause)"
+    time = _tell_share(explanation.sides[index], found)
+    return told + own + explained + (f"; {time}" if time else "")
+
+
+def _unread_before(explanation: Explanation, index: int, layer: LayerPair) -> str:
+    """Name the layers right before this one whose tensors the runtime doesn't show."""
+    names: list[str] = []
+    for before in reversed(explanation.layers[: layer.number]):
+        if before.sides[index].value:
+            break
+        names.insert(0, before.name)
+    return "" if not names else names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _tell_share(side: SideSummary, layer: LayerSide) -> str:
+    if not side.call_ns or layer.ns is None:
+        return ""
+    told = f"it takes {layer.ns / side.call_ns:.0%} of the time"
+    return told + (f", conversions in it {layer.conversions_ns / side.call_ns:.0%}" if layer.conversions_ns else "")
+
+
+def _tell_none(explanation: Explanation) -> str:
+    index = 0 if explanation.sides[1].unread else 1
+    side, read = explanation.sides[index], [one for one in explanation.layers if one.sides[index].value]
+    if not read:
+        return f"no layer of {short(side.arm)} could be read"
+    worst = max(read, key=lambda one: one.sides[index].own or 0.0)
+    found = worst.sides[index]
+    explained = f" of {tell_error(found.explained)} explained" if found.explained is not None else ""
+    none = f"no layer of {short(side.arm)} errs beyond what its precision explains"
+    return f"{none}; {worst.name} errs most by itself: {tell_error(found.own)}{explained}"
+
+
+def _tell_slowest(explanation: Explanation) -> list[str]:
+    """Tell the block in which the second target loses most time to the first, or gains least."""
+    first, second = explanation.sides
+    if first.call_ns is None or second.call_ns is None or len(explanation.blocks) < 2:
+        return []
+    block = max(explanation.blocks, key=lambda one: (one.sides[1].ns or 0.0) - (one.sides[0].ns or 0.0))
+    times = [side.ns or 0.0 for side in block.sides]
+    if times[1] <= times[0]:
+        return []
+    told = f"{block.name} takes longer in B: {duration(times[1], 2)}, in A {duration(times[0], 2)}"
+    conversions = block.sides[1].conversions_ns
+    return [told + (f", of it {duration(conversions, 2)} conversions" if conversions else "")]
+
+
+def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
+    """Tell a target, how much of it was read, its error and its time."""
+    told = [short(side.arm) + (f" ({side.why})" if side.why else "")]
+    if side.unread:
+        return [*told, f"not read: {side.unread}"]
+    told.append(f"error of the outputs {tell_error(side.output_error)}")
+    told.append(f"{side.read} of {len(explanation.layers)} layers read")
+    if side.call_ns:
+        parts = [f"{name} {ns / side.call_ns:.0%}" for name, ns in _parts(side) if ns]
+        told.append(
+            f"{duration(side.call_ns, 2)} a call by its own profile" + (f": {', '.join(parts)}" if parts else "")
+        )
+    else:
+        told.append("its runtime tells no times")
+    if side.instrumented is None or side.instrumented > WORTH:
+        told.append(
+            f"note: the calls that showed its tensors gave outputs that differ from the raced artifact's by "
+            f"{tell_error(side.instrumented)}: it fuses otherwise there"
+        )
+    return [*told, *(f"note: {note}" for note in side.notes)]
+
+
+def _parts(side: SideSummary) -> list[tuple[str, float]]:
+    return [("conversions", side.conversions_ns or 0.0), ("unmatched", side.unmatched_ns or 0.0)]
+
+
+def choose_blocks(explanation: Explanation) -> Sequence[BlockPair]:
+    """Choose the blocks to show: those that err beyond what is explained, then the largest errors and times."""
+    if len(explanation.blocks) <= SHOWN:
+        return explanation.blocks
+    totals = [side.call_ns or math.inf for side in explanation.sides]
+
+    def rank(block: BlockPair) -> tuple[int, float]:
+        shares = [(side.ns or 0.0) / total for side, total in zip(block.sides, totals, strict=True)]
+        worst = max((side.own or 0.0) for side in block.sides)
+        most = max((one.own or 0.0) for pair in explanation.blocks for one in pair.sides) or 1.0
+        return sum(side.beyond for side in block.sides), max(*shares, worst / most)
+
+    chosen = sorted(explanation.blocks, key=rank, reverse=True)[:SHOWN]
+    return [block for block in explanation.blocks if block in chosen]
+
+
+Table = tuple[Sequence[str], list[dict[str, Cell]], tuple[str, ...]]
+BY_BLOCK = ("block", "error A", "error B", "own B", "time A", "time B", "conversions B", "precision A", "precision B")
+BY_LAYER = (
+    "layer",
+    "operator",
+    "error A",
+    "own A",
+    "error B",
+    "own B",
+    "explained B",
+    "time A",
+    "time B",
+    "ran A",
+    "ran B",
+)
+TEXTS = ("block", "layer", "operator", "precision A", "precision B", "ran A", "ran B")
+
+
+def tabulate_blocks(explanation: Explanation) -> Table:
+    """Tabulate the blocks to show: headers, lines by header, and the headers of texts."""
+    lines = []
+    for block in choose_blocks(explanation):
+        first, second = block.sides
+        name = block.name if block.layers == 1 else f"{block.name} ({block.layers} layers)"
+        cells = (
+            name,
+            tell_error(first.error) if first.error is not None else "",
+            _mark(second.error, bool(second.beyond)),
+            tell_error(second.own) if second.own is not None else "",
+            tell_time(first.ns),
+            tell_time(second.ns),
+            tell_time(second.conversions_ns) if second.conversions_ns else "",
+            tell_precisions(first),
+            tell_precisions(second),
+        )
+        lines.append(dict(zip(BY_BLOCK, cells, strict=True)))
+    return BY_BLOCK, [*lines, *_unmatched_line(explanation, BY_BLOCK)], TEXTS
+
+
+def tabulate_layers(explanation: Explanation) -> Table:
+    """Tabulate all layers: headers, lines by header, and the headers of texts."""
+    lines = []
+    for layer in explanation.layers:
+        first, second = layer.sides
+        cells = (
+            layer.name,
+            layer.operator,
+            *_tell_errors(first),
+            *_tell_errors(second),
+            tell_error(second.explained) if second.explained is not None else "",
+            tell_time(first.ns),
+            tell_time(second.ns),
+            tell_kernels(first),
+            tell_kernels(second),
+        )
+        lines.append(dict(zip(BY_LAYER, cells, strict=True)))
+    return BY_LAYER, [*lines, *_unmatched_line(explanation, BY_LAYER)], TEXTS
+
+
+def _unmatched_line(explanation: Explanation, headers: Sequence[str]) -> list[dict[str, Cell]]:
+    first, second = (side.unmatched_ns for side in explanation.sides)
+    if not (first or second):
+        return []
+    told = {"time A": tell_time(first), "time B": tell_time(second)}
+    return [{name: told.get(name, "unmatched" if name == headers[0] else "") for name in headers}]
+
+
+def _tell_errors(side: LayerSide) -> tuple[Cell, Cell]:
+    if not side.value:
+        return "", "not read"
+    return _mark(side.error, side.is_beyond), tell_error(side.own)
+
+
+def _mark(error: float | None, is_beyond: bool) -> Cell:
+    told = "" if error is None and not is_beyond else tell_error(error)
+    return Text(f"{told} !", style="red") if is_beyond else told
+
+
+def tell_error(error: float | None) -> str:
+    """Tell a relative error in two digits."""
+    return _NOT_FINITE if error is None else f"{error:.1e}" if error else "0"
+
+
+def tell_time(ns: float | None) -> str:
+    """Tell a time in two digits; "" if it isn't known."""
+    return "" if ns is None else duration(ns, 2)
+
+
+def tell_precisions(side: BlockSide | LayerSide) -> str:
+    """Tell in what the products ran, by count."""
+    counts = sorted(side.precisions.items(), key=lambda one: -one[1])
+    return ", ".join(name if len(counts) == 1 else f"{name} {count}" for name, count in counts)
+
+
+def tell_kernels(side: LayerSide) -> str:
+    """Tell the kernels of a layer's product, and their precision."""
+    return " ".join(filter(None, (", ".join(side.kernels), tell_precisions(side))))
+
+
+def _legend(explanation: Explanation, *, full: bool) -> str:
+    model = name_model(explanation.model)
+    what = "" if full else "error: of the block's last layer; "
+    return (
+        f"{model}: {what}error: relative L2 against the float graph; own: against the same layer in float on the "
+        "target's own inputs; !: beyond what the precision explains. Times are by each runtime's own profile."
+    )
