@@ -393,7 +393,6 @@ class Row(Part):
         settings: `closed` (vendor defaults) or `tuned`.
         quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
         file: if several ONNX files race each other, the name of this row's; "" for the first.
-        parameters, batch: if the sizes of its calls vary, of the largest.
         scenario: what was measured.
         threads: compute threads of one instance; 0: as many as the library takes by itself, which `executed` tells.
         instances: sessions at work at once.
