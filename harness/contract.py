@@ -372,11 +372,11 @@ class Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanNode:
-    """Hold one node that each call runs, and its time by the runtime's own profiler.
+    """Hold one node that each call runs, with its time by the runtime's own profiler.
 
     Attributes:
         kind: the runtime's own name of what it computes, fused parts and all.
-        ns: of one call.
+        ns: of one call; None if the runtime doesn't tell.
         names: all by which the model's graph may know it, the surest first: nodes, values, weights, modules.
         reads, makes: its inputs and outputs by the runtime's names, which lead to other nodes.
         precision: that it computes in; "" where the runtime doesn't tell.
@@ -384,7 +384,7 @@ class RanNode:
     """
 
     kind: str
-    ns: float
+    ns: float | None
     names: tuple[str, ...]
     reads: tuple[str, ...] = ()
     makes: tuple[str, ...] = ()
@@ -408,7 +408,7 @@ class Inside:
         tensors: by name, in the order in which they are made, an array for each input set; integers dequantized.
         names: what these names are.
         outputs: the model's outputs for each input set, from the same calls.
-        nodes: what a call of the built artifact runs; empty if the runtime tells no times.
+        nodes: what a call of the built artifact runs; empty if the runtime tells nothing of them.
         notes: what a reader has to know, one line each.
     """
 

@@ -189,7 +189,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--targets",
-        help="the arms of parity, order, restarts, ship; the models of tasks and corpus; the runs of claims",
+        help="the arms of parity, order, restarts, ship; the models of tasks, corpus and planted; the runs of claims",
     )
     return parser.parse_args()
 

@@ -42,6 +42,8 @@ PRODUCTS = COMPUTE_OPS + "|FullyConnected|QKVProjection|LLMMLP"
 CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
 """OpenVINO's names of the steps that it makes of a FakeQuantize."""
+IN_GEMM = "/WithoutBiases"
+"""What OpenVINO adds to the name of the product in a Gemm; the sum behind it has the name."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
 """OpenVINO's hint if each float node has the precision that the file gives it."""
@@ -142,8 +144,9 @@ def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
         own, ns = _precision_label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
         if held := list_products(compiled, facts, key, node):
             tally.add_products(held, ns)
-            names = [name for name in node["originalLayersNames"].split(",") if name in facts["layers"]]
-            tally.names += [(label, facts["layers"][name]) for (label, _), name in zip(held, names, strict=False)]
+            known = [facts["layers"].get(name) for name in node["originalLayersNames"].split(",")]
+            names = dict.fromkeys(filter(None, known))
+            tally.names += [(label, name) for (label, _), name in zip(held, names, strict=False)]
         else:
             tally.add_other(own, ns, converts=only_converts(node, facts["conversions"]))
     return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}
@@ -276,7 +279,8 @@ def _find_conversions(stored: Sequence[Any]) -> list[str]:
 def _name_layers(stored: Sequence[Any], owners: Mapping[str, str]) -> dict[str, str]:
     """Return the layers' names by those of the stored model's products."""
     names = [one.get_friendly_name() for one in stored if re.search(PRODUCTS, one.get_type_name())]
-    return {name: layer for name in names if (layer := find_owner([name], owners))}
+    found = {name: layer for name in names if (layer := find_owner([name], owners))}
+    return {key: layer for name, layer in found.items() for key in (name, name.removesuffix(IN_GEMM))}
 
 
 def only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:

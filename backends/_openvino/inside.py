@@ -52,7 +52,7 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
         names=TensorNames.VALUES,
         outputs=tuple({name: call[name] for name in names} for call in calls),
         nodes=nodes,
-        notes=() if nodes else (TOO_SHORT,),
+        notes=() if any(node.ns is not None for node in nodes) else (TOO_SHORT,),
     )
 
 
@@ -72,16 +72,16 @@ def _find_ports(model: Any, values: Collection[str]) -> Iterator[tuple[str, Any]
 
 
 def _list_nodes(built: Built, inputs: Arrays) -> Iterator[RanNode]:
-    """Yield the nodes that one call executes, each with its mean time; none if the counters are too coarse."""
+    """Yield the nodes that one call executes, each with its mean time unless the counters are too coarse."""
     compiled = compile_model(built.folder / IR, built.arm, PERF_COUNT="YES")
     times = node_ns(compiled, inputs)
     runtime = {node.get_friendly_name(): node for node in compiled.get_runtime_model().get_ordered_ops()}
-    for key, node in list_executed_nodes(compiled) if times else ():
+    for key, node in list_executed_nodes(compiled):
         name, operation = node["name"], runtime[node["name"]]
         labels = [label for label, _ in list_products(compiled, built.facts, key, node)]
         yield RanNode(
             kind=f"{node['layerType']}{_tell_fused(node)}",
-            ns=times.get(name, 0.0),
+            ns=times.get(name, 0.0) if times else None,
             names=(*node["originalLayersNames"].split(","), name),
             reads=tuple(one.get_source_output().get_node().get_friendly_name() for one in operation.inputs()),
             makes=(name,),

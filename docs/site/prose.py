@@ -17,6 +17,7 @@ BUDGETS = {
     "crossover.md": 400,
     "mix.md": 600,
     "quantization.md": 1000,
+    "explain.md": 700,
     "deciding.md": 1100,
     "shipping.md": 800,
     "gate.md": 800,

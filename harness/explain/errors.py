@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 GIVEN = "shootout/given/"
 """The beginning of the name of an input that takes a target's tensor."""
+MOST_AXES = 4
+"""A tensor of more axes than this is taken in its own order."""
 ALIKE = 0.5
 """A tensor without a name is taken for a layer's if its error is below this."""
 
@@ -182,17 +184,18 @@ def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> b
 def _aligned(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> list[Array]:
     """Return a tensor in the reference's order of axes, with its dtype."""
     right = reference[0][value]
-    ways: list[Callable[[Array], Array]] = [lambda one: one.reshape(right.shape)]
-    if tensor[0].shape != right.shape:
+    orders: list[tuple[int, ...] | None] = [None]
+    kept = tuple(size for size in tensor[0].shape if size > 1)
+    if tensor[0].shape != right.shape and len(kept) <= MOST_AXES:
         whole = tuple(size for size in right.shape if size > 1)
-        kept = tuple(size for size in tensor[0].shape if size > 1)
-        ways += [
-            lambda one, order=order: one.reshape(kept).transpose(order).reshape(right.shape)
-            for order in permutations(range(len(kept)))
-            if len(kept) <= 4 and tuple(kept[axis] for axis in order) == whole
-        ]
-    way = min(ways, key=lambda one: _distance(one(tensor[0]), right))
-    return [np.ascontiguousarray(way(one), dtype=right.dtype) for one in tensor]
+        axes = permutations(range(len(kept)))
+        orders += [order for order in axes if tuple(kept[axis] for axis in order) == whole]
+
+    def turn(one: Array, order: tuple[int, ...] | None) -> Array:
+        return (one if order is None else one.reshape(kept).transpose(order)).reshape(right.shape)
+
+    best = min(orders, key=lambda order: _distance(turn(tensor[0], order), right))
+    return [np.ascontiguousarray(turn(one, best), dtype=right.dtype) for one in tensor]
 
 
 def _distance(tensor: Array, right: Array) -> float:

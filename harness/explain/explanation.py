@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -129,8 +129,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideTimes:
-    """Hold where one target's time goes, in nanoseconds of one call; by layer's number, None for no layer."""
+    """Hold where one target's time goes, in nanoseconds of one call; by layer's number, None for no layer.
 
+    Attributes:
+        is_told: whether the runtime tells times.
+    """
+
+    is_told: bool
     ns: Mapping[int | None, float]
     conversions_ns: Mapping[int | None, float]
     kernels: Mapping[int | None, tuple[str, ...]]
@@ -143,17 +148,17 @@ def sum_times(nodes: Sequence[RanNode], places: Sequence[int | None]) -> SideTim
     Args:
         places: the layer of each node.
     """
-    ns, conversions_ns = Counter[int | None](), Counter[int | None]()
+    ns, conversions_ns = defaultdict[int | None, float](float), defaultdict[int | None, float](float)
     kernels: dict[int | None, list[str]] = {}
     precisions: dict[int | None, Counter[str]] = {}
     for node, place in zip(nodes, places, strict=True):
-        ns[place] += node.ns  # type: ignore[assignment] # a counter adds any numbers
-        if node.converts:
-            conversions_ns[place] += node.ns  # type: ignore[assignment]
+        ns[place] += node.ns or 0.0
+        conversions_ns[place] += (node.ns or 0.0) * node.converts
         if node.precision:
             kernels.setdefault(place, []).append(node.kind)
             precisions.setdefault(place, Counter())[node.precision] += 1
     return SideTimes(
+        is_told=any(node.ns is not None for node in nodes),
         ns=ns,
         conversions_ns=conversions_ns,
         kernels={place: tuple(dict.fromkeys(names)) for place, names in kernels.items()},

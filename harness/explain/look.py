@@ -73,7 +73,8 @@ def compare(
 def _save(path: Path, inside: Inside) -> None:
     arrays = {f"tensor {at} {name}": one for name, some in inside.tensors.items() for at, one in enumerate(some)}
     arrays |= {f"output {at} {name}": y for at, one in enumerate(inside.outputs) for name, y in one.items()}
-    np.savez(path, **{str(number): array for number, array in enumerate(arrays.values())}, names=np.array([*arrays]))
+    numbered: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
+    np.savez(path, names=np.array([*arrays]), **numbered)
 
 
 def _load(path: Path, inside: Inside) -> Inside:

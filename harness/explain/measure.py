@@ -50,7 +50,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
         values = tuple(dict.fromkeys(value for some in outline["values"] for value in some))
-        seen = []
+        seen = list[Seen]()
         for side, built in zip(sides, builts, strict=True):
             progress.stage(f"looking inside {built.arm.label}")
             seen.append(_look(ask, side, built, reference, values, logs / f"{len(seen)}.npz"))
@@ -157,8 +157,8 @@ def _add_times(side: LayerSide, times: SideTimes | None, number: int) -> LayerSi
         return side
     return replace(
         side,
-        ns=times.ns.get(number, 0.0),
-        conversions_ns=times.conversions_ns.get(number, 0.0),
+        ns=times.ns.get(number, 0.0) if times.is_told else None,
+        conversions_ns=times.conversions_ns.get(number, 0.0) if times.is_told else None,
         kernels=times.kernels.get(number, ()),
         precisions=dict(times.precisions.get(number, {})),
     )
@@ -166,7 +166,7 @@ def _add_times(side: LayerSide, times: SideTimes | None, number: int) -> LayerSi
 
 def _finish(summary: SideSummary, times: SideTimes | None, first_beyond: int | None) -> SideSummary:
     found = replace(summary, first_beyond=first_beyond)
-    if times is None:
+    if times is None or not times.is_told:
         return found
     return replace(
         found,

@@ -12,6 +12,7 @@ from shootout.explain.explanation import Explanation
 from shootout.explain.screen import (
     LETTERS,
     choose_blocks,
+    list_notes,
     tabulate_blocks,
     tabulate_layers,
     tell_answer,
@@ -51,6 +52,11 @@ def render(explanation: Explanation) -> str:
                 Point(label=letter, lines=[Line(text=one) for one in tell_side(side, explanation)])
                 for letter, side in zip(LETTERS, explanation.sides, strict=True)
             ),
+            *(
+                [Point(label="Notes", lines=[Line(text=one) for one in list_notes(explanation)])]
+                if list_notes(explanation)
+                else []
+            ),
         ],
     )
     names = " and ".join(side.arm for side in explanation.sides)
@@ -79,6 +85,11 @@ def render(explanation: Explanation) -> str:
         layers=_make_table("All layers", *tabulate_layers(explanation)),
         legend=LEGEND,
     )
+
+
+def _list_note_points(explanation: Explanation) -> list[Point]:
+    notes = list_notes(explanation)
+    return [Point(label="Notes", lines=[Line(text=one) for one in notes])] if notes else []
 
 
 def _make_table(title: str, headers: Sequence[str], lines: Sequence[dict[str, Cell]], left: Sequence[str]) -> Table:

@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout.explain.explanation import BlockPair, BlockSide, Explanation, LayerPair, LayerSide, SideSummary
 from shootout.report.columns import Cell, make_table
 from shootout.report.screen import labeled
-from shootout.study.group import name_model, short
+from shootout.study.group import short
 from shootout.units import duration
 
 SHOWN = 8
@@ -26,8 +26,7 @@ def render(explanation: Explanation, width: int, *, full: bool) -> RenderableTyp
     """Render the answer and the table by block; `full`: by layer."""
     lines = [*list_lines(explanation, width)]
     headers, rows, left = (tabulate_layers if full else tabulate_blocks)(explanation)
-    table = make_table(headers, rows, left=left)
-    return Group(*lines, Text(""), table, Text(_legend(explanation, full=full)))
+    return Group(*lines, Text(""), make_table(headers, rows, left=left), *_list_remarks(explanation, full=full))
 
 
 def list_lines(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -53,7 +52,7 @@ def tell_answer(explanation: Explanation) -> list[str]:
 
 def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:
     arm, found = short(explanation.sides[index].arm), layer.sides[index]
-    told = f"{layer.name} is the first layer of {arm} whose error its precision doesn't explain: "
+    told = f"layer {layer.name} is the first of {arm} whose error its precision doesn't explain: "
     own = f"it errs by {tell_error(found.own)} by itself"
     explained = f", up to {tell_error(found.explained)} is explained" if found.explained is not None else ""
     if skipped := _unread_before(explanation, index, layer):
@@ -88,7 +87,7 @@ def _tell_none(explanation: Explanation) -> str:
     found = worst.sides[index]
     explained = f" of {tell_error(found.explained)} explained" if found.explained is not None else ""
     none = f"no layer of {short(side.arm)} errs beyond what its precision explains"
-    return f"{none}; {worst.name} errs most by itself: {tell_error(found.own)}{explained}"
+    return f"{none}; layer {worst.name} errs most by itself: {tell_error(found.own)}{explained}"
 
 
 def _tell_slowest(explanation: Explanation) -> list[str]:
@@ -100,9 +99,9 @@ def _tell_slowest(explanation: Explanation) -> list[str]:
     times = [side.ns or 0.0 for side in block.sides]
     if times[1] <= times[0]:
         return []
-    told = f"{block.name} takes longer in B: {duration(times[1], 2)}, in A {duration(times[0], 2)}"
+    told = f"block {block.name} takes longer in B: {duration(times[1])}, in A {duration(times[0])}"
     conversions = block.sides[1].conversions_ns
-    return [told + (f", of it {duration(conversions, 2)} conversions" if conversions else "")]
+    return [told + (f", of it {duration(conversions)} conversions" if conversions else "")]
 
 
 def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
@@ -114,17 +113,22 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     told.append(f"{side.read} of {len(explanation.layers)} layers read")
     if side.call_ns:
         parts = [f"{name} {ns / side.call_ns:.0%}" for name, ns in _parts(side) if ns]
-        told.append(
-            f"{duration(side.call_ns, 2)} a call by its own profile" + (f": {', '.join(parts)}" if parts else "")
-        )
+        told.append(f"{duration(side.call_ns)} a call by its own profile" + (f": {', '.join(parts)}" if parts else ""))
     else:
         told.append("its runtime tells no times")
-    if side.instrumented is None or side.instrumented > WORTH:
-        told.append(
-            f"note: the calls that showed its tensors gave outputs that differ from the raced artifact's by "
-            f"{tell_error(side.instrumented)}: it fuses otherwise there"
-        )
-    return [*told, *(f"note: {note}" for note in side.notes)]
+    return told
+
+
+def list_notes(explanation: Explanation) -> list[str]:
+    """List what has to be known of how the targets were read, each note once."""
+    notes = [note for side in explanation.sides for note in side.notes]
+    for letter, side in zip(LETTERS, explanation.sides, strict=True):
+        if not side.unread and (side.instrumented is None or side.instrumented > WORTH):
+            notes.append(
+                f"{letter} was read from a graph that it fuses otherwise: that one's outputs differ from the raced "
+                f"one's by {tell_error(side.instrumented)}"
+            )
+    return list(dict.fromkeys(notes))
 
 
 def _parts(side: SideSummary) -> list[tuple[str, float]]:
@@ -183,7 +187,7 @@ def tabulate_blocks(explanation: Explanation) -> Table:
             tell_precisions(second),
         )
         lines.append(dict(zip(BY_BLOCK, cells, strict=True)))
-    return BY_BLOCK, [*lines, *_unmatched_line(explanation, BY_BLOCK)], TEXTS
+    return _without_empty(BY_BLOCK, [*lines, *_unmatched_line(explanation, BY_BLOCK)])
 
 
 def tabulate_layers(explanation: Explanation) -> Table:
@@ -203,7 +207,11 @@ def tabulate_layers(explanation: Explanation) -> Table:
             tell_kernels(second),
         )
         lines.append(dict(zip(BY_LAYER, cells, strict=True)))
-    return BY_LAYER, [*lines, *_unmatched_line(explanation, BY_LAYER)], TEXTS
+    return _without_empty(BY_LAYER, [*lines, *_unmatched_line(explanation, BY_LAYER)])
+
+
+def _without_empty(headers: Sequence[str], lines: list[dict[str, Cell]]) -> Table:
+    return [name for name in headers if any(line[name] for line in lines)], lines, TEXTS
 
 
 def _unmatched_line(explanation: Explanation, headers: Sequence[str]) -> list[dict[str, Cell]]:
@@ -231,8 +239,8 @@ def tell_error(error: float | None) -> str:
 
 
 def tell_time(ns: float | None) -> str:
-    """Tell a time in two digits; "" if it isn't known."""
-    return "" if ns is None else duration(ns, 2)
+    """Tell a time; "" if it isn't known."""
+    return "" if ns is None else duration(ns)
 
 
 def tell_precisions(side: BlockSide | LayerSide) -> str:
@@ -246,10 +254,12 @@ def tell_kernels(side: LayerSide) -> str:
     return " ".join(filter(None, (", ".join(side.kernels), tell_precisions(side))))
 
 
-def _legend(explanation: Explanation, *, full: bool) -> str:
-    model = name_model(explanation.model)
-    what = "" if full else "error: of the block's last layer; "
-    return (
-        f"{model}: {what}error: relative L2 against the float graph; own: against the same layer in float on the "
-        "target's own inputs; !: beyond what the precision explains. Times are by each runtime's own profile."
+def _list_remarks(explanation: Explanation, *, full: bool) -> Iterator[Text]:
+    """Yield the notes, and what the table's words mean."""
+    for note in list_notes(explanation):
+        yield Text(f"Note: {note}.")
+    what = "that of the layers" if full else "that of the block's last layer"
+    yield Text(
+        f"error: {what}, relative L2 against the float graph. own: against the same layer in float on the target's own "
+        "inputs. !: beyond what the precision explains. Times are by each runtime's own profile."
     )

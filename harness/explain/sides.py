@@ -105,7 +105,7 @@ def _can_show(row: Row) -> bool:
 
 
 def _choose_reference(rows: Sequence[Row], second: Row, document: Document) -> tuple[Row, str]:
-    exact = [row for row in rows if row.precision == Precision.FP32 and row.fidelity and row.arm != second.arm]
+    exact = [row for row in rows if row.precision == Precision.FP32 and row.arm != second.arm]
     if own := [row for row in exact if row.backend == second.backend and not row.scheme]:
         return own[0], "the FP32 target of the same backend"
     answers: list[Answer] = [answer for answer in document.answer if answer.group == second.group and answer.ship]
@@ -122,6 +122,6 @@ def _refuse(source: ArmToShip) -> None:
     if source.arm.scenario is Scenario.TRAIN_STEP:
         raise UsageError("a training step has no layers to compare: explain a run of inference")
     if source.arm.scenario is Scenario.VARYING:
-        raise UsageError("a stream of sizes has no one graph: explain a run of one size")
+        raise UsageError("sizes that vary have no one graph: explain a run of one size")
     if source.arm.target.folder:
         raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")

@@ -378,6 +378,7 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 EXPLAIN = "layer by layer:"
+MIX = "leave some in float:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
@@ -438,7 +439,7 @@ def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
 
 
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
-    """List what to type: to measure the accuracy, to accept the error, and to find the layers behind a loss."""
+    """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
     measure = find_measure(faster)
     if measure:
         yield measure
@@ -447,19 +448,21 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
     yield from list_ways_in(faster)
+    if mixed := next((change for change in faster if change.mix), None):
+        yield WayOut(MIX, mixed.mix or "", "")
 
 
 def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
     """List what to type to see the first of these that can be looked into, layer by layer."""
     if first := next((one for one in some if one.explain), None):
-        yield WayOut(EXPLAIN, first.explain or "", f"({short(first.arm)})" if len(some) > 1 else "")
+        yield WayOut(EXPLAIN, first.explain or "", "")
 
 
 def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
     """List what to type to find the layer of the first target whose outputs were refused."""
     refused = [group for group in answer.not_raced if group.cause in FAILURES and group.fix]
     for group in refused[:1]:
-        yield WayOut(EXPLAIN, group.fix or "", f"({short(group.arms[0])})")
+        yield WayOut(EXPLAIN, group.fix or "", "")
 
 
 def label_accept(what: str, *, beside: bool) -> str:

@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.contract import Array, BoundStanding, Device, NotRunKind, Scenario
+from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import MARGIN, keeps_accuracy
+from shootout.results.accuracy import DEFAULT_DROP, MARGIN, keeps_accuracy
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
@@ -630,7 +630,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
     """
-    measure = _command_to_measure(cell, arms, row)
+    measure, loses = _command_to_measure(cell, arms, row), _is_known_to_lose(row)
     return WouldChange(
         when="looser",
         arm=row.arm,
@@ -638,7 +638,8 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         why=_tell_refusal(cell, row, is_measurable=measure is not None),
         measure=measure,
         accept=_command_to_accept(cell, row),
-        explain=_command_to_explain(cell, row) if _is_known_to_lose(row) else None,
+        explain=_command_to_explain(cell, row) if loses else None,
+        mix=_command_to_mix(cell, row) if loses else None,
         **_accuracy_of(row),
     )
 
@@ -692,6 +693,22 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
     if row.backend not in EXPLAINED or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
         return None
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
+
+
+MIXED = frozenset({"onnxruntime", "openvino", "torch-eager", "torch-compile"})
+"""The backends of which `shootout tune` can leave layers in float."""
+
+
+def _command_to_mix(cell: Cell, row: Row) -> str | None:
+    """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
+    is_mixed = row.backend in MIXED and row.precision in INTEGERS and row.scenario == Scenario.LATENCY
+    metric = row.fidelity.metric if row.fidelity else None
+    if not is_mixed or (metric and metric.limits == "agreement"):
+        return None
+    given = dict(cell.again([row.arm])) | {"--backends": row.backend, "--precision": row.precision}
+    given.setdefault("--max-drop", DEFAULT_DROP if metric else f"{100 * MARGIN:g}pp")
+    words = (word for option in given.items() for word in option if word)
+    return f"shootout tune {reproduce.quote(words)}"
 
 
 def _is_known_to_lose(row: Row) -> bool:

@@ -393,7 +393,6 @@ class Row(Part):
         settings: `closed` (vendor defaults) or `tuned`.
         quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
         file: if several ONNX files race each other, the name of this row's; "" for the first.
-        parameters, batch: if the sizes of its calls vary, of the largest.
         scenario: what was measured.
         threads: compute threads of one instance; 0: as many as the library takes by itself, which `executed` tells.
         instances: sessions at work at once.
@@ -736,6 +735,7 @@ class WouldChange(Part):
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
         explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
+        mix: the command that searches for layers to leave in float, so that the loss keeps the limit; null likewise.
     """
 
     when: Literal["size", "looser", "tighter"]
@@ -751,6 +751,7 @@ class WouldChange(Part):
     measure: str | None = None
     accept: str | None = None
     explain: str | None = None
+    mix: str | None = None
 
 
 class SmallerStep(Part):

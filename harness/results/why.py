@@ -318,9 +318,10 @@ COSTS: tuple[Named, ...] = (
     ("memory", _explain_memory),
 )
 LEFT: tuple[Named, ...] = (("float layers", _explain_float_layers),)
-LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT)
+OVERHEAD_LAST: tuple[Named, ...] = (("overhead", _explain_overhead),)
+LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT, *OVERHEAD_LAST)
 """What costs time comes before what saves none."""
-NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, ("overhead", _explain_overhead), ("cached", _explain_cached))
+NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, *OVERHEAD_LAST, ("cached", _explain_cached))
 GAINS: tuple[Named, ...] = (
     ("products", _explain_saved_products),
     ("conversions", _explain_fewer_conversions),

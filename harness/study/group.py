@@ -87,9 +87,9 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
 
     It is None for that arm itself.
     """
-    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
-    if arm.target in full and not arm.file:
+    if is_exact(arm.target.precision, arm.target.scheme, arm.file):
         return None
+    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
     return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
 
 

@@ -396,8 +396,13 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
         if Scenario.VARYING in study.all_scenarios:
             yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         return
-    of_one_size = {"a crossover": study.crossover, "inputs (--inputs)": study.inputs, "l2 cold": study.l2 == "cold"}
-    of_one_size |= {"state (--state)": study.state, "stream (--stream)": study.stream}
+    of_one_size: dict[str, object] = {
+        "a crossover": study.crossover,
+        "inputs (--inputs)": study.inputs,
+        "l2 cold": study.l2 == "cold",
+        "state (--state)": study.state,
+        "stream (--stream)": study.stream,
+    }
     for other in (name for name, given in of_one_size.items() if given and Scenario.VARYING in study.all_scenarios):
         yield f"{other} is for one size at a time, and scenario varying has several: leave one of the two out"
     if study.mix_by == "p99" and study.answered_mix is None:

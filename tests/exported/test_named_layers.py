@@ -12,6 +12,8 @@ from shootout.exported.layers import (
     Layer,
     find_layer,
     find_nodes,
+    find_owner,
+    find_owners,
     layers_of,
     names_in_notes,
     note_floats,
@@ -75,6 +77,20 @@ def test_what_several_layers_share_names_none(layers: tuple[Layer, ...]) -> None
     twice = layers_of(_model([_product("", "x", "a", "w"), _product("", "a", "y", "w")], ("w",)))
     assert find_layer(twice, weight="w") is None
     assert find_layer(twice, output="y", weight="w") == twice[1]
+
+
+def test_what_an_optimizer_renamed_still_belongs_to_its_layer() -> None:
+    """A fused product has the name of the sum or the Relu behind it, with an ending."""
+    nodes = [
+        _product("first", "x", "a", "w0"),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        _product("second", "b", "y", "w1"),
+    ]
+    model = _model(nodes, ("w0", "w1"))
+    owners = find_owners(model, layers_of(model))
+    known = {"b_nchwc": 0, "relu_quant": 0, "first/MatMulAddFusion": 0, "w1_quantized": 1, "y": 1, "z": None}
+    assert {name: find_owner([name], owners) for name in known} == known
+    assert find_owner(["reorder", "b_nchwc"], owners) == 0
 
 
 def test_layers_are_picked_by_number_and_a_wrong_one_is_answered_with_all(layers: tuple[Layer, ...]) -> None:

@@ -206,7 +206,8 @@ GPU = {**CPU, "gpus": [{"visible": True, "l2_bytes": 60_000_000}]}
     ],
 )
 def test_a_row_on_a_gpu_is_explained_by_the_gpu(tmp_path: Path, weights: int, busy_ns: float | None, says: str):
-    found = document(tmp_path, 800, int8=replace(FP32, flops_by_precision={"int8": 1e6}))
+    int8 = {"compute_nodes_by_precision": {"int8": 1}, "flops_by_precision": {"int8": 1e6}}
+    found = document(tmp_path, 800, int8=replace(FP32, **int8))
     on_gpu = {"device": "cuda", "artifact_bytes": weights, "gpu": Gpu(event_ns=busy_ns)}
     one, own = (row(found, arm).model_copy(update=on_gpu) for arm in (B8, B32))
     facts = {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU}

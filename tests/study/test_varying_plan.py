@@ -11,6 +11,7 @@ from study.planning import group, groups, study
 from shootout import models
 from shootout.contract import Scenario
 from shootout.errors import UsageError
+from shootout.study.group import own_fp32
 from shootout.study.points import points
 
 MIX = "tokens=40:50,64:30,100:20"
@@ -64,7 +65,8 @@ def test_the_size_of_a_mix_is_in_a_groups_name_also_at_the_models_default():
 
 def test_what_pads_is_exported_for_its_buckets_too():
     found = varying("onnxruntime", "onnxruntime:cpu:fp32/bucket-32", "onnxruntime:cpu:fp32/dynamic")
-    static, padded, opened = (arm for arm in found.record.arms if not arm.control)
+    arms = static, padded, opened = tuple(arm for arm in found.record.arms if not arm.control)
+    assert [own_fp32(arms, arm) for arm in arms] == [None] * 3, "each is the model in full precision"
     assert [*found.requests_of(padded)] == [40, 64, 100, 128]
     assert [*found.requests_of(static)] == [*found.requests_of(opened)] == [40, 64, 100]
     assert found.request.sweep == {"tokens": (40, 128)}

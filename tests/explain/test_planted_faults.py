@@ -1,0 +1,119 @@
+"""Faults that are planted in what was built are found by the layer's name, and a sound build shows none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.exports import obtain
+
+from shootout import backends
+from shootout.backends.adapter import Built
+from shootout.contract import Arm, Artifact, Precision, Target
+from shootout.explain import look
+from shootout.explain.errors import LayerError
+from shootout.explain.explanation import LayerSide
+from shootout.testing.fresh import run_fresh
+
+LAYER = "layers.2"
+Plant = Callable[[Path], None]
+
+
+def break_onnx_weight(folder: Path) -> None:
+    """Multiply the scales of one layer's weights."""
+    _scale_onnx(folder, f"{LAYER}.weight_scale", 2.0)
+
+
+def clip_onnx_activation(folder: Path) -> None:
+    """Make the scale of one layer's result so small that nearly all is clipped."""
+    _scale_onnx(folder, "relu_2_scale", 0.1)
+
+
+def _scale_onnx(folder: Path, name: str, factor: float) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    from shootout.backends._onnxruntime.quantize import QUANTIZED
+
+    model = onnx.load(folder / QUANTIZED)
+    (tensor,) = (one for one in model.graph.initializer if one.name == name)
+    scaled = (numpy_helper.to_array(tensor) * factor).astype(np.float32)
+    tensor.CopyFrom(numpy_helper.from_array(scaled, name))
+    onnx.save(model, folder / QUANTIZED)
+
+
+def break_ir_weight(folder: Path) -> None:
+    """Multiply the scales of one layer's weights."""
+    _scale_ir(folder, "node_linear_2/WithoutBiases/fq_weights_1", (1,), 2.0)
+
+
+def clip_ir_activation(folder: Path) -> None:
+    """Make the range of one layer's result so small that nearly all is clipped."""
+    _scale_ir(folder, "node_relu_2/fq_output_0", (1, 2, 3, 4), 0.1)
+
+
+def _scale_ir(folder: Path, name: str, places: tuple[int, ...], factor: float) -> None:
+    from openvino import opset13 as op
+
+    from shootout.backends._openvino.graph import IR, import_openvino
+
+    openvino = import_openvino()
+    model = openvino.Core().read_model(folder / IR)
+    (node,) = (one for one in model.get_ops() if one.get_friendly_name() == name)
+    for place in places:
+        scaled = node.input(place).get_source_output().get_node().data * np.float32(factor)
+        node.input(place).replace_source_output(op.constant(scaled.astype(np.float32)).output(0))
+    changed = folder / "changed"
+    changed.mkdir()
+    openvino.save_model(model, changed / IR, compress_to_fp16=False)
+    del model, node
+    for path in changed.iterdir():
+        path.replace(folder / path.name)
+
+
+def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder: Path) -> list[str]:
+    """Build, plant, and name the layers that err beyond what the precision explains."""
+    exported = obtain("residual_mlp", {"d_model": 64, "n_layers": 4}, 2)
+    target = Target(backend=backend, precision=precision)
+    arm = Arm(target=target, model="residual_mlp", parameters=exported.parameters, batch=2)
+    built: Built = backends.get(backend).build(exported, arm, folder)
+    if plant:
+        plant(folder)
+    graph = exported.path(Artifact.ONNX)
+    outline = look.describe_graph(graph)
+    values = [value for some in outline["values"] for value in some]
+    kept = folder / "kept.npz"
+    inside, _ = look.look_inside(built, values, kept)
+    errors, _ = look.compare(graph, exported, inside, kept, exported.bound_key(target))
+    assert len(errors) == len(outline["layers"])
+    found = [LayerError(**one) for one in errors]
+    sides = {
+        one.number: LayerSide(value=one.value, error=one.error, own=one.own, explained=one.explained) for one in found
+    }
+    return [outline["layers"][number]["name"] for number, side in sides.items() if side.is_beyond]
+
+
+@pytest.mark.parametrize(
+    ("backend", "plant"),
+    [
+        ("onnxruntime", break_onnx_weight),
+        ("onnxruntime", clip_onnx_activation),
+        ("openvino", break_ir_weight),
+        ("openvino", clip_ir_activation),
+    ],
+)
+def test_a_broken_layer_is_found_by_name(backend: str, plant: Plant, tmp_path: Path) -> None:
+    assert run_fresh(_find_beyond, backend, Precision.INT8, plant, tmp_path) == [LAYER]
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_sound_build_shows_no_fault(backend: str, precision: Precision, tmp_path: Path) -> None:
+    assert run_fresh(_find_beyond, backend, precision, None, tmp_path) == []
+
+
+@pytest.mark.parametrize("backend", ["torch-eager", "litert"])
+def test_layers_are_read_by_modules_and_by_values(backend: str, tmp_path: Path) -> None:
+    assert run_fresh(_find_beyond, backend, Precision.FP32, None, tmp_path) == []

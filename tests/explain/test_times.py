@@ -1,0 +1,55 @@
+"""A runtime's nodes are given to layers by whatever names they kept, and what has none is told apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from shootout.contract import RanNode
+from shootout.explain.explanation import sum_times
+from shootout.explain.times import place_nodes
+
+OWNERS = {"node_conv": 0, "relu": 0, "fc": 1, "node_fc": 1}
+
+
+def _ran(*names: str, reads: str = "", makes: str = "", **how: float | bool | str) -> RanNode:
+    facts = {"kind": "Any", "ns": 1.0, **how}
+    return RanNode(names=names, reads=tuple(reads.split()), makes=tuple(makes.split()), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("node_conv", 0),
+        ("node_conv_quant", 0),
+        ("relu_nchwc", 0),
+        ("node_conv/WithoutBiases", 0),
+        ("fc_DequantizeLinear_Output", 1),
+        ("node_fc_token_12", 1),
+        ("node_fc/fq_output_0", 1),
+        ("reorder", None),
+    ],
+)
+def test_a_name_is_known_with_what_optimizers_add_to_it(name: str, layer: int | None) -> None:
+    assert place_nodes([_ran(name)], OWNERS) == [layer]
+
+
+def test_a_node_without_a_name_follows_what_it_reads_else_what_reads_it() -> None:
+    nodes = [
+        _ran("made_up", reads="x", makes="blocked"),
+        _ran("node_conv", reads="blocked", makes="c"),
+        _ran("made_up_2", reads="c", makes="d"),
+        _ran("alone", reads="z", makes="w"),
+    ]
+    assert place_nodes(nodes, OWNERS) == [0, 0, 0, None]
+
+
+def test_times_are_summed_by_layer_and_none_is_dropped() -> None:
+    nodes = [_ran("fc", ns=5.0, precision="int8", kind="QGemm"), _ran("q", ns=2.0, converts=True), _ran("z", ns=3.0)]
+    times = sum_times(nodes, [1, 1, None])
+    assert (times.ns, times.conversions_ns[1]) == ({1: 7.0, None: 3.0}, 2.0)
+    assert (times.kernels, times.precisions) == ({1: ("QGemm",)}, {1: {"int8": 1}})
+    assert times.is_told
+
+
+def test_a_runtime_without_times_is_said_to_have_none() -> None:
+    assert not sum_times([_ran("fc", ns=None)], [1]).is_told  # type: ignore[arg-type]
