@@ -65,7 +65,7 @@ def test_a_mix_of_precisions_is_found_confirmed_and_shipped_from_the_command_lin
     (target,) = done.data["targets"]
     tried = {one["setting"]: one for one in target["tried"]}
     mixes = [setting for setting in tried if setting.startswith("int8/float-")]
-    assert len(mixes) >= 2
+    assert mixes
     for setting in ("int8", *mixes):
         assert [one["limit"] for one in tried[setting]["limits"]] == ["max-accuracy-drop"], tried[setting]
         assert tried[setting]["limits"][0]["standing"] == "met"
