@@ -122,18 +122,16 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
         f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
         "Rounded in the float graph itself, without a runtime's optimizations."
     )
-    if len(found) == 1:
-        notes.append(
-            f"error: the {by}'s noise among the sum of those of all {by}s. number: of the scheme {FLOATS}N, which leaves the layer in float."
-        )
-    else:
+    if len(found) > 1:
         notes.append("Weights and activations apart from each other: name one precision, or --json.")
-    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
-        unit = " in percentage points" if scored.name == "accuracy" else ""
+    else:
         notes.append(
-            f"{scored.name}: its change{unit} on {counted(scored.rows, scored.unit)} of the selection split, and its 95 % "
-            "interval."
+            f"error: the {by}'s noise among the sum of those of all {by}s. "
+            f"number: of the scheme {FLOATS}N, which leaves the layer in float."
         )
+    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
+        unit, rows = " in percentage points" if scored.name == "accuracy" else "", counted(scored.rows, scored.unit)
+        notes.append(f"{scored.name}: its change{unit} on {rows} of the selection split, and its 95 % interval.")
     if Precision.INT8 in {one.precision for one in found} and saturates():
         notes.append(SEVEN_BITS.format("weights"))
     return notes
