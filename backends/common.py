@@ -28,6 +28,7 @@ from shootout.contract import (
     TensorSpec,
 )
 from shootout.errors import SkippedArm, install
+from shootout.exported.workload import is_scaled
 from shootout.host.placement import TASKS
 from shootout.schemes import Scheme
 
@@ -81,6 +82,18 @@ def _bytes_of(spec: TensorSpec) -> int:
 def precision_of(dtype: str) -> str:
     """Return the precision that a node on operands of `dtype` computes in; the dtype's own name if it has none."""
     return PRECISION_BY_DTYPE.get(dtype, dtype)
+
+
+def name_floats(products: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the names of those products that run in float, each once, if others run in integers.
+
+    Args:
+        products: the precision and the layer's name of each.
+    """
+    known = list(products)
+    if not any(is_scaled(label) for label, _ in known):
+        return ()
+    return tuple(dict.fromkeys(name for label, name in known if not is_scaled(label)))
 
 
 def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:

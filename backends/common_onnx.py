@@ -11,10 +11,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Precision
+from shootout.contract import SCALED, Array, Artifact, Precision
+from shootout.errors import SkippedArm
+from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
+
+    from shootout.exported.layers import Layer
+    from shootout.exported.model import ExportedModel
 
 NARROWED = (Precision.FP16, Precision.BF16)
 """The precisions this module can make."""
@@ -63,6 +68,31 @@ def _drop_repeated_casts(graph: GraphProto) -> None:
         if node.op_type == "Cast" and node.output[0] in seen:
             graph.node.remove(node)
         seen |= set(node.output)
+
+
+def layers_in(exported: ExportedModel) -> tuple[Layer, ...]:
+    """Return a model's layers, which a scheme names by their numbers.
+
+    Raises:
+        SkippedArm: it has no ONNX file here, whose order gives the numbers.
+    """
+    import onnx
+
+    from shootout.exported.layers import layers_of
+
+    if Artifact.ONNX not in exported.artifacts or not exported.path(Artifact.ONNX).exists():
+        reason = f"layers have the numbers of the ONNX file's, and there is none here: {exported.unmade or 'not sent'}"
+        raise SkippedArm(reason, "leave the word float-… out, or change the module so that torch can export it")
+    return layers_of(onnx.load(exported.path(Artifact.ONNX), load_external_data=False))
+
+
+def notes_on_floats(exported: ExportedModel, scheme: Scheme) -> list[str]:
+    """Return the row's line on the layers that a vendor's quantizer left in float; none if the scheme names none."""
+    if not scheme.floats or scheme.is_quantized:
+        return []
+    from shootout.exported.layers import note_floats, pick_layers
+
+    return [note_floats(pick_layers(layers_in(exported), scheme.floats))]
 
 
 def rest_note(rest: Precision) -> str:
@@ -126,3 +156,19 @@ def _retype_attributes(node: NodeProto) -> None:
 
 def _constants_in(graph: GraphProto) -> Iterator[Any]:
     return (part.t for node in graph.node for part in node.attribute if part.HasField("t"))
+
+
+def name_owners(exported: ExportedModel, precision: Precision) -> dict[str, str]:
+    """Return the layers' names by those of the values, nodes and weights of the model's graph that belong to them.
+
+    In a precision that leaves nothing in float beside integers, no name is needed.
+    """
+    import onnx
+
+    from shootout.exported.layers import find_owners, layers_of
+
+    if precision not in (*SCALED, Precision.NATIVE) or Artifact.ONNX not in exported.artifacts:
+        return {}
+    model = onnx.load(exported.path(Artifact.ONNX), load_external_data=False)
+    layers = layers_of(model)
+    return {name: layers[number].name for name, number in find_owners(model, layers).items()} if layers else {}

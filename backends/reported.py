@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _LARGEST = 2**63 - 1
 """The largest integer that tables, Parquet and other programs' JSON can hold."""
 MOST_LINES, MOST_LETTERS = 100, 500
-"""The most fallbacks or notes that are kept, and letters of each: people read them. The rest is counted."""
+"""The most fallbacks, layers or notes that are kept, and letters of each: people read them. The rest is counted."""
 MOST_ACCOUNT_BYTES = 1 << 17
-"""The most of an account without its fallbacks, and of what is kept of a build: the journal has both for every arm."""
+"""The most of an account without these lines, and of what is kept of a build: the journal has both for every arm."""
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 
@@ -69,17 +69,18 @@ def check_answer(kind: Any, said: Any, place: str) -> Any:
 def check_account(executed: Executed) -> Executed:
     """Return the runtime's account with the types and amounts it must have to be kept and shown.
 
-    Of many fallbacks the first are kept, and the others counted.
+    Of many fallbacks, or layers, the first are kept, and the others counted.
 
     Raises:
         ArmFailed: it has others, and they mean nothing.
     """
     place = "its account of what it ran: "
     checked: Executed = check_answer(Executed, executed, place)
-    checked = replace(checked, fallbacks=_limit_lines(checked.fallbacks))
+    fallbacks, layers = map(_limit_lines, (checked.fallbacks, checked.layers_in_float))
+    checked = replace(checked, fallbacks=fallbacks, layers_in_float=layers)
     if below := [name for name in _AMOUNTS if (getattr(checked, name) or 0) < 0]:
         raise ArmFailed(f"{place}{below[0]} is negative")
-    _check_size(asdict(replace(checked, fallbacks=())), place)
+    _check_size(asdict(replace(checked, fallbacks=(), layers_in_float=())), place)
     return checked
 
 

@@ -37,10 +37,10 @@ from shootout.decide.options import PolicyOptions
 from shootout.gate.options import GateOptions
 from shootout.study.options import (
     HelpGroup,
-    InputOptions,
     LabeledOptions,
     MachineOptions,
     RunOptions,
+    SensitivityOptions,
     TuneOptions,
 )
 
@@ -86,6 +86,10 @@ GATE_EXAMPLES = """\
 shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate results/run --candidate onnxruntime@new --python new=.venv-new/bin/python"""
+SENSITIVITY_EXAMPLES = """\
+shootout sensitivity model.onnx --calibration data.npz
+shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block -o layers.svg
+shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
 command = partial(declare, app)
 """Adds a command with a table's options."""
@@ -426,17 +430,28 @@ def pack(
     sys.stderr.write(f"{out}: {size(out.stat().st_size)}; open it with: tar -xf {out}\n")
 
 
-@command(InputOptions, RACE, batch="Batch size.")
+@command(
+    SensitivityOptions,
+    RACE,
+    SENSITIVITY_EXAMPLES,
+    batch="Batch size.",
+    labels="Class of each row of --inputs, for the accuracy that each layer costs.",
+    max_time_s="Begin no further figure after 90s, 2m or 1h, the export included. Default: measure all.",
+)
 def sensitivity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")],
     *,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Figure to write, .svg.", metavar="FILE", rich_help_panel=HelpGroup.WHERE),
+    ] = None,
     as_json: Json = False,
-    **options: Unpack[InputOptions],
+    **options: Unpack[SensitivityOptions],
 ) -> None:
-    """Measure what INT8 does to a model, layer by layer: the error with that layer alone quantized."""
+    """Measure what a precision does to a model, layer by layer: the error with that layer alone rounded."""
     from shootout.commands.sensitivity import sensitivity
 
-    raise typer.Exit(sensitivity(model, options, as_json=as_json))
+    raise typer.Exit(sensitivity(model, options, out, as_json=as_json))
 
 
 @command(MachineOptions, MACHINE)

@@ -344,11 +344,12 @@ class Executed:
         compute_nodes_by_precision: matmul- and convolution-like nodes by the precision they compute in.
         other_nodes_by_precision: the rest of the graph, where the runtime tells (a quantized model's float remainder).
         fallbacks: graph breaks, nodes on another provider: one line each.
+        layers_in_float: of a model in integers, the layers whose products run in float; () where nothing tells.
         flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
-        recompiles: how often a stream of sizes was compiled for again, in one pass after one of each size; None: it is
-            no stream, or the runtime doesn't tell.
+        recompiles: how often varying sizes were compiled for again, in one pass after one of each size; None:
+            they don't vary, or the runtime doesn't tell.
         staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 
@@ -359,6 +360,7 @@ class Executed:
     compute_nodes_by_precision: Mapping[str, int]
     other_nodes_by_precision: Mapping[str, int] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
+    layers_in_float: tuple[str, ...] = ()
     artifact_bytes: int = 0
     flops_by_precision: Mapping[str, float] = field(default_factory=dict)
     conversion_nodes: int | None = None

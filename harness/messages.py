@@ -222,7 +222,7 @@ class Verified:
 
     Attributes:
         fault: why the gate closed.
-        call_s: seconds of the fastest of the calls that checked it, the first apart; of a stream of sizes the mean of
+        call_s: seconds of the fastest of the calls that checked it, the first apart; of varying sizes the mean of
             each size's; None: no call ended as it should.
         scores: by the user's own metric, which no worker runs; None without one, and in an arm's later restarts.
     """

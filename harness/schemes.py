@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 from shootout.contract import Device, Precision, Target
 from shootout.errors import UsageError, unknown
@@ -25,13 +26,15 @@ PATTERNS = {
     "scales": r"scale-estimation",
     "ratio": r"ratio-0\.\d+",
     "search": r"accuracy-control",
+    "floats": r"float-\d+(?:to\d+)?(?:\.\d+(?:to\d+)?)*",
     "shapes": r"dynamic|bucket-[1-9]\d*",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
-parts that aren't quantized. `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
-vendors' names. `shapes` is how a stream of sizes is run; without a word each size has a session.
+parts that aren't quantized, `floats` names layers that are not to be. `method`, `scales` and `ratio` are quantizers'
+own ways of choosing weights, by their vendors' names. `shapes` is how sizes that vary are run; without a word each size
+has a session.
 """
 RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own"))
 """The families without a meaning beside `weights-only`: they are about activations' ranges, or static INT8."""
@@ -59,10 +62,11 @@ WORDS = {
     "smoothquant": "Move a part of the activations' range into the weights first: NNCF's, with its transformer mode.",
     "scale-estimation": "Search INT4 scales by the calibration sets: NNCF's.",
     "ratio-0.N": "Store this share of the weights in 4 bits, the least sensitive ones, and the rest in 8: NNCF's.",
-    "dynamic": "Run all sizes of a stream in one session that takes any size.",
-    "bucket-N": "Pad the inputs of a stream to a multiple of N with zeros, and cut the outputs back.",
+    "dynamic": "Run all sizes of varying inputs in one session that takes any size.",
+    "bucket-N": "Pad varying inputs to a multiple of N with zeros, and cut the outputs back.",
     "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
+    "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
     "mixed-sqnr-N": "Leave sensitive layers of the shared file float until the outputs reach N dB.",
     "mixed-size-N": "Leave as many sensitive layers of the shared file float as N % of the FP32 size allow.",
     "mixed-drop-N": "Leave sensitive layers of the shared file float until at most N points of accuracy are lost.",
@@ -70,6 +74,8 @@ WORDS = {
     "pruned-2of4": "Set two weights in each group of four to zero: another model, for every backend and precision.",
 }
 """The words that people may write, each with what it does; N is a number."""
+MOST_DIGITS = 5
+"""Of a layer's number: no model has a million."""
 QUANTIZED = ("shared", "mixed-*")
 """Variants that come as an ONNX file with quantized weights: the same one for every backend."""
 SHOWN_AS = {
@@ -90,8 +96,9 @@ class Scheme:
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
         ratio: the share of the weights that get the label's bits, the rest getting more.
-        shapes: how a stream of sizes is run; see `is_dynamic` and `bucket`.
+        shapes: how sizes that vary are run; see `is_dynamic` and `bucket`.
         search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
+        floats: the numbers of the layers that stay in float (`exported.layers`), ascending.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
     """
@@ -106,6 +113,7 @@ class Scheme:
     scales: str = ""
     ratio: float | None = None
     search: str = ""
+    floats: tuple[int, ...] = ()
     shapes: str = ""
     variant: str = ""
     own: str = ""
@@ -118,13 +126,18 @@ class Scheme:
         return _comes_quantized(self.variant)
 
     @property
+    def made(self) -> str:
+        """Return the words of what is done to the model before any backend sees it, as a request's variant has them."""
+        return "+".join(filter(None, [self.variant, write_floats(self.floats) if self.variant == "shared" else ""]))
+
+    @property
     def is_dynamic(self) -> bool:
-        """Return whether one session takes all sizes of a stream."""
+        """Return whether one session takes all sizes."""
         return self.shapes == "dynamic"
 
     @property
     def bucket(self) -> int | None:
-        """Return to a multiple of what the inputs of a stream are padded; None if they aren't."""
+        """Return to a multiple of what varying inputs are padded; None if they aren't."""
         return int(self.shapes.removeprefix("bucket-")) if self.shapes.startswith("bucket-") else None
 
     @property
@@ -133,7 +146,7 @@ class Scheme:
         samples = "" if self.samples is None else f"samples-{self.samples}"
         ratio = "" if self.ratio is None else f"ratio-{self.ratio}"
         ranges = (self.granularity, self.symmetry, self.ranges, samples)
-        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search)
+        chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, write_floats(self.floats))
         return tuple(word for word in (*ranges, *chosen, self.shapes, self.variant, self.own) if word)
 
     def for_probe(self) -> Scheme:
@@ -142,7 +155,7 @@ class Scheme:
         A method that looks for the best scales would give each group its own, and change the levels that the probe
         counts.
         """
-        plain = replace(self, samples=None, search="", method="", scales="", ratio=None, shapes="")
+        plain = replace(self, samples=None, search="", method="", scales="", ratio=None, floats=(), shapes="")
         return replace(plain, variant="shared" if self.is_quantized else "")
 
 
@@ -166,13 +179,42 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
     if found.get("activations") == "weights-only":
         _require_effect(text, found, RANGED, "weights-only leaves activations float")
     if _comes_quantized(variant := found.get("variant", "")):
-        _require_effect(text, found, GIVEN, f"{variant} comes quantized, the same for every backend")
+        needless = GIVEN - {"floats"} if variant == "shared" else GIVEN
+        _require_effect(text, found, needless, f"{variant} comes quantized, the same for every backend")
     samples, ratio = (found.pop(family, "").rpartition("-")[2] for family in ("samples", "ratio"))
-    return Scheme(samples=int(samples) if samples else None, ratio=float(ratio) if ratio else None, **found)
+    floats = _read_floats(found.pop("floats", ""))
+    own_ratio = float(ratio) if ratio else None
+    return Scheme(samples=int(samples) if samples else None, ratio=own_ratio, floats=floats, **found)
+
+
+def write_floats(numbers: Iterable[int]) -> str:
+    """Write the word that leaves these layers in float: `float-0to4.17`; "" for none."""
+    parts = list[str]()
+    for _, run in groupby(enumerate(sorted(set(numbers))), key=lambda one: one[1] - one[0]):
+        ends = [number for _, number in run]
+        parts += [f"{ends[0]}to{ends[-1]}"] if len(ends) > 2 else map(str, ends)
+    return f"float-{'.'.join(parts)}" if parts else ""
+
+
+def _read_floats(word: str) -> tuple[int, ...]:
+    """Return the numbers in a word of layers that stay in float.
+
+    Raises:
+        UsageError: they aren't ascending: two words for one choice would be two rows, and two builds.
+    """
+    numbers = list[int]()
+    for part in word.removeprefix("float-").split(".") if word else ():
+        first, _, last = part.partition("to")
+        if len(last or first) > MOST_DIGITS or int(last or first) < int(first):
+            raise UsageError(f"scheme {word!r}: {part!r} is no range of layers, as in float-0to4")
+        numbers += range(int(first), int(last or first) + 1)
+    if word and (wanted := write_floats(numbers)) != word:
+        raise UsageError(f"scheme {word!r}: name each layer once, in order, runs of three or more as a range: {wanted}")
+    return tuple(numbers)
 
 
 def without_shapes(text: str) -> str:
-    """Return a scheme's text without its word on a stream of sizes, which says nothing of the model."""
+    """Return a scheme's text without its word on varying sizes, which says nothing of the model."""
     return "+".join(word for word in text.split("+") if not re.fullmatch(PATTERNS["shapes"], word))
 
 

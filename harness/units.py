@@ -102,5 +102,5 @@ def read_milliseconds(flag: str, text: str) -> float:
     """
     match = _LIMIT.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a latency: write 5ms, 800us or 1s")
+        raise UsageError(f"{flag} {text!r} is not a time: write 5ms, 800us or 1s")
     return float(match[1]) * _UNIT_MS[match[2]]

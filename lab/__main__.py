@@ -84,6 +84,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "metrics": Section("metrics_simulated:figures", "how often a metric admits a loss, simulated"),
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),
     "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
+    "planted": Section("planted:figures", "faults in quantized files: how often the layer is named"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
     "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),
@@ -188,7 +189,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--targets",
-        help="the arms of parity, order, restarts, ship; the models of tasks and corpus; the runs of claims",
+        help="the arms of parity, order, restarts, ship; the models of tasks, corpus and planted; the runs of claims",
     )
     return parser.parse_args()
 

@@ -54,7 +54,7 @@ class Net:
         return file
 
 
-def _exported(make: Callable[[], Made]) -> Callable[[Path], None]:
+def export_to_file(make: Callable[[], Made]) -> Callable[[Path], None]:
     """Return what writes a torch module as an ONNX file."""
 
     def write(file: Path) -> None:
@@ -280,7 +280,7 @@ def _write_detector(file: Path) -> None:
     What is no box any more has a score of 0, so that the output has one shape.
     """
     scene = torch.rand(1, 1, SIDE, SIDE)
-    _exported(lambda: (Detector(), (scene,)))(file)
+    export_to_file(lambda: (Detector(), (scene,)))(file)
     model = onnx.load(file)
     graph, raw = model.graph, model.graph.output[0].name
     count = (SIDE // STRIDE) ** 2
@@ -340,51 +340,51 @@ _TRANSFORMERS = "transformers"
 NETS: Mapping[str, Net] = {
     "forest": Net(kind="tree ensemble", make=_write_forest, source="scikit-learn, 100 trees", suffix=".joblib"),
     "detector": Net(kind="detector with NMS", make=_write_detector, source="lab, a YOLO-like head"),
-    "mlp-1m": Net(kind="table net", make=_exported(lambda: (Mlp(448), (torch.randn(1, 64),))), source="here"),
-    "forecast": Net(kind="forecast", make=_exported(_forecast), source=f"{_TRANSFORMERS}, PatchTST"),
+    "mlp-1m": Net(kind="table net", make=export_to_file(lambda: (Mlp(448), (torch.randn(1, 64),))), source="here"),
+    "forecast": Net(kind="forecast", make=export_to_file(_forecast), source=f"{_TRANSFORMERS}, PatchTST"),
     "unet": Net(
         kind="U-Net",
-        make=_exported(lambda: (UNet(3, 64), (torch.rand(1, 3, 256, 256),))),
+        make=export_to_file(lambda: (UNet(3, 64), (torch.rand(1, 3, 256, 256),))),
         source="lab, Ronneberger et al. 2015",
     ),
     "whisper-encoder": Net(
         kind="speech encoder",
-        make=_exported(lambda: _whisper_encoder(384, 4, 6)),
+        make=export_to_file(lambda: _whisper_encoder(384, 4, 6)),
         source=f"{_TRANSFORMERS}, whisper-tiny",
     ),
     "embedder": Net(
         kind="embedder",
-        make=_exported(lambda: (Embedder(6), _tokens(64))),
+        make=export_to_file(lambda: (Embedder(6), _tokens(64))),
         source=f"{_TRANSFORMERS}, all-MiniLM-L6",
     ),
     "diffusion": Net(
         kind="diffusion step",
-        make=_exported(lambda: (Diffusion(), (torch.randn(1, 4, 32, 32), torch.randn(1, 256)))),
+        make=export_to_file(lambda: (Diffusion(), (torch.randn(1, 4, 32, 32), torch.randn(1, 256)))),
         source="here, DiT-S/2",
     ),
     "reranker": Net(
         kind="reranker",
-        make=_exported(lambda: (Reranker(), _tokens(128))),
+        make=export_to_file(lambda: (Reranker(), _tokens(128))),
         source=f"{_TRANSFORMERS}, ms-marco-MiniLM-L12",
     ),
     "whisper-decoder": Net(
         kind="speech decoder step",
-        make=_exported(lambda: _decoder_step(512, 6, 8)),
+        make=export_to_file(lambda: _decoder_step(512, 6, 8)),
         source="here, of whisper-base's sizes",
     ),
     "vit-base": Net(
         kind="image encoder",
-        make=_exported(lambda: _vit(768, 12, 12)),
+        make=export_to_file(lambda: _vit(768, 12, 12)),
         source=f"{_TRANSFORMERS}, ViT-B/16",
     ),
     "decoder-large": Net(
         kind="decoder step",
-        make=_exported(lambda: _decoder_step(1_024, 9, 16, pieces=500)),
+        make=export_to_file(lambda: _decoder_step(1_024, 9, 16, pieces=500)),
         source="here, of whisper-medium's width",
     ),
     "vit-large": Net(
         kind="image encoder",
-        make=_exported(lambda: _vit(1_024, 24, 16)),
+        make=export_to_file(lambda: _vit(1_024, 24, 16)),
         source=f"{_TRANSFORMERS}, ViT-L/16",
     ),
 }

@@ -101,7 +101,7 @@ def draw_scenes(rng: np.random.Generator, rows: int, part: int) -> tuple[Array, 
     return scenes, masks, boxes
 
 
-def _block(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
+def conv_block(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(inplace=True)
     )
@@ -112,9 +112,9 @@ class UNet(nn.Module):
 
     def __init__(self, inside: int, width: int = 16) -> None:
         super().__init__()
-        self.first, self.second = _block(inside, width), _block(width, 2 * width, 2)
-        self.deep = nn.Sequential(_block(2 * width, 4 * width, 2), _block(4 * width, 4 * width))
-        self.up, self.last = _block(6 * width, 2 * width), _block(3 * width, width)
+        self.first, self.second = conv_block(inside, width), conv_block(width, 2 * width, 2)
+        self.deep = nn.Sequential(conv_block(2 * width, 4 * width, 2), conv_block(4 * width, 4 * width))
+        self.up, self.last = conv_block(6 * width, 2 * width), conv_block(3 * width, width)
         self.head = nn.Conv2d(width, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -151,11 +151,11 @@ class Detector(nn.Module):
     def __init__(self, width: int = 24) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            _block(1, width),
-            _block(width, 2 * width, 2),
-            _block(2 * width, 4 * width, 2),
-            _block(4 * width, 4 * width),
-            _block(4 * width, 4 * width),
+            conv_block(1, width),
+            conv_block(width, 2 * width, 2),
+            conv_block(2 * width, 4 * width, 2),
+            conv_block(4 * width, 4 * width),
+            conv_block(4 * width, 4 * width),
         )
         self.head = nn.Conv2d(4 * width, 15, 1)
         cells = torch.arange(SIDE // STRIDE) * float(STRIDE) + STRIDE / 2
@@ -322,7 +322,9 @@ class Recognizer(nn.Module):
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
-        self.body = nn.Sequential(_block(1, width), _block(width, 2 * width, 2), _block(2 * width, 2 * width, 2))
+        self.body = nn.Sequential(
+            conv_block(1, width), conv_block(width, 2 * width, 2), conv_block(2 * width, 2 * width, 2)
+        )
         self.recurrent = nn.LSTM(8 * width, 64, batch_first=True, bidirectional=True)
         self.head = nn.Linear(128, 11)
 

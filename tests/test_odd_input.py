@@ -466,7 +466,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
         raise WouldMeasure("this would be measured")
 
     ends = ("run.measure", "tune._measure_stages", "selftest.run", "doctor.examine", "doctor.obtain_ceilings")
-    ends += ("sensitivity.rank_layers",)
+    ends += ("sensitivity.measure_sensitivity",)
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, {"HOME": str(folder), "SHOOTOUT_CACHE": str(folder / "cache")}))
         stack.enter_context(chdir(folder))

@@ -53,6 +53,7 @@ class LiteRtNode:
         types: likewise, as the file has them; of weights that are unpacked first, the type that they are stored in.
         unpacked: whether the weights of a product are; they may stand on its left.
         transposed: whether a product of two matrices reads its first one so.
+        name: of its first output.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class LiteRtNode:
     types: tuple[str, ...]
     unpacked: bool
     transposed: bool
+    name: str = ""
 
 
 def survey(path: Path) -> dict[str, Any]:
@@ -82,9 +84,9 @@ def survey(path: Path) -> dict[str, Any]:
     }
 
 
-def kinds_of_products(path: Path) -> set[str]:
-    """Return the kinds of products in a file."""
-    return {node.kind for node in _read_nodes(path) if node.kind in PRODUCTS}
+def list_products(path: Path) -> list[LiteRtNode]:
+    """List the products in a file, in its order."""
+    return [node for node in _read_nodes(path) if node.kind in PRODUCTS]
 
 
 def _read_nodes(path: Path) -> Iterator[LiteRtNode]:
@@ -114,6 +116,7 @@ def _read_nodes(path: Path) -> Iterator[LiteRtNode]:
             types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
             unpacked=any(stored.get(inputs[place]) in UNPACKED for place in PRODUCTS.get(kind, ())),
             transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
+            name=shown[-1].name.decode(),
         )
 
 

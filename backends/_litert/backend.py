@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._litert import inside
 from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
@@ -103,7 +104,10 @@ class LiteRtAdapter:
             arm=arm,
             exported=exported,
             folder=folder,
-            facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]},
+            facts={
+                "account": account,
+                "notes": [*notes, *notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)],
+            },
         )
 
     def load(self, built: Built) -> LiteRtSession:

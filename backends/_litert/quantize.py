@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._litert.account import kinds_of_products
+from shootout.backends import common_onnx
+from shootout.backends._litert.account import list_products
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Arrays, Option, Precision
+from shootout.exported.layers import pick_layers
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -27,9 +30,9 @@ OPTIONS = (
 )
 GRANULARITY = frozenset({"per-channel", "per-tensor"})
 SCHEMES = {
-    Precision.INT8: GRANULARITY | {"minmax", "samples-*", "weights-only"},
-    Precision.INT8_DYNAMIC: GRANULARITY,
-    Precision.INT4: GRANULARITY | {"activations-8"},
+    Precision.INT8: GRANULARITY | {"minmax", "samples-*", "weights-only", "float-*"},
+    Precision.INT8_DYNAMIC: GRANULARITY | {"float-*"},
+    Precision.INT4: GRANULARITY | {"activations-8", "float-*"},
 }
 SIGNATURE = "serving_default"
 EVERYTHING = ".*"
@@ -45,7 +48,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
     Raises:
         ValueError: there is nothing to quantize, or the calibration data can't be used.
     """
-    if not kinds_of_products(source):
+    if not list_products(source):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
     from ai_edge_quantizer import qtyping, quantizer
 
@@ -62,7 +65,31 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
         quantizing.add_dynamic_config(EVERYTHING, all_kinds, bits, granularity)
     else:
         quantizing.add_weight_only_config(EVERYTHING, all_kinds, bits, granularity)
+    for scope in _find_floats(source, exported, scheme):
+        quantizing.update_quantization_recipe(scope, all_kinds, algorithm_key="no_quantize")
     return bytes(quantizing.quantize(ranges, enable_progress_report=False).quantized_model)
+
+
+def _find_floats(source: Path, exported: ExportedModel, scheme: Scheme) -> list[str]:
+    """Return a pattern of the name of each product that stays in float.
+
+    The converter keeps neither the modules' names nor the weights', so a layer is known by its place: the file has the
+    same kinds of products in the same order as the ONNX file.
+
+    Raises:
+        UsageError: there is no such layer.
+        ValueError: the file has other products than the ONNX file.
+    """
+    if not scheme.floats:
+        return []
+    layers, products = common_onnx.layers_in(exported), list_products(source)
+    chosen = pick_layers(layers, scheme.floats)
+    if ["CONV" in one.kind for one in products] != ["Conv" in one.operator for one in layers]:
+        raise ValueError(
+            f"the converter makes {len(products)} products of {len(layers)} layers, or in another order: no "
+            "number tells which one stays in float"
+        )
+    return [f"^{re.escape(products[one.number].name)};" for one in chosen]
 
 
 def notes_of(arm: Arm, scheme: Scheme) -> list[str]:

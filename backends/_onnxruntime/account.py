@@ -17,12 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
-from shootout.backends.common import precision_of
+from shootout.backends.common import name_floats, precision_of
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision, RanNode
+from shootout.exported.layers import find_owner
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.trace_events import Event
 
@@ -55,6 +57,10 @@ SLOW_US = 1e6 * BUDGET_S / FEWEST_CALLS
 MOST_OWN_US = 3.0
 """The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"
+ROUNDS_FLOATS = "WeightBiasQuantization"
+"""An optimization to leave out if layers are to stay in float: it rounds the weights of each that stands between Q/DQ
+pairs (ONNX Runtime 1.31). It rounds biases too, so the quantizer must have done that then.
+"""
 
 
 def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
@@ -247,12 +253,15 @@ class Kernel:
     us: int
 
 
-def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
+def count_kernels(
+    path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
         path: the optimized graph.
         inputs: one input set.
+        owners: the layers' names by those of the model's graph before it was quantized.
     """
     import onnx
 
@@ -267,6 +276,9 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     return {
         "compute_nodes_by_precision": dict(Counter(label[node] for node in compute)),
         "other_nodes_by_precision": dict(Counter(name for node, name in label.items() if node not in compute)),
+        "layers_in_float": name_floats(
+            (label[kernel.node], graph.find_layer(kernel, owners)) for kernel in kernels if kernel.node in compute
+        ),
         "conversion_nodes": len(conversions),
         "flops_by_precision": flops_by_precision(
             (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
@@ -331,6 +343,12 @@ class Graph:
         # ONNX Runtime takes no two nodes of one name, and calls those without one so in its profile.
         self._nodes = {node.name or f"{node.op_type}_{index}": node for index, node in enumerate(model.graph.node)}
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+
+    def find_layer(self, kernel: Kernel, owners: Mapping[str, str]) -> str:
+        """Return the name of the layer that a kernel computes; its own if none is known to be."""
+        node = self._nodes.get(kernel.node[0])
+        names = (kernel.node[0], *node.output, *node.input) if node is not None else kernel.node[:1]
+        return find_owner(names, owners) or kernel.node[0]
 
     def ends(self, kernel: Kernel) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of the values that a node of the main graph reads, and of those that it makes."""

@@ -24,7 +24,14 @@ import numpy as np
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import inside, providers, tensorrt
-from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimize, settings_of
+from shootout.backends._onnxruntime.account import (
+    MODEL,
+    ROUNDS_FLOATS,
+    count_kernels,
+    open_session,
+    optimize,
+    settings_of,
+)
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
@@ -187,7 +194,8 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
         )
     source, without, notes = _write_source(exported, arm, folder, place)
     path = optimize(source, arm, folder, without)
-    return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}
+    owners = common_onnx.name_owners(exported, arm.target.precision)
+    return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
 
 
 def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> tuple[Path, str, list[str]]:
@@ -198,8 +206,10 @@ def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) 
         place: for all other files.
     """
     precision, scheme = arm.target.precision, schemes.parse(arm.target.scheme, own=OWN)
+    without = ROUNDS_FLOATS if scheme.floats else ""
+    notes = [*notes_of(precision, scheme), *common_onnx.notes_on_floats(exported, scheme)]
     if (folder / QUANTIZED).exists():
-        return folder / QUANTIZED, "", notes_of(precision, scheme)
+        return folder / QUANTIZED, without, notes
     source = exported.path(Artifact.OPEN) if scheme.is_dynamic else _half_precision_model(exported, arm, place)
     if scheme.is_quantized:
         recoded, added = recode(source, place)
@@ -209,7 +219,7 @@ def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) 
     written = quantize(source, exported, arm, scheme, place)
     for path in place.glob(f"{written.name}*"):
         shutil.move(path, folder / path.name)
-    return folder / written.name, "", notes_of(precision, scheme)
+    return folder / written.name, without, notes
 
 
 def _half_precision_model(exported: ExportedModel, arm: Arm, place: Path) -> Path:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
@@ -39,10 +40,10 @@ OWN = (S8S8, N_BITS)
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8: frozenset(
         {"per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-*"}
-        | {"weights-only", "rest-fp16", "rest-fp32", "shared", "mixed-*", S8S8}
+        | {"weights-only", "rest-fp16", "rest-fp32", "float-*", "shared", "mixed-*", S8S8}
     ),
-    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", N_BITS}),
-    Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8", "gptq", "hqq", "k-quant"}),
+    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "float-*", N_BITS}),
+    Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8", "float-*", "gptq", "hqq", "k-quant"}),
 }
 BLOCK_SIZE = "block_size"
 QUANTIZED = "quantized.onnx"
@@ -132,13 +133,14 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
         prepared = ort.prepared(source, folder)
         if method is STATIC:
             _flatten_biases(prepared)
-            _quantize_static(prepared, target, sets, scheme)
+            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme))
         else:
             _rewrite_gemm(prepared)
+            floats = _name_floats(prepared, exported, scheme)
             if method is DYNAMIC:
-                _quantize_dynamic(prepared, target, scheme)
+                _quantize_dynamic(prepared, target, scheme, floats)
             else:
-                _quantize_in_blocks(prepared, target, sets, scheme, arm)
+                _quantize_in_blocks(prepared, target, sets, scheme, arm, floats)
     _require_operations(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
@@ -157,7 +159,28 @@ def _choose_method(precision: Precision, scheme: Scheme) -> Method:
     return STATIC if precision is Precision.INT8 else DYNAMIC
 
 
-def _quantize_static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
+def _name_floats(prepared: Path, exported: ExportedModel, scheme: Scheme) -> list[str]:
+    """Return the names of the nodes that stay in float; one without a name gets it in the file."""
+    if not scheme.floats:
+        return []
+    import onnx
+
+    from shootout.exported import onnx_files
+    from shootout.exported.layers import find_nodes
+
+    model = onnx.load(prepared)
+    nodes = find_nodes(common_onnx.layers_in(exported), scheme.floats, model.graph.node)
+    nameless = [node for node in nodes if not node.name]
+    for node in nameless:
+        node.name = f"float_{node.output[0]}"
+    if nameless:
+        onnx_files.save(model, prepared)
+    return [node.name for node in nodes]
+
+
+def _quantize_static(
+    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str]
+) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
     from shootout.exported import onnx_files
@@ -166,7 +189,7 @@ def _quantize_static(prepared: Path, target: Path, sets: Sequence[Arrays], schem
         "entropy": CalibrationMethod.Entropy,
         "percentile": CalibrationMethod.Percentile,
     }
-    options: dict[str, Any] = {"ActivationSymmetric": scheme.symmetry == "symmetric", "QuantizeBias": False}
+    options: dict[str, Any] = {"ActivationSymmetric": scheme.symmetry == "symmetric", "QuantizeBias": bool(floats)}
     if scheme.ranges in methods:
         options["CalibStridedMinMax"] = 1  # in spite of its name, for every method
     quantize_static(
@@ -178,21 +201,31 @@ def _quantize_static(prepared: Path, target: Path, sets: Sequence[Arrays], schem
         reduce_range=saturates(),
         per_channel=scheme.granularity != "per-tensor",
         use_external_data_format=onnx_files.is_big(prepared),
+        nodes_to_exclude=[*floats],
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
     )
 
 
-def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
+def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme, floats: Sequence[str]) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
     from shootout.exported import onnx_files
 
     per_channel, big = scheme.granularity != "per-tensor", onnx_files.is_big(prepared)
-    quantize_dynamic(prepared, target, per_channel=per_channel, reduce_range=saturates(), use_external_data_format=big)
+    quantize_dynamic(
+        prepared,
+        target,
+        per_channel=per_channel,
+        reduce_range=saturates(),
+        use_external_data_format=big,
+        nodes_to_exclude=[*floats],
+    )
 
 
-def _quantize_in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, arm: Arm) -> None:
+def _quantize_in_blocks(
+    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, arm: Arm, floats: Sequence[str]
+) -> None:
     """Quantize weights in blocks, asymmetric by default; without an accuracy level, activations stay float.
 
     Raises:
@@ -210,6 +243,7 @@ def _quantize_in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], sc
         block_size=block,
         is_symmetric=scheme.symmetry == "symmetric",
         accuracy_level=ROUNDING if rounds else None,
+        nodes_to_exclude=[*floats],
         algo_config=_algorithm_config(scheme, sets, block),
     )
     try:

@@ -11,8 +11,8 @@ rewrites make the kernels fuse:
 - on x86 activations become U8 around 128 (ARM's kernels want them signed); behind a Relu all steps are above 0, so that
   the pair takes the Relu's place. Steps are as wide as before, and weights stay S8. Without VNNI an x86 CPU clips
   the sum of two products of U8 and S8; for it the file's weights have 7 bits from the start, and nothing is clipped;
-- a Gemm's bias becomes INT32 at the scale of its products. That rounds it, as ONNX Runtime does by itself to the bias
-  of every convolution that it fuses, to less than 1/127 of an activation's step times a weight's.
+- biases become INT32 at the scale of their products. That rounds them to less than 1/127 of an activation's step times
+  a weight's. ONNX Runtime's optimizer does it too, but along with it rounds layers that were left in float.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shootout.backends._onnxruntime.account import ROUNDS_FLOATS
 from shootout.contract import Array
 from shootout.host.environment import prefers_signed
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-HARMFUL = "MatMulAddFusion"
-"""An optimization to leave out: it makes a Gemm with a float bias, which stays float, of a product that would have run
-in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
+HARMFUL = f"MatMulAddFusion;{ROUNDS_FLOATS}"
+"""Optimizations to leave out. The first makes a Gemm with a float bias, which stays float, of a product that would have
+run in INT8, and fails on a file that it has already been applied to (ONNX Runtime 1.31: "replace the existing tensor").
 """
 ADDED = "values rounded beside those of the shared file, since ONNX Runtime's INT8 kernels need it: {}"
 """The note of a row whose model isn't quite the one that other runtimes run."""
@@ -127,10 +128,12 @@ class Recoded:
         self._store_array(FROM_0, np.array(least))
 
     def quantize_biases(self) -> None:
-        """Quantize the biases of Gemms with quantized operands; one that INT32 can't hold stays float with its Gemm."""
+        """Quantize the biases of products with quantized operands; one that INT32 can't hold stays float, and its
+        product with it.
+        """
         from onnx import helper
 
-        for node in [node for node in self._nodes if node.op_type == "Gemm" and len(node.input) > 2]:
+        for node in [node for node in self._nodes if node.op_type in PRODUCTS and len(node.input) > 2]:
             scales = [self._scale_of(name) for name in node.input[:2]]
             bias = self._stored_value(node.input[2])
             if bias is None or scales[0] is None or scales[1] is None:

@@ -22,7 +22,9 @@ from xml.etree import ElementTree
 
 from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import KINDS, compile_model, devices_of, import_openvino, properties_of
+from shootout.backends.common import name_floats
 from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.exported.layers import find_owner
 from shootout.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.trace_events import Event, in_a_row
 
@@ -40,6 +42,8 @@ PRODUCTS = COMPUTE_OPS + "|FullyConnected|QKVProjection|LLMMLP"
 CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
 """OpenVINO's names of the steps that it makes of a FakeQuantize."""
+IN_GEMM = "/WithoutBiases"
+"""What OpenVINO adds to the name of the product in a Gemm; the sum behind it has the name."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
 """OpenVINO's hint if each float node has the precision that the file gives it."""
@@ -62,6 +66,7 @@ class NodeCounts:
     others: Counter[str] = field(default_factory=Counter)
     flops: dict[str, float] = field(default_factory=lambda: defaultdict(int))
     kernel_ns: dict[str, float] = field(default_factory=lambda: defaultdict(int))
+    names: list[tuple[str, str]] = field(default_factory=list)
     conversions: int = 0
     flops_are_known: bool = True
 
@@ -85,12 +90,13 @@ class NodeCounts:
             "compute_nodes_by_precision": dict(self.compute),
             "other_nodes_by_precision": dict(self.others),
             "flops_by_precision": dict(self.flops) if self.flops_are_known else {},
+            "layers_in_float": name_floats(self.names),
             "conversion_nodes": self.conversions,
             "kernel_ns": dict(self.kernel_ns),
         }
 
 
-def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
+def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> dict[str, Any]:
     """Collect what `read_executed` has to know about the arm's compiled model, as JSON values.
 
     Exporting copies all the weights, so this belongs into `build`. Pass-through callbacks keep the export readable:
@@ -98,21 +104,28 @@ def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
 
     A GPU's or an NPU's plugin exports nothing readable, and its counters give one call's times, not a mean. For them
     only the runtime's own graph is known.
+
+    Args:
+        path: the stored model.
+        inputs: one input set.
+        owners: the layers' names by those of the model's graph before it was quantized.
     """
+    stored = import_openvino().Core().read_model(path).get_ops()
+    known = {"conversions": _find_conversions(stored), "layers": _name_layers(stored, owners)}
     if arm.target.device is not Device.CPU:
         compile_model(path, arm)  # a plugin that can't take the model fails in the build
-        return {"products": {}, "conversions": _find_conversions(path), "node_ns": {}}
+        return {**known, "products": {}, "node_ns": {}}
     compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
     whole = compiled.export_model().getvalue()
     text = whole[whole.rindex(b"<net ") : whole.rindex(b"</net>") + len(b"</net>")]
-    layers = list(ElementTree.fromstring(text).iterfind("layers/layer"))  # noqa: S314 - OpenVINO wrote it a moment ago
-    compressed = any(_is_compressed(layer) for layer in layers)
+    nodes = list(ElementTree.fromstring(text).iterfind("layers/layer"))  # noqa: S314 - OpenVINO wrote it a moment ago
+    compressed = any(_is_compressed(node) for node in nodes)
     rounding = rounding_products(path, properties_of(arm)) if compressed else set()
-    products = {str(layer.get("name")): list(_find_products(layer, rounding)) for layer in layers}
+    products = {str(node.get("name")): list(_find_products(node, rounding)) for node in nodes}
     times, keys = node_ns(compiled, inputs), {node["name"]: key for key, node in list_executed_nodes(compiled)}
     return {
+        **known,
         "products": {key: products[name] for name, key in keys.items() if products.get(name)},
-        "conversions": _find_conversions(path),
         "node_ns": {key: times[name] for name, key in keys.items() if name in times},
     }
 
@@ -131,6 +144,9 @@ def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
         own, ns = _precision_label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
         if held := list_products(compiled, facts, key, node):
             tally.add_products(held, ns)
+            known = [facts["layers"].get(name) for name in node["originalLayersNames"].split(",")]
+            names = dict.fromkeys(filter(None, known))
+            tally.names += [(label, name) for (label, _), name in zip(held, names, strict=False)]
         else:
             tally.add_other(own, ns, converts=only_converts(node, facts["conversions"]))
     return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}
@@ -255,10 +271,16 @@ def _is_product(layer: ElementTree.Element) -> bool:
     return bool(re.search(PRODUCTS, str(layer.get("type"))))
 
 
-def _find_conversions(path: Path) -> list[str]:
+def _find_conversions(stored: Sequence[Any]) -> list[str]:
     """Return the names of the stored model's operations that do nothing but change types."""
-    operations = import_openvino().Core().read_model(path).get_ops()
-    return [one.get_friendly_name() for one in operations if one.get_type_name() in CONVERSIONS]
+    return [one.get_friendly_name() for one in stored if one.get_type_name() in CONVERSIONS]
+
+
+def _name_layers(stored: Sequence[Any], owners: Mapping[str, str]) -> dict[str, str]:
+    """Return the layers' names by those of the stored model's products."""
+    names = [one.get_friendly_name() for one in stored if re.search(PRODUCTS, one.get_type_name())]
+    found = {name: layer for name in names if (layer := find_owner([name], owners))}
+    return {key: layer for name, layer in found.items() for key in (name, name.removesuffix(IN_GEMM))}
 
 
 def only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:

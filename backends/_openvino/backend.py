@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._openvino import inside
 from shootout.backends._openvino.account import ROUNDED, survey
 from shootout.backends._openvino.dynamic import rounding_products
@@ -165,13 +166,13 @@ class OpenVinoAdapter:
         else:
             model = read_file(exported.path(Artifact.ONNX), folder)
             model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
-        notes = notes_of(arm, scheme)
+        notes = [*notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)]
         if precision in INTEGERS and not scheme.is_quantized:
             model, undone = quantize(model, exported, arm, scheme)
             notes += undone
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
-        facts = survey(folder / IR, arm, exported.input_buffers()[0])
+        facts = survey(folder / IR, arm, exported.input_buffers()[0], common_onnx.name_owners(exported, precision))
         if rounds_activations(arm):
             _require_rounded(facts)
         return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": notes})

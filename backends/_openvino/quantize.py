@@ -9,23 +9,26 @@ import io
 import logging
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends import common_onnx
 from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU, import_openvino
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Option, Precision
+from shootout.contract import Arm, Array, Arrays, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.exported.fidelity import rows
+from shootout.exported.layers import find_layer, pick_layers
 from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel, LabeledRows
+    from shootout.exported.layers import Layer
+    from shootout.exported.model import ExportedModel
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
@@ -56,13 +59,15 @@ SCHEMES = {
             "percentile",
             "samples-*",
             "accuracy-control",
+            "float-*",
             "weights-only",
             "smoothquant",
         )
     ),
     Precision.INT4: frozenset(
-        ("symmetric", "asymmetric", "activations-8", "awq", "gptq", "scale-estimation", "ratio-*")
+        ("symmetric", "asymmetric", "activations-8", "float-*", "awq", "gptq", "scale-estimation", "ratio-*")
     ),
+    Precision.INT8_DYNAMIC: frozenset({"float-*"}),
 }
 """The words that NNCF has something for; its third kind of ranges minimizes an error on a histogram, not an entropy."""
 PRESETS = {"symmetric": "performance", "asymmetric": "mixed"}
@@ -170,6 +175,7 @@ def _quantize_static(model: Any, exported: ExportedModel, scheme: Scheme, option
         "preset": nncf.QuantizationPreset(PRESETS[scheme.symmetry]) if scheme.symmetry else None,
         "model_type": _model_type(nncf, model, options, scheme),
         "target_device": nncf.TargetDevice.CPU,
+        "ignored_scope": _ignored_scope(nncf, model, exported, scheme),
     }
     dataset, advanced = nncf.Dataset([dict(one) for one in samples]), _advanced_parameters(scheme)
     # It draws its progress bars on stdout; what it has to say about a failure is in its exceptions.
@@ -196,13 +202,13 @@ def _quantize_with_accuracy_control(
         SkippedArm: the model comes without labels.
     """
     split = exported.selection()
-    if split is None:
+    if split is None or split.labels is None:
         reason = f"accuracy-control needs labeled data to select by, and {exported.model} has none"
         raise SkippedArm(reason, "choose a model with a task, such as digits, or another scheme")
     return nncf.quantize_with_accuracy_control(
         model,
         dataset,
-        nncf.Dataset(_labeled_batches(split, exported.batch), lambda item: item[0]),
+        nncf.Dataset(_labeled_batches(split.inputs, split.labels, exported.batch), lambda item: item[0]),
         _measure_accuracy,
         max_drop=MAX_DROP,
         drop_type=nncf.DropType.ABSOLUTE,
@@ -210,10 +216,10 @@ def _quantize_with_accuracy_control(
     )
 
 
-def _labeled_batches(split: LabeledRows, batch: int) -> list[Item]:
+def _labeled_batches(inputs: Arrays, labels: Array, batch: int) -> list[Item]:
     return [
-        ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
-        for first in range(0, len(split.labels), batch)
+        ({name: rows(array, first, batch) for name, array in inputs.items()}, labels[first : first + batch])
+        for first in range(0, len(labels), batch)
     ]
 
 
@@ -230,7 +236,10 @@ def _compress_weights(model: Any, exported: ExportedModel, arm: Arm, scheme: Sch
 
     bits = 4 if arm.target.precision is Precision.INT4 else 8
     mode = f"INT{bits}_{'SYM' if scheme.symmetry == 'symmetric' else 'ASYM'}"
-    settings: dict[str, Any] = {"mode": getattr(nncf.CompressWeightsMode, mode)}
+    settings: dict[str, Any] = {
+        "mode": getattr(nncf.CompressWeightsMode, mode),
+        "ignored_scope": _ignored_scope(nncf, model, exported, scheme),
+    }
     if arm.target.precision is Precision.INT4:
         settings |= {
             "group_size": int(arm.options.get(GROUP_SIZE, GROUP)),
@@ -246,6 +255,36 @@ def _compress_weights(model: Any, exported: ExportedModel, arm: Arm, scheme: Sch
     with redirect_stdout(io.StringIO()), _capture_log() as log:
         compressed = nncf.compress_weights(model, **settings)
     return compressed, [UNSCALED] * (SKIPS_AWQ in log.getvalue())
+
+
+def _ignored_scope(nncf: Any, model: Any, exported: ExportedModel, scheme: Scheme) -> Any:
+    """Return NNCF's name for the layers that stay in float; None for none.
+
+    Raises:
+        UsageError: there is no such layer.
+        ValueError: OpenVINO's form of the model shows none by that name, value or weight.
+    """
+    if not scheme.floats:
+        return None
+    layers = common_onnx.layers_in(exported)
+    products = [op for op in model.get_ordered_ops() if re.search(PRODUCTS, op.get_type_name())]
+    names = {layer.number: op.get_friendly_name() for op in products if (layer := _find_layer(layers, op))}
+    wanted = pick_layers(layers, scheme.floats)
+    if lost := [one for one in wanted if one.number not in names]:
+        raise ValueError(f"layer {lost[0].number} {lost[0].name} is not to be found in what OpenVINO makes of the file")
+    return nncf.IgnoredScope(names=[names[one.number] for one in wanted])
+
+
+def _find_layer(layers: Sequence[Layer], op: Any) -> Layer | None:
+    """Return the layer that a product is: by its names, by those of the sum that Gemm ends in, or by its weight."""
+    sums = [one.get_node() for one in op.output(0).get_target_inputs() if one.get_node().get_type_name() == "Add"]
+    known = [{"node": one.get_friendly_name()} for one in (op, *sums)]
+    known += [{"output": name} for one in (op, *sums) for name in one.output(0).get_names()]
+    weight = op.input_value(1).get_node()
+    while weight.get_type_name() != "Constant" and weight.get_input_size():
+        weight = weight.input_value(0).get_node()
+    known += [{"weight": weight.get_friendly_name()}]
+    return next((found for one in known if (found := find_layer(layers, **one))), None)
 
 
 @contextmanager

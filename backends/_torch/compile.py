@@ -195,7 +195,12 @@ class TorchCompileAdapter:
                 compile_module(stored_module(folder, exported, arm), exported, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
-        return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": quantize.notes_of(arm)})
+        return Built(
+            arm=arm,
+            exported=exported,
+            folder=folder,
+            facts={**facts, "notes": quantize.notes_of(arm) + quantize.notes_on_floats(exported, arm)},
+        )
 
     def load(self, built: Built) -> TorchSession | TorchTrainingSession:
         """Load the package, or the module with its kernels out of the cache, called once (to capture it, three times).

@@ -93,7 +93,12 @@ class TorchEagerAdapter:
                 counts = count_operations(module, list(example_of(exported, arm)), Device.CUDA).products
                 quantize.require_integers(counts, arm)
             quantize.save_module(module, folder)
-        return Built(arm=arm, exported=exported, folder=folder, facts={"notes": quantize.notes_of(arm)})
+        return Built(
+            arm=arm,
+            exported=exported,
+            folder=folder,
+            facts={"notes": quantize.notes_of(arm) + quantize.notes_on_floats(exported, arm)},
+        )
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """Load the module with its weights, on the arm's device and in its dtype; set the process's threads and

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import schemes
+from shootout.backends import common_onnx
 from shootout.backends._torch.session import dtype_of, example_of, tensors_of
 from shootout.backends.common import calibration_of
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.backends.cuda_memory import capability, lacks_float8, require_float8
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import SkippedArm
+from shootout.exported.layers import pick_layers
 from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
@@ -49,11 +51,14 @@ On CUDA `torch._int_mm` takes sizes in 8s, so other layers stay as they are: of 
 the CPU, in each call. It also takes more than 16 rows: up to that torchao multiplies float32, and the trace says so.
 """
 SCHEMES: Mapping[Precision, frozenset[str]] = {
-    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric"}),
-    Precision.FP8: frozenset({"per-channel", "per-tensor"}),
+    Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "symmetric", "asymmetric", "float-*"}),
+    Precision.FP8: frozenset({"per-channel", "per-tensor", "float-*"}),
+    Precision.INT4: frozenset({"float-*"}),
 }
 STATIC_TARGETS = frozenset({(Device.CPU, Precision.INT8)})
-STATIC_SCHEMES = {Precision.INT8: frozenset({"per-channel", "symmetric", "asymmetric", "minmax", "samples-*"})}
+STATIC_SCHEMES = {
+    Precision.INT8: frozenset({"per-channel", "symmetric", "asymmetric", "minmax", "samples-*", "float-*"})
+}
 """Not `per-tensor`: Inductor finds its INT8 kernels by per-channel weights only, and runs float ones otherwise."""
 WEIGHTS, PROGRAM = "quantized.pt", "quantized.pt2"
 GROUPS = (128, 64, 32)
@@ -118,7 +123,9 @@ def quantize_module(exported: ExportedModel, arm: Arm) -> torch.nn.Module:
         Precision.FP8: _quantize_fp8,
         Precision.INT4: _quantize_int4,
     }
-    if not swap[arm.target.precision](module, arm):
+    floats = _find_floats(exported, schemes.parse(arm.target.scheme), module)
+    layers = {name: layer for name, layer in _linear_layers(module).items() if name not in floats}
+    if not swap[arm.target.precision](module, arm, layers):
         raise ValueError(f"nothing to quantize: {_unfit_error(module, arm.target.precision)}")
     return module
 
@@ -172,7 +179,7 @@ def load_module(exported: ExportedModel, folder: Path) -> torch.nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
+def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm, layers: Mapping[str, Any]) -> int:
     """Quantize with a scale per row of activations, torchao's default, and per channel of weights, or one by the
     scheme.
 
@@ -182,9 +189,7 @@ def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quant_primitives import MappingType
     scheme, on_gpu = schemes.parse(arm.target.scheme), arm.target.device is Device.CUDA
-    fitting = {
-        name for name, layer in _linear_layers(module).items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)
-    }
+    fitting = {name for name, layer in layers.items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)}
     config = Int8DynamicActivationInt8WeightConfig(
         granularity=[PerRow(), PerTensor() if scheme.granularity == "per-tensor" else PerRow()],
         act_mapping_type=MappingType.ASYMMETRIC if scheme.symmetry == "asymmetric" else MappingType.SYMMETRIC,
@@ -195,7 +200,7 @@ def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
     return len(fitting)
 
 
-def _quantize_fp8(module: torch.nn.Module, arm: Arm) -> int:
+def _quantize_fp8(module: torch.nn.Module, arm: Arm, layers: Mapping[str, Any]) -> int:
     """Quantize with one scale for all activations and one for the weights, as is torchao's default.
 
     `per-channel` gives each row and each channel a scale. The product is torch's own, which the trace sees, even if
@@ -207,7 +212,7 @@ def _quantize_fp8(module: torch.nn.Module, arm: Arm) -> int:
         from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quantize_.common import KernelPreference
     require_float8("SM{}{}".format(*torch.cuda.get_device_capability()), "bf16 or int8-dynamic")
-    fitting = {name for name, layer in _linear_layers(module).items() if _is_multiple(layer, MULTIPLE)}
+    fitting = {name for name, layer in layers.items() if _is_multiple(layer, MULTIPLE)}
     config = Float8DynamicActivationFloat8WeightConfig(
         granularity=PerRow() if schemes.parse(arm.target.scheme).granularity == "per-channel" else PerTensor(),
         kernel_preference=KernelPreference.TORCH,
@@ -222,16 +227,14 @@ def _is_multiple(layer: Any, of: int) -> bool:
     return bool(layer.in_features % of == layer.out_features % of == 0)
 
 
-def _quantize_int4(module: torch.nn.Module, arm: Arm) -> int:
+def _quantize_int4(module: torch.nn.Module, arm: Arm, layers: Mapping[str, Any]) -> int:
     """Quantize each layer in the widest groups that it can have; the kernels take float activations as they are."""
     with torchao_quietly():
         from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
         from torchao.quantization import Int4WeightOnlyConfig, quantize_
         from torchao.quantization.quantize_.workflows.int4.int4_packing_format import Int4PackingFormat
     on_gpu = arm.target.device is Device.CUDA
-    fitting = {
-        name: group for name, layer in _linear_layers(module).items() if (group := _group_size(layer, padded=on_gpu))
-    }
+    fitting = {name: group for name, layer in layers.items() if (group := _group_size(layer, padded=on_gpu))}
     for group in set(fitting.values()):
         config = (
             Int4WeightOnlyConfig(  # the one packing whose kernel torch itself has
@@ -250,6 +253,23 @@ def _group_size(layer: Any, *, padded: bool) -> int:
     """Return the layer's group size; 0 if the kernel can't take it. Outputs may be `padded` to what it takes."""
     fits = padded or layer.out_features % MULTIPLE == 0
     return next((group for group in GROUPS if fits and layer.in_features % group == 0), 0)
+
+
+def _find_floats(exported: ExportedModel, scheme: Scheme, module: torch.nn.Module) -> set[str]:
+    """Return the modules that a scheme leaves in float, by their names.
+
+    Raises:
+        UsageError: there is no such layer.
+        ValueError: a layer's name is no module's, as in a program of an ONNX file.
+    """
+    if not scheme.floats:
+        return set()
+    wanted = pick_layers(common_onnx.layers_in(exported), scheme.floats)
+    known = {name for name, _ in module.named_modules()}
+    names = {one.number: one.name.partition("#")[0] for one in wanted}
+    if lost := [one for one in wanted if names[one.number] not in known]:
+        raise ValueError(f"layer {lost[0].number} {lost[0].name} is no module of what torchao quantizes")
+    return {*names.values()}
 
 
 def _linear_layers(module: torch.nn.Module) -> dict[str, Any]:
@@ -279,7 +299,10 @@ def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.Exported
     sets = calibration_of(exported, scheme)
     with torch.no_grad():
         module = float32_module(exported).requires_grad_(False)
-        prepared = prepare_pt2e(torch.export.export(module, example).module(), _make_quantizer(scheme))
+        quantizer = _make_quantizer(scheme)
+        for name in _find_floats(exported, scheme, module):
+            quantizer.set_module_name_qconfig(name, None)
+        prepared = prepare_pt2e(torch.export.export(module, example).module(), quantizer)
         for one in sets:
             prepared(*tensors_of(exported, one))
         converted = convert_pt2e(prepared)
@@ -294,6 +317,11 @@ def notes_of(arm: Arm) -> list[str]:
     lost = {Precision.INT8: "activations", Precision.INT8_DYNAMIC: "activations and weights"}
     what = lost.get(arm.target.precision) if arm.target.device is Device.CPU else None
     return [SEVEN_BITS.format(what)] if what and saturates() else []
+
+
+def notes_on_floats(exported: ExportedModel, arm: Arm) -> list[str]:
+    """Return the row's line on the layers that the arm's scheme leaves in float."""
+    return common_onnx.notes_on_floats(exported, schemes.parse(arm.target.scheme))
 
 
 def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:

@@ -264,7 +264,7 @@ class Preparation:
             elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(exported)):
                 raise UsageError(theirs)
             else:
-                exported_models[job.arm.label] = exported
+                exported_models[job.arm.label] = exported.for_selection() if self.plan.on_selection else exported
         refused |= check_memory_of_exports([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
         for job in jobs:
             if why := refused.get(job.arm.label):

@@ -292,7 +292,8 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "goal": lambda *_: map(str, Aim),
     "kind": lambda *_: KINDS,
     "device": lambda *_: map(str, Device),
-    "allow": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
+    "precision": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
+    "by": lambda *_: ("layer", "block"),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all", "default"),
     **dict.fromkeys(

@@ -53,7 +53,7 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"-o {str(out)!r}: write a name that ends in {PAGE} (a page) or {NODE_DATA} (node data)")
     check_file(out)
     if ending == PAGE:
-        check_installed()
+        check_installed(f"-o explained{NODE_DATA} needs nothing more")
 
 
 def _write_page(found: Explanation) -> bytes:

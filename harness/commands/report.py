@@ -42,7 +42,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     if group and policy is None:
         raise UsageError(f"--group {group!r} chooses the group that a policy decides on: add --policy FILE")
     if ending != ".md":
-        check_installed()
+        check_installed("-o report.md needs nothing more")
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
@@ -78,12 +78,15 @@ def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | Non
     return plots.render_svg(runs[0], decided).encode()
 
 
-def check_installed() -> None:
+def check_installed(without: str) -> None:
     """Say what to install where a library that draws is missing.
+
+    Args:
+        without: what can be had without these.
 
     Raises:
         UsageError: one is.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"a page needs {', '.join(missing)}: {install(EXTRA)}. -o report.md needs nothing more")
+        raise UsageError(f"a figure needs {', '.join(missing)}: {install(EXTRA)}. {without}")

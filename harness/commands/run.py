@@ -98,7 +98,8 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False), progress=progress)
     if policy:
-        refuse_several(group.record for group in plan.groups)
+        if not chosen.answered_mix:
+            refuse_several(group.record for group in plan.groups)
         refuse_unpriced_here(policy)
     return plan, policy
 

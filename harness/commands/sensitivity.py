@@ -1,34 +1,49 @@
-"""`shootout sensitivity`: what quantizing each layer alone does to a model."""
+"""`shootout sensitivity`: what rounding each layer or block alone does to a model."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from shootout.commands.output import print_answer, show_progress
-from shootout.errors import UsageError
-from shootout.export.sensitivity import rank_layers
+from shootout.commands.output import print_answer, show_progress, width
+from shootout.commands.report import check_installed
+from shootout.contract import Precision
+from shootout.errors import UsageError, unknown
+from shootout.export.request import check_sizes
+from shootout.export.sensitivity import measure_sensitivity
+from shootout.formats.files import check_file, write_file
 from shootout.host.store import in_use
-from shootout.quantize.sensitivity import LayerSensitivity
-from shootout.report.columns import Cell, make_table
+from shootout.quantize.sensitivity import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
+from shootout.report.sensitivity import render
 from shootout.study import points, selection
-from shootout.study.options import InputOptions
+from shootout.study.options import SensitivityOptions
+from shootout.study.plan import check_metric, measure_of
 from shootout.units import size
 
-HEADERS = ("layer", "operator", "SQNR", "weights", "operations")
 
+def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as_json: bool) -> int:
+    """Measure each layer or block, print, and draw; return the exit code.
 
-def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
-    """Measure each layer and print; return the exit code.
+    Args:
+        out: the figure to write; None: none.
 
     Raises:
-        UsageError: more than one model is asked for.
+        UsageError: more than one model is asked for, a precision isn't known, or the figure can't be written.
     """
+    if (by := options.get("by", "layer")) not in get_args(By):
+        raise unknown("part in --by", by, get_args(By))
+    wanted = Wanted(
+        precisions=read_precisions(options.get("precision", ())),
+        by=by,
+        is_detailed=True,
+        limit_s=options.get("max_time_s"),
+    )
+    if out:
+        _check_figure(out)
     chosen = selection.choose(selection.DEFAULT, {"model": model, **options})
     (point, *more) = points.points(chosen)
     if more:
@@ -36,35 +51,83 @@ def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
             f"sensitivity looks at one model at a time: give one value for each --set, got {len(more) + 1} models"
         )
     with in_use(), show_progress() as progress:
-        progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
-        layers = rank_layers(points.request(chosen, point))
-    return print_answer(render(layers), as_data(layers), as_json=as_json)
+        rows, asked = points.rows_of(chosen, progress), points.request(chosen, point)
+        count = check_sizes(asked)
+        check_metric(chosen, rows, [] if count is None else [count], [point.model])
+        name = points.group_name(point)
+        progress.stage(f"rounding each {wanted.by} of {name} alone")
+        found = measure_sensitivity(asked, replace(wanted, metric=measure_of(chosen)), progress)
+    if out:
+        from shootout.page.sensitivity import render_svg
+
+        svg = render_svg(found, name).encode()
+        write_file(out, svg)
+        sys.stderr.write(f"{out}: {size(len(svg))}\n")
+    return print_answer(render(found, name, width()), as_data(found, name), as_json=as_json)
 
 
-def render(layers: Sequence[LayerSensitivity]) -> RenderableType:
-    """Render a table, the worst layer first, and that layer's name."""
-    table = make_table(HEADERS, [_layer_line(layer) for layer in layers], left=("layer", "operator"))
-    worst = layers[0]
-    note = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
-    return Group(table, Text(note))
+def read_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
+    """Read the names of precisions that layers can be rounded to; none are INT8.
+
+    Raises:
+        UsageError: one is no such precision, or is named twice.
+    """
+    for name in names:
+        if name not in PRECISIONS:
+            raise unknown("precision in --precision", name, PRECISIONS)
+    if len({*names}) < len(names):
+        raise UsageError(f"--precision names one twice, got {','.join(names)}: name each once")
+    return tuple(map(Precision, names)) or PRECISIONS[:1]
 
 
-def _layer_line(layer: LayerSensitivity) -> dict[str, Cell]:
-    decibels = f"{layer.sqnr_db:.1f} dB" if math.isfinite(layer.sqnr_db) else "exact" if layer.sqnr_db > 0 else "NaN"
-    weights = size(layer.weight_bytes) if layer.weight_bytes else ""
-    cells: tuple[Cell, ...] = (layer.name, layer.operator, decibels, weights, f"{layer.flops_share:.1%}")
-    return dict(zip(HEADERS, cells, strict=True))
+def _check_figure(out: Path) -> None:
+    """Refuse a figure that can't be drawn or written, before anything is measured.
+
+    Raises:
+        UsageError: it can't.
+    """
+    if out.suffix.lower() != ".svg":
+        raise UsageError(f"-o {str(out)!r}: the figure is an .svg file; --json prints its numbers")
+    check_file(out)
+    check_installed("--json prints its numbers")
 
 
-def as_data(found: Sequence[LayerSensitivity]) -> dict[str, Any]:
-    """Return the layers as JSON values; `sqnr_db` is null without error, or with NaN outputs (`finite` false)."""
+def as_data(found: Sequence[PrecisionSensitivity], name: str) -> dict[str, Any]:
+    """Return all figures as JSON values."""
     return {
-        "layers": [
+        "model": name,
+        "by": found[0].by,
+        "precisions": [
             {
-                **asdict(layer),
-                "sqnr_db": layer.sqnr_db if math.isfinite(layer.sqnr_db) else None,
-                "finite": layer.sqnr_db > -math.inf,
+                "precision": one.precision,
+                "whole": _part_as_data(one.whole),
+                "without_worst": _part_as_data(one.without_worst) if one.without_worst else None,
+                "unmeasured": one.unmeasured,
+                "parts": [_part_as_data(part) for part in one.parts],
             }
-            for layer in found
-        ]
+            for one in found
+        ],
+    }
+
+
+def _part_as_data(part: LayerSensitivity) -> dict[str, Any]:
+    """Return a part's figures; `sqnr_db` of a noise is null if there is none (`exact`) or it isn't finite."""
+    return {
+        "name": part.name,
+        "layers": [asdict(layer) for layer in part.layers],
+        "both": _noise_as_data(part.sqnr_db),
+        "weights": None if part.weights_db is None else _noise_as_data(part.weights_db),
+        "activations": None if part.activations_db is None else _noise_as_data(part.activations_db),
+        "noise_share": part.noise_share,
+        "score": asdict(part.score) if part.score else None,
+        "weight_bytes": part.weight_bytes,
+        "flops_share": part.flops_share,
+    }
+
+
+def _noise_as_data(sqnr_db: float) -> dict[str, Any]:
+    return {
+        "sqnr_db": sqnr_db if math.isfinite(sqnr_db) else None,
+        "is_exact": sqnr_db == math.inf,
+        "is_finite": sqnr_db > -math.inf,
     }

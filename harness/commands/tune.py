@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.show import show
+from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Interrupted
+from shootout.export.client import Request
+from shootout.export.sensitivity import rank_layers
+from shootout.exported.layers import Layer
 from shootout.host import gpu
 from shootout.host.placement import pass_on
+from shootout.host.store import in_use
 from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document
 from shootout.study import points, selection
 from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.tune import search
+from shootout.tune.limits import find_over_limits, policy_of, read_limits
 from shootout.tune.results import TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
 
@@ -25,7 +33,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
     """Tune and print; return the exit code."""
     code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
-        wanted = _make_search(options)
+        wanted = _make_search(options, progress)
         out = _choose_folder(wanted, options)
         try:
             _measure_stages(wanted, out, options, progress, limit)
@@ -40,7 +48,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:
     """Tune without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
-    wanted = _make_search(options)
+    wanted = _make_search(options, progress)
     out = _choose_folder(wanted, options)
     _measure_stages(wanted, out, options, progress, limit)
     return read_tuning(out)
@@ -54,13 +62,30 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
     return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 
 
-def _make_search(options: TuneOptions) -> TuningSearch:
+def _make_search(options: TuneOptions, progress: ProgressDisplay) -> TuningSearch:
     pass_on(options.get("env", ()))
-    chosen = selection.choose(selection.DEFAULT, options)
+    limits = read_limits(options)
+    chosen = selection.choose(selection.DEFAULT, _without_limits(options))
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
-    return search.make_search(chosen, search.read_precisions(options.get("allow", ())))
+
+    def rank(request: Request) -> list[Layer]:
+        progress.stage(f"quantizing each layer of {request.model} alone, to find those to leave in float")
+        with in_use():
+            return [one.layer for one in rank_layers(request)]
+
+    return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits, rank)
+
+
+def _without_limits(options: TuneOptions) -> dict[str, Any]:
+    """Return the options as a study has them: a metric's limit is its own, an error under its limit is tolerated."""
+    given: dict[str, Any] = {**options}
+    if not options.get("metric"):
+        given.pop("max_drop", None)
+    if "max_error" in options:
+        given["max_error"] = float(options["max_error"])
+    return given
 
 
 def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
@@ -71,6 +96,10 @@ def _measure_stages(
     wanted: TuningSearch, out: Path, options: TuneOptions, progress: ProgressDisplay, limit: Deadline
 ) -> None:
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
-        return measure(plan, out, fresh=False, limit=limit, progress=progress)
+        if plan.limits is None:
+            return measure(plan, out, fresh=False, limit=limit, progress=progress)
+        breach = partial(find_breach, policy_of(plan.limits), plan.study.metric is not None)
+        bars = partial(find_over_limits, plan.limits)
+        return measure(plan, out, fresh=False, limit=limit, progress=progress, breach=breach, bars=bars)
 
     search.tune(wanted, out, stage, fresh=options.get("fresh", False), limit=limit, say=progress.say)

@@ -12,12 +12,15 @@ from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import Bounds, judge_figure, judge_limits, tell_finding
+from shootout.decide.mix import find_unmet, is_broken, refuse_unmixed
 from shootout.decide.objective import EXACT, refuse_unpriced
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
+from shootout.journal import journal
 from shootout.journal.records import Played
+from shootout.results.analysis import analyse
 from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
@@ -37,6 +40,8 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
     Raises:
         UsageError: as `selection.choose`, or the policy and the study don't fit together.
     """
+    if "mix" in options and "scenario" not in options:
+        refuse_unmixed(policy)  # or the scenario that it brings would be refused
     # A rate that is asked for belongs to the scenario that the policy brings.
     chosen = selection.choose(name, {"scenario": tuple(_choose_scenarios(policy)), **options})
     return fit_study(policy, chosen, options.keys())
@@ -51,6 +56,8 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     Raises:
         UsageError: the two don't fit together.
     """
+    if study.answered_mix:
+        refuse_unmixed(policy)
     by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
     if "scenario" not in asked:
@@ -127,8 +134,8 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
     if len(asked) > 1:
         models = "; ".join(dict.fromkeys(f"{model}, batch {batch}" for model, batch, _ in asked))
         raise UsageError(
-            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, or decide on "
-            "each afterwards, with `shootout decide RUN --group NAME`"
+            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, weigh the "
+            "sizes by --mix, or decide on each afterwards, with `shootout decide RUN --group NAME`"
         )
 
 
@@ -144,13 +151,19 @@ def refuse_unpriced_here(policy: Policy) -> None:
 
 
 def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
-    """Return by group the arms of a run in progress that are proven to break a limit.
+    """Return by group the arms of a run in progress that are proven to break a limit; of a mix's sizes, at any of them.
 
     Raises:
         UsageError: the folder holds no run.
     """
     barred: dict[str, set[str]] = defaultdict(set)
     if policy is None:
+        return barred
+    if journal.read(out).header.mix:
+        for mix in analyse(out).mix:
+            found = [find_unmet(policy, out, group, len(mix.groups)) for group in mix.groups]
+            broken = {arm for one in found for arm, unmet in one.items() if is_broken(unmet)}
+            barred |= dict.fromkeys(mix.groups, broken)
         return barred
     candidates = read_question([out]).candidates
     findings = judge_limits(policy, candidates)

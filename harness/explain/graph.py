@@ -5,13 +5,12 @@ Workers load this module; it needs ONNX.
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shootout.exported.layers import SCOPES, Layer, layers_of
+from shootout.exported.layers import Layer, find_owners, innermost_module, layers_of
 from shootout.exported.workload import is_product
 
 if TYPE_CHECKING:
@@ -48,11 +47,10 @@ def read_outline(model: ModelProto) -> Outline:
         for name in dict.fromkeys(node.input):
             readers[name].append(index)
     outputs = {output.name for output in model.graph.output}
-    stored = {tensor.name for tensor in model.graph.initializer}
     return Outline(
         layers=layers,
         values=tuple((layer.output, *_follow(layer.output, nodes, readers, outputs)) for layer in layers),
-        owners=_find_owners(nodes, layers, stored),
+        owners=find_owners(model, layers),
         modules=_find_modules(nodes),
     )
 
@@ -79,32 +77,7 @@ def _follow(
             return
 
 
-def _find_owners(nodes: Sequence[NodeProto], layers: Sequence[Layer], stored: set[str]) -> dict[str, int]:
-    numbers, owners, shared = {layer.output: layer.number for layer in layers}, dict[str, int](), set[str]()
-    modules = defaultdict[str, list[int]](list)
-    for node in nodes:
-        own = numbers.get(node.output[0])
-        found = own if own is not None else max((owners[name] for name in node.input if name in owners), default=0)
-        for name in (*node.output, *([node.name] if node.name else ())):
-            owners[name] = found
-        for name in stored & {*node.input}:
-            if name in shared or owners.setdefault(name, found) != found:
-                shared.add(name)
-        if module := _module_of(node):
-            modules[module].append(found)
-    for module, some in modules.items():
-        if len({layers[number].block for number in some}) == 1:  # else it is called in several blocks
-            owners[module] = some[-1]
-    return {name: found for name, found in owners.items() if name and name not in shared}
-
-
 def _find_modules(nodes: Sequence[NodeProto]) -> dict[str, str]:
     """Return the module whose result a value is, the last value that the module's own nodes make."""
-    last = {module: node.output[0] for node in nodes if (module := _module_of(node))}
+    last = {module: node.output[0] for node in nodes if (module := innermost_module(node))}
     return {value: module for module, value in last.items()}
-
-
-def _module_of(node: NodeProto) -> str:
-    """Return the innermost torch module around a node; "" if the exporter doesn't tell."""
-    scopes = next((one.value for one in node.metadata_props if one.key == SCOPES), "")
-    return str(ast.literal_eval(scopes)[-2]) if scopes.count(",") else ""

@@ -122,6 +122,6 @@ def _refuse(source: ArmToShip) -> None:
     if source.arm.scenario is Scenario.TRAIN_STEP:
         raise UsageError("a training step has no layers to compare: explain a run of inference")
     if source.arm.scenario is Scenario.VARYING:
-        raise UsageError("a stream of sizes has no one graph: explain a run of one size")
+        raise UsageError("sizes that vary have no one graph: explain a run of one size")
     if source.arm.target.folder:
         raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shootout.contract import RanNode
-
-_ADDED = re.compile(
-    r"(?:_(?:Quantize|Dequantize)Linear(?:_(?:Input|Output))?|_quantized|_quant|_scale|_zero_point|_nchwc|_token_\d+"
-    r"|_bias_int32|_bias|_MatMul(?:_output)?|_reshaped?|/WithoutBiases|/fq_\w+|/Dequantization\w+|_output_\d+)$"
-)
-"""What quantizers and optimizers add to a name, at its end."""
+from shootout.exported.layers import find_owner
 
 
 def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int | None]:
@@ -23,7 +17,7 @@ def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int
     Args:
         owners: see `Outline`.
     """
-    found: list[int | None] = [_find_owner(node.names, owners) for node in nodes]
+    found: list[int | None] = [find_owner(node.names, owners) for node in nodes]
     made: dict[str, int | None] = {}
     for at, node in enumerate(nodes):
         if found[at] is None:
@@ -37,14 +31,3 @@ def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int
             found[at] = min(known, default=None)
         wanted |= dict.fromkeys(node.reads, found[at])
     return found
-
-
-def _find_owner(names: Iterable[str], owners: Mapping[str, int]) -> int | None:
-    for name in names:
-        while name:
-            if name in owners:
-                return owners[name]
-            name, before = _ADDED.sub("", name), name
-            if name == before:
-                break
-    return None

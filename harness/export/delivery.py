@@ -29,7 +29,7 @@ FLEET = "fleet"
 _KEY, _FOLDER = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32,64}")
 ModelKey = tuple[str, str, str, int, Device, bool, int]
 """The group, the model as the study names it, the variant, the batch, the device that the variant is for, whether it is
-a file's torch module, and the size in a stream of sizes, else 0.
+a file's torch module, and the size if sizes vary, else 0.
 """
 ProbeKey = tuple[str, str, Device]
 """The probe's model, its variant, and the device that the variant is for."""

@@ -17,7 +17,7 @@ from shootout.errors import UsageError
 from shootout.exported import truth_files
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
-from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
+from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
 from shootout.exported.streams import Stream
 from shootout.models.base import LabeledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
@@ -137,8 +137,7 @@ class RowSplit:
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
         save_rows(folder / REPORT, self.report, self.report_labels, (self.report_rows, self.other_rows))
-        if self.other_labels is not None:
-            save_rows(folder / SELECTION, self.other, self.other_labels)
+        save_rows(folder / SELECTION, self.other, self.other_labels, (self.other_rows, self.report_rows))
 
     def save_outputs(
         self, folder: Path, names: Sequence[str], run: Callable[[Sequence[Arrays]], Sequence[Arrays]]
@@ -182,17 +181,17 @@ def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
     return is_matrix and not spec.dtype.startswith(("int", "uint", "bool"))
 
 
-def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, ...] = ()) -> None:
+def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, Array]) -> None:
     """Store rows as `ExportedModel.report` and `selection` read them.
 
     Args:
         labels: of the rows; None if there are none.
-        numbers: of the rows in the user's own data, and of the other rows.
+        numbers: of the rows in the user's own data, and of the other part's rows.
     """
     stored = {str(index): array for index, array in enumerate(inputs.values())}
     stored |= {
         name: array
-        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=False))
+        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=True))
         if array is not None
     }
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
@@ -237,7 +236,7 @@ def split_rows(
             f"{what} is of the other {len(report)}"
         )
     else:
-        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: too few to share out"
+        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}"
     return RowSplit(
         batch=batch,
         shared=shared,

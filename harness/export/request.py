@@ -192,7 +192,7 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
     try:
         SIZE.check("batch", request.batch)
         scheme = schemes.parse(request.variant)
-        if scheme.variant != request.variant:
+        if scheme.made != request.variant:
             raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…, pruned-…")
         plain = replace(request, variant="", device=Device.CPU, saturates=None)
         if is_file(request.model):

@@ -1,74 +1,113 @@
-"""Rank the layers by the error that each causes if it is quantized alone, the worst first.
+"""Measure the error that each layer or block of a model causes if it is rounded alone, the worst first.
 
-The work is done in a process of its own (`python -m shootout.export.sensitivity FOLDER RESULT PARENT_PID`), so that
-torch and ONNX Runtime stay out of the caller's.
+The work is done in a process of its own (`python -m shootout.export.sensitivity FOLDER PLACE PARENT_PID`), so that
+torch, ONNX Runtime and the code of the user's metric stay out of the caller's.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.constants import BUILD_TIMEOUT_S
+from pydantic import TypeAdapter
+
+from shootout.clock import Deadline
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
 from shootout.export.request import error_from_json, error_to_json
-from shootout.exported.model import ExportedModel, open_exported
+from shootout.exported.model import open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import saturates
-from shootout.quantize.sensitivity import LayerSensitivity, ranked
+from shootout.messages import Progress
+from shootout.quantize.ort import PRODUCTS
+from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, Wanted, measure
 from shootout.schemes import parse
+
+WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
+"""The files in the process's folder: what to measure, the figures or the error, and how far it is."""
+_FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[PrecisionSensitivity])
 
 
 def rank_layers(request: Request) -> list[LayerSensitivity]:
-    """Rank every layer of a model that can be quantized, the most harmful first.
+    """Rank every layer of a model that quantizers take by what INT8 does to it alone, the most harmful first.
+
+    Raises:
+        UsageError, ModelError: as `measure_sensitivity`.
+    """
+    (found,) = measure_sensitivity(request, Wanted())
+    return [part for part in found.parts if part.layer.operator in PRODUCTS]
+
+
+def measure_sensitivity(
+    request: Request, wanted: Wanted, progress: Progress | None = None
+) -> list[PrecisionSensitivity]:
+    """Measure what each precision that is wanted does to the parts of a model.
 
     Args:
         request: a plain or pruned model.
+        wanted: its limit counts from now, the export included.
+        progress: hears how far it is.
 
     Raises:
-        UsageError: the request is wrong, its calibration data can't be used, or a package is missing.
-        ModelError: the model can't be exported, or has nothing to quantize.
+        UsageError: the request is wrong, its calibration data or the metric can't be used, or a package is missing.
+        ModelError: the model can't be exported, or has nothing to round.
     """
     if parse(request.variant).is_quantized:
         raise UsageError(f"variant {request.variant!r} is quantized already: name the plain model")
+    limit = Deadline(wanted.limit_s)
     exported = obtain(request)
-    with cache.workshop() as folder:
-        result = folder / "layers.json"
-        how = run("shootout.export.sensitivity", [exported.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
+    if Artifact.ONNX not in exported.artifacts:
+        raise ModelError(f"sensitivity takes an ONNX file, and {exported.model} has none: {exported.unmade}")
+    with cache.workshop() as place:
+        left_s = None if wanted.limit_s is None else max(limit.left_s, 0.0)
+        asked = json.dumps(asdict(replace(wanted, limit_s=left_s)))
+        (place / WANTED).write_text(asked, encoding="utf-8")
+        look = partial(_show_progress, place / TOLD, progress)
+        how = run("shootout.export.sensitivity", [exported.folder, place], math.inf, ONE_THREAD, look).how
         try:
-            said = json.loads(result.read_text(encoding="utf-8"))
+            said = json.loads((place / FOUND).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise ModelError(f"the sensitivity of {exported.model} failed: {how}") from None
     if "error" in said:
         raise error_from_json(said["error"])
-    return [LayerSensitivity(**layer) for layer in said["layers"]]
+    return _FORM_OF_FOUND.validate_python(said["found"])
 
 
-def _rank_layers(exported: ExportedModel) -> list[LayerSensitivity]:
-    from shootout.quantize.qdq import Quantizer
-
-    quantizer = Quantizer(exported.path(Artifact.ONNX), exported.calibration(), reduced=saturates())
-    return ranked(quantizer, exported)
+def _show_progress(file: Path, progress: Progress | None) -> bool:
+    """Show what the process last told; let it go on."""
+    if progress and file.exists():
+        progress.detail(file.read_text(encoding="utf-8"))
+    return True
 
 
 def main() -> None:
-    """Write the layers, or the error, of the exported model in a folder."""
+    """Write the figures, or the error, of the exported model in a folder."""
     leave_with(int(sys.argv[3]))
+    os.dup2(2, 1)  # what the user's metric prints is no answer
+    exported, place = open_exported(Path(sys.argv[1])), Path(sys.argv[2])
+    wanted = _FORM_OF_WANTED.validate_json((place / WANTED).read_bytes())
+
+    def tell(text: str) -> None:
+        (place / TOLD).write_text(text, encoding="utf-8")
+
     try:
-        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _rank_layers(open_exported(Path(sys.argv[1])))]}
+        found = measure(exported, wanted, reduced=saturates(), tell=tell)
+        said: dict[str, Any] = {"found": [asdict(one) for one in found]}
     except ModuleNotFoundError as error:
         said = {"error": error_to_json(UsageError(f"sensitivity needs {error.name}: {install('onnxruntime')}"))}
     except ShootoutError as error:
         said = {"error": error_to_json(error)}
     except ValueError as error:
         said = {"error": error_to_json(UsageError(str(error)))}
-    Path(sys.argv[2]).write_text(json.dumps(said), encoding="utf-8")
+    (place / FOUND).write_text(json.dumps(said), encoding="utf-8")
 
 
 if __name__ == "__main__":

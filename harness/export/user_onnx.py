@@ -107,11 +107,10 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)
-        if report := original.report():
-            numbers = report.rows, report.other_rows
-            save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, numbers)
-        if rows := original.selection():
-            save_rows(folder / SELECTION, _as_typed(rows.inputs, found.inputs), rows.labels)
+        for name, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
+            if rows:
+                inputs = _as_typed(rows.inputs, found.inputs)
+                save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
     sets, fault = _choose_calibration(asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split and asked.labels_npz:

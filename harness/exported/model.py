@@ -64,13 +64,15 @@ SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
 SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
 """The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
+TOO_FEW = "too few to share out"
+"""The end of a note on rows that are both splits."""
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
 """If a quantizer's error bound is so many times a float precision's, an error like that precision's shows that nothing
 was quantized.
 """
-CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
+CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control|float-"
 """Words of schemes that leave out the layers whose rounding would cost most."""
 INLINE_BYTES = 1 << 28
 """Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
@@ -79,26 +81,13 @@ graph changes, and a protobuf holds at most 2 GiB.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabeledRows:
-    """Hold a labeled split of a data set.
-
-    Attributes:
-        inputs: by input name, rows along axis 0.
-        labels: (rows,), the right class of each.
-    """
-
-    inputs: Arrays
-    labels: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRows:
-    """Hold the rows of a data set that accuracy and metrics are measured on.
+    """Hold the rows of a data set that accuracy and metrics are measured on, or those that a search may look at.
 
     Attributes:
         inputs: by input name, rows along axis 0.
         rows: (rows,), the number of each in the user's own data, from 0.
-        other_rows: likewise, of the rows for timing and calibration.
+        other_rows: likewise, of the other part's rows.
         labels: (rows,), the right class of each; None if they have none.
         shared: inputs that are no rows: all calls of a stream share them.
     """
@@ -149,9 +138,11 @@ class ExportedModel:
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
         graph: the name of its ONNX file there.
-        varying: of a stream of sizes, whose largest this is, all of them (see `exported.varying`); never on disk.
+        varying: if sizes vary, all of them, the largest of which this is (see `exported.varying`); never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
+        on_selection: whether accuracy and metrics are measured on the selection split, since a search that chooses by
+            them must not see the report split; never on disk.
     """
 
     folder: Path
@@ -185,6 +176,7 @@ class ExportedModel:
     varying: Varying | None = None
     stream: Stream | None = None
     bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
+    on_selection: bool = False
 
     @property
     def is_file(self) -> bool:
@@ -355,14 +347,16 @@ class ExportedModel:
         return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
 
     def report(self) -> ReportRows | None:
-        """Return the data set's report split, None for a model without a data set."""
-        if not self.has_report:
-            return None
-        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
-            labels = stored[LABELS] if LABELS in stored.files else None
-            numbers = {"rows": stored[ROWS], "other_rows": stored[OTHER_ROWS]}
-            shared = self.stream.shared(self.inputs) if self.stream else frozenset[str]()
-            return ReportRows(inputs=self._inputs_in(stored), labels=labels, shared=shared, **numbers)
+        """Return the rows that accuracy and metrics are measured on, None for a model without a data set."""
+        return self._read_rows(SELECTION if self.on_selection else REPORT)
+
+    def for_selection(self) -> ExportedModel:
+        """Return the model with its selection split in place of its report split, and a note that says so."""
+        rows = self.selection()
+        if rows is None:
+            return self
+        note = f"this search goes by the {len(rows.rows)} rows that calibration sees, in place of the report rows"
+        return dataclasses.replace(self, on_selection=True, notes=(*self.notes, note))
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
@@ -392,23 +386,31 @@ class ExportedModel:
         """Count the calls that the report split takes, 0 without one; its inputs are not read."""
         if not self.has_report:
             return 0
-        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
+        with np.load(self.folder / (SELECTION if self.on_selection else REPORT), allow_pickle=False) as stored:
             return -(-len(stored[ROWS]) // self.batch)
 
-    def selection(self) -> LabeledRows | None:
-        """Return the calibration split with its labels, which a search may look at; None for a model without labels."""
-        if not (self.folder / SELECTION).exists():
-            return None
-        with np.load(self.folder / SELECTION, allow_pickle=False) as stored:
-            return LabeledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
+    def selection(self) -> ReportRows | None:
+        """Return the rows for timing and calibration, which a search may look at; None for a model without a data
+        set.
+        """
+        return self._read_rows(SELECTION)
 
-    def _inputs_in(self, stored: Mapping[str, Array]) -> Arrays:
-        return {spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)}
+    def _read_rows(self, name: str) -> ReportRows | None:
+        if not (self.folder / name).exists():
+            return None
+        with np.load(self.folder / name, allow_pickle=False) as stored:
+            return ReportRows(
+                inputs={spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)},
+                labels=stored[LABELS] if LABELS in stored.files else None,
+                rows=stored[ROWS],
+                other_rows=stored[OTHER_ROWS],
+                shared=self.stream.shared(self.inputs) if self.stream else frozenset(),
+            )
 
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""
         facts = dataclasses.asdict(self)
-        del facts["folder"], facts["varying"]
+        del facts["folder"], facts["varying"], facts["on_selection"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
         if self.graph:
             files[f"{self.shared}/{self.graph}"] = sha256(self.path(Artifact.ONNX))

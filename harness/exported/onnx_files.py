@@ -17,7 +17,7 @@ import math
 import mmap
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -352,41 +352,66 @@ def save_apart(model: ModelProto, path: Path, weights: str) -> None:
     onnx.save(model, path, save_as_external_data=True, location=weights, size_threshold=KEPT_BYTES)
 
 
-def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
-    """Run the file at `path` as it is written, without optimization; return its outputs.
+class LoadedFile:
+    """Load the file at `path` as it is written, without optimization, to run it any number of times.
 
-    Each input set takes one thread, so that its sums have one order. Sets run side by side, those of a stream one after
-    the other.
+    Raises:
+        ModelError: it can't be loaded; calls it `name`.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._name = name
+        try:
+            self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def call(self, inputs: Arrays) -> dict[str, Array]:
+        """Return the outputs for one input set.
+
+        Each call takes one thread, so that its sums have one order.
+
+        Args:
+            inputs: by name; stored tensors that the file lists as inputs may be among them, and are replaced then.
+
+        Raises:
+            ModelError: the file can't be run.
+        """
+        try:
+            return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
+        except Exception as error:
+            hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
+            raise ModelError(f"ONNX Runtime can't run {self._name}: {one_line(str(error))}; {hint}") from error
+
+
+def run_all(
+    call: Callable[[Arrays], dict[str, Array]], inputs: Sequence[Arrays], stream: Stream | None = None
+) -> list[dict[str, Array]]:
+    """Return the outputs for each input set. Sets run side by side, those of a stream one after the other.
 
     Args:
         stream: what calls hand on to each other; None: nothing.
+    """
+    if stream:
+        return list(map(stream.carry(call), inputs))
+    with ThreadPoolExecutor(beside()) as pool:
+        return list(pool.map(call, inputs))
+
+
+def run(path: Path, inputs: Sequence[Arrays], name: str, stream: Stream | None = None) -> list[dict[str, Array]]:
+    """Run the file at `path` as it is written; return its outputs. See `LoadedFile` and `run_all`.
 
     Raises:
         ModelError: it can't be loaded or run; calls it `name`.
     """
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
-    names = [output.name for output in session.get_outputs()]
-
-    def call(one: Arrays) -> dict[str, Array]:
-        return dict(zip(names, session.run(names, dict(one)), strict=True))
-
-    try:
-        if stream:
-            return list(map(stream.carry(call), inputs))
-        with ThreadPoolExecutor(beside()) as pool:
-            return list(pool.map(call, inputs))
-    except Exception as error:
-        hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
-        raise ModelError(f"ONNX Runtime can't run {name}: {one_line(str(error))}; {hint}") from error
+    return run_all(LoadedFile(path, name).call, inputs, stream)
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:

@@ -1,4 +1,4 @@
-"""A stream of calls whose inputs vary in one size: the model at each size, and the order in which the sizes arrive.
+"""Define calls whose inputs vary in one size: the model at each size, and the order in which the sizes arrive.
 
 A service gets inputs of many lengths. A target may hold a session for each size, one session that takes any size, or
 sessions for a few sizes to which inputs are padded. All of them get the same calls in the same order.
@@ -21,17 +21,17 @@ from shootout.errors import ModelError
 from shootout.exported.model import ExportedModel
 
 CALLS = 50
-"""The calls of a stream: every percent or two of its sizes is there, and one pass of short calls takes no second."""
+"""The calls of a pass: every percent or two of the sizes is there, and one pass of short calls takes no second."""
 SHOWN = 8
 """Sizes that a note names."""
-PADDING = "padding: {share:.0%} of the elements"
+PADDING = "padding: {percent:.0f} % of the inputs' elements"
 OPEN = "open"
 """The name of what is built for all sizes at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizedModel:
-    """Hold the model at one size of a stream.
+    """Hold the model at one of the sizes.
 
     Attributes:
         size: of the axis that varies.
@@ -46,7 +46,7 @@ class SizedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varying:
-    """Hold the sizes of a stream, and the order of its calls.
+    """Hold the sizes that calls have, and the order of the calls in a pass.
 
     Attributes:
         axis: that varies.
@@ -109,7 +109,13 @@ class Arrivals:
         counts = sorted(Counter(self.sizes).items())
         listed = ", ".join(f"{count} of {self.axis}={size}" for size, count in counts[:SHOWN])
         more = f" and {len(counts) - SHOWN} sizes more, up to {counts[-1][0]}" if len(counts) > SHOWN else ""
-        return f"a stream of {len(self.sizes)} calls in a drawn order: {listed}{more}"
+        return f"{len(self.sizes)} calls in a drawn order: {listed}{more}"
+
+    @property
+    def span(self) -> str:
+        """Write the least and the largest size for people."""
+        least, most = min(self.sizes), max(self.sizes)
+        return f"{least} to {most}" if least < most else str(most)
 
     def runs(self, bucket: int | None) -> dict[int, int]:
         """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
@@ -119,7 +125,7 @@ class Arrivals:
 def compose(
     arrivals: Arrivals, models: Mapping[int, ExportedModel], bucket: int | None = None, *, is_open: bool = False
 ) -> ExportedModel:
-    """Make the exported model of a stream: the one of its largest size, with all sizes in it.
+    """Make the exported model of varying sizes: that of the largest size, with all sizes in it.
 
     Args:
         arrivals: the sizes in the order of the calls.
@@ -135,22 +141,22 @@ def compose(
     last = members[-1].exported
     if len({one.weights_sha256 for one in models.values()}) > 1:
         raise ModelError(
-            f"{last.model} has other weights for each {axis}: a stream varies the shapes of inputs alone; draw random "
+            f"{last.model} has other weights for each {axis}: only the shapes of inputs may vary; draw random "
             "weights before the inputs, from a seed of their own"
         )
     order = tuple([*runs].index(size) for size in arrivals.sizes)
-    stream = Varying(axis=axis, sizes=members, arrivals=order, is_open=is_open)
-    if stream.telling is None:
-        raise ModelError(f"no input of {last.model} has {axis} in its shape: a stream varies the shapes of inputs")
+    varying = Varying(axis=axis, sizes=members, arrivals=order, is_open=is_open)
+    if varying.telling is None:
+        raise ModelError(f"no input of {last.model} has {axis} in its shape: name an axis of its inputs in --mix")
     key = json.dumps([axis, is_open, order, [(one.exported.key, one.runs.key) for one in members]])
     notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
-    padding = [PADDING.format(share=stream.padding)] * (bucket is not None)
+    padding = [PADDING.format(percent=100 * varying.padding)] * (bucket is not None)
     return dataclasses.replace(
         last,
         key=hashlib.sha256(key.encode()).hexdigest(),
         notes=(*notes, str(arrivals), *padding),
         export_s=sum(one.export_s for one in models.values()),
-        varying=stream,
+        varying=varying,
     )
 
 

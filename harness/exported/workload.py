@@ -61,6 +61,11 @@ def is_product(operation: str) -> bool:
     return re.search(COMPUTE_OPS, operation) is not None
 
 
+def is_scaled(precision: str) -> bool:
+    """Return whether a product's precision, as accounts name it, is a quantizer's: integers or FP8."""
+    return precision.startswith(("int", "fp8"))
+
+
 def product_flops(output: Sequence[int], inner: int) -> float:
     """Count a (batched) matrix product with the output shape `output`, summing over `inner` terms."""
     return 2.0 * math.prod(output) * inner

@@ -9,13 +9,21 @@ from typing import Annotated
 
 from shootout import units
 from shootout.constants import INDIFFERENT
-from shootout.study.options import Flag, FolderOptions, HelpGroup, MetricOptions, ModelOptions, read_pythons
+from shootout.study.options import (
+    Flag,
+    FolderOptions,
+    HelpGroup,
+    MetricOptions,
+    ModelOptions,
+    StreamOptions,
+    read_pythons,
+)
 
 MAX_TIME_S = 480.0
 """Seconds of a gate without --max-time: as long as a CI job waits gladly."""
 
 
-class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
+class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, total=False):
     """Say what races the reference, by which limits, how long; and the model's own if the reference's differ here."""
 
     candidate: Annotated[

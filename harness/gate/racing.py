@@ -29,7 +29,7 @@ from shootout.ship.artifact import find_built
 from shootout.ship.folder import write_folder
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.options import MetricOptions, ModelOptions
+from shootout.study.options import MetricOptions, ModelOptions, StreamOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.points import describe
 from shootout.study.schema import Study, checked
@@ -125,7 +125,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     Raises:
         UsageError: as `plan_contest`.
     """
-    names = (*ModelOptions.__annotations__, *MetricOptions.__annotations__)
+    names = [name for table in (ModelOptions, MetricOptions, StreamOptions) for name in table.__annotations__]
     given = {**reference.given, **{name: options[name] for name in names if name in options}}
     if isinstance(given["model"], tuple):
         raise UsageError(f"{ONE_SIZE}: --model names {len(given['model'])}; the other file is the --candidate")
@@ -151,7 +151,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     }
     if "max_error" in options:
         fields["max_error"] = options["max_error"]
-    study = checked({key: value for key, value in fields.items() if value})
+    # An empty state says that there is none; anything else that is empty says nothing.
+    study = checked({key: value for key, value in fields.items() if value or key == "state"})
     _refuse_sizes(study, reference)
     return study
 

@@ -39,6 +39,7 @@ class Header(Record):
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
         on: the address by which that command reached this machine; "" if it was typed here.
+        limits: what the settings of a tuning run must keep, by a policy's keys in their basic units; null without.
     """
 
     kind: Literal["header"] = "header"
@@ -57,6 +58,7 @@ class Header(Record):
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     on: str = ""
+    limits: dict[str, float] | None = None
 
 
 class Added(Record):

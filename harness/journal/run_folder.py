@@ -152,6 +152,7 @@ def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on
         given=reproduce.given(plan.study),
         command=tuple(command),
         on=on,
+        limits=None if plan.limits is None else dict(plan.limits),
     )
 
 

@@ -120,10 +120,13 @@ def _tell_one_group(answer: Answer, document: Document, mix: MixAnswer | None = 
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
                 _tell_faster([answer], words.tell_faster(answer)),
+                _tell_better(words.NO_GAIN, words.tell_no_gains(answer), words.list_ways_in(answer.no_gain)),
                 _make_point("Not", words.tell_unsound(answer)),
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),
-                _make_point("Skipped", words.tell_skipped([answer], document.rows)),
+                _tell_better(
+                    "Skipped", words.tell_skipped([answer], document.rows), words.list_ways_in_refused(answer)
+                ),
                 _make_point("Mix", words.tell_mix(mix)),
                 _make_point("Next", [answer.next] if answer.next else (), are_commands=True),
             ]

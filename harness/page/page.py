@@ -19,9 +19,10 @@ from shootout.page.legend import LEGEND, METHOD
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import tabulate_answers
+from shootout.report.answer import tabulate_answers, tabulate_mix
 from shootout.report.columns import BY_HEADER, COLUMNS, Cell
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, MixAnswer, Row
+from shootout.study.group import short
 
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
@@ -90,6 +91,7 @@ class Section:
 
     Attributes:
         name: of the run, in a list of several.
+        mixes: of each mix of sizes, what each target costs.
         answers: a line for each group, of a run with several answers.
         groups: the others have no table.
         remarks: how it was measured; `more` is folded.
@@ -98,6 +100,7 @@ class Section:
 
     name: str
     headline: Headline
+    mixes: Sequence[Table]
     answers: Table | None
     intervals: DrawnFigure | None
     groups: Sequence[GroupTables]
@@ -174,6 +177,7 @@ def lay_out(run: MeasuredRun) -> Section:
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         headline=tell_headline(document),
+        mixes=list(map(_tabulate_mix, document.mix)),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
         groups=list(_tabulate_groups(document)),
@@ -183,6 +187,18 @@ def lay_out(run: MeasuredRun) -> Section:
         proof=tabulate_proof(document),
         setup=[fact for fact in list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
+    )
+
+
+def _tabulate_mix(mix: MixAnswer) -> Table:
+    headers, lines = tabulate_mix(mix)
+    ship = short(mix.answer.ship.arm) if mix.answer.ship else None
+    return Table(
+        title=f"What a call costs: {mix.answer.group}",
+        headers=headers,
+        lines=[[mark_cell(line[name]) for name in headers] for line in lines],
+        left=[headers[0], headers[2]],
+        ships=next((index for index, line in enumerate(lines) if line[headers[0]] == ship), None),
     )
 
 

@@ -87,10 +87,10 @@ def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, flo
     return {**raised, Precision.FP32: floor}
 
 
-def by_channel(weight: Array, axis: int) -> Array:
-    """Return the rounding to symmetric INT8, one scale for each index along `axis`."""
+def by_channel(weight: Array, axis: int, levels: int = INT8_LEVELS) -> Array:
+    """Return the rounding to symmetric INT8, one scale for each index along `axis`, with so many levels above zero."""
     others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
-    return _round_symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
+    return _round_symmetric(weight, np.abs(weight).max(axis=others, keepdims=True), levels)
 
 
 def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`

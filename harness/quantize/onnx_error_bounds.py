@@ -537,7 +537,7 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps)
         for at in [at for at, name in enumerate(node.input) if (index, at) in spots]:
             name = node.input[at]
             if name not in renamed:
-                chain = _make_chain(name, graph.types[name], steps)
+                chain = make_chain(Chain(name), graph.types[name], steps)
                 nodes += chain.nodes
                 model.graph.initializer.extend(chain.numbers)
                 renamed[name] = chain.end
@@ -562,8 +562,8 @@ def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:
     return found
 
 
-def _make_chain(name: str, dtype: int, steps: Steps) -> Chain:
-    chain = Chain(name)
+def make_chain(chain: Chain, dtype: int, steps: Steps) -> Chain:
+    """Append `steps`, which are in float32, to a chain that starts at a value of this type."""
     if dtype != TensorProto.FLOAT:
         chain.add("Cast", to=TensorProto.FLOAT)
     steps(chain)
@@ -593,6 +593,11 @@ class Chain:
         self.numbers.append(helper.make_tensor(name, TensorProto.FLOAT, [], [number]))
         return self.add(op, self.end, name)
 
+    def to_whole(self) -> None:
+        """Append the rounding of numbers below 2^22 to whole ones."""
+        self.with_number("Add", 1.5 * 2**23)  # float32 has no fractions there
+        self.with_number("Sub", 1.5 * 2**23)
+
 
 def to_float16(chain: Chain) -> None:
     """Return the rounding to FP16; what is too large becomes infinity."""
@@ -621,11 +626,22 @@ def to_grid(largest: Mapping[str, float]) -> Steps:
         chain.with_number("Div", scale)
         chain.with_number("Max", -INT8_LEVELS)
         chain.with_number("Min", INT8_LEVELS)
-        chain.with_number("Add", 1.5 * 2**23)  # float32 has no fractions there
-        chain.with_number("Sub", 1.5 * 2**23)
+        chain.to_whole()
         chain.with_number("Mul", scale)
 
     return steps
+
+
+def to_own_grid(chain: Chain) -> None:
+    """Return the rounding to symmetric INT8 with the range that the value has in this call."""
+    x = chain.end
+    chain.add("Abs")
+    chain.add("ReduceMax", keepdims=0)
+    chain.with_number("Div", INT8_LEVELS)
+    scale = chain.with_number("Max", float(np.finfo(np.float32).tiny))
+    chain.add("Div", x, scale)
+    chain.to_whole()
+    chain.add("Mul", chain.end, scale)
 
 
 def to_e4m3(largest: Mapping[str, float]) -> Steps:

@@ -14,6 +14,8 @@ from typing import Any
 
 from shootout.contract import Arrays
 
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""The operators that are quantized here, and by every quantizer."""
 PER_CHANNEL_OPSET = 13
 """Older files have no DequantizeLinear with one scale for each channel."""
 

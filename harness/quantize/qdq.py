@@ -36,10 +36,11 @@ from shootout.constants import E4M3_MAX, INT8_LEVELS
 from shootout.contract import Array, Arrays
 from shootout.errors import ModelError
 from shootout.exported import onnx_files
+from shootout.exported.layers import find_nodes, layers_of
 from shootout.quantize import ort
-from shootout.quantize.ort import CalibrationReader, quietly
+from shootout.quantize.ort import PRODUCTS, CalibrationReader, quietly
+from shootout.schemes import write_floats
 
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SUMS = ("Add", "Mul")
 CUTS = ("Relu", "Clip")
 SETTINGS = {
@@ -60,7 +61,14 @@ STORED = "_quantized"
 ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
 
 
-def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False) -> None:
+def write_shared(
+    source: Path,
+    calibration: Sequence[Arrays],
+    target: Path,
+    *,
+    reduced: bool = False,
+    floats: Sequence[int] = (),
+) -> None:
     """Write the quantized model.
 
     Args:
@@ -68,12 +76,19 @@ def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, r
         calibration: input sets.
         target: the file to write.
         reduced: see `Quantizer`.
+        floats: the numbers of the layers that stay in float.
 
     Raises:
+        UsageError: there is no such layer.
         ModelError: there is nothing to quantize.
     """
     quantizer = Quantizer(source, calibration, reduced=reduced)
-    quantizer.write(target, quantizer.layers)
+    layers = layers_of(onnx.load(source, load_external_data=False)) if floats else ()
+    kept = {node.name for node in find_nodes(layers, floats, quantizer.nodes)}
+    chosen = [name for name in quantizer.layers if name not in kept]
+    if not chosen:
+        raise ModelError(f"{write_floats(floats)} leaves no layer of {source.name} to quantize")
+    quantizer.write(target, chosen)
 
 
 def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> None:
@@ -102,9 +117,10 @@ class Quantizer:
     """Hold a float model with its ranges: calibrate it once, and write it with any choice of its layers quantized.
 
     Attributes:
-        layers: the nodes that can be quantized, by name, in the graph's order.
-        shapes: of every value, where they are known.
+        nodes: all of the graph as quantizers see it.
+        layers: those that can be quantized, by name, in the graph's order.
         weights: the stored tensors by name.
+        reduced: whether weights get 7 bits.
     """
 
     def __init__(self, source: Path, calibration: Sequence[Arrays], *, reduced: bool = False) -> None:
@@ -116,7 +132,7 @@ class Quantizer:
         Raises:
             ModelError: it has nothing to quantize, or can't be prepared.
         """
-        self._reduced = reduced
+        self.reduced = reduced
         with tempfile.TemporaryDirectory() as folder, quietly():
             prepared = _prepare_model(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
@@ -125,6 +141,11 @@ class Quantizer:
                 raise ModelError(f"{source.name} has nothing to quantize: no matrix product or convolution in float32")
             self._ranges = _calibrate_ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
+
+    def copy_model(self) -> ModelProto:
+        """Return a copy of the float model as it was prepared, in which every node has a name."""
+        copied: ModelProto = deepcopy(self._model)
+        return copied
 
     def write(self, target: Path, layers: Collection[str], *, sums: bool = True) -> None:
         """Write the model with these layers quantized and all others in float; at least one.
@@ -138,7 +159,7 @@ class Quantizer:
             quantizer = QDQQuantizer(
                 deepcopy(self._model),
                 per_channel=True,
-                reduce_range=self._reduced,
+                reduce_range=self.reduced,
                 weight_qType=QuantType.QInt8,
                 activation_qType=QuantType.QInt8,
                 tensors_range=self._ranges,
@@ -160,9 +181,9 @@ class Quantizer:
 
     def _shape_facts(self) -> None:
         graph = self._model.graph
+        self.nodes = tuple(graph.node)
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         infos = {info.name: info.type.tensor_type for info in (*graph.input, *graph.output, *graph.value_info)}
-        self.shapes = {name: tuple(dim.dim_value for dim in found.shape.dim) for name, found in infos.items()}
         floats = {name for name, found in infos.items() if found.elem_type == TensorProto.FLOAT} - set(self.weights)
         floats |= {name for name, tensor in self.weights.items() if tensor.data_type == TensorProto.FLOAT}
         self.layers = {node.name: node for node in graph.node if self._is_layer(node, floats)}

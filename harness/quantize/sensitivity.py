@@ -1,101 +1,379 @@
-"""Measure what quantizing one layer alone does to the model's outputs: the layers that cause the quantized model's
-error.
+"""Measure what rounding one layer alone does to the model's outputs: the layers that cause a precision's error.
 
-Ranges are calibrated once. Then each layer in turn is quantized by itself, and the model runs on its input buffers with
-all optimizations off, so that the figures are the model's and not some runtime's. The caller's process reads the
-result, so ONNX and its runtime are imported at the first call.
+Ranges are calibrated once. Then each layer in turn is rounded by itself, and the model runs on its input buffers with
+all optimizations off, so that the figures are the model's and not some runtime's. They are compared with what the same
+graph gives without rounding. The caller's process reads the result, so ONNX and its runtime are imported at the first
+call.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from shootout.exported.fidelity import compare
-from shootout.exported.model import ExportedModel
-from shootout.exported.workload import node_flops
+import numpy as np
+
+from shootout.clock import Deadline
+from shootout.contract import Arrays, Artifact, Precision
+from shootout.errors import ModelError, UsageError
+from shootout.exported.fidelity import NOTHING, compare, with_accuracy
+from shootout.exported.layers import Layer
+from shootout.exported.model import ExportedModel, ReportRows
+from shootout.messages import Scores
+from shootout.models.user.scoring import Measure, saving, score_rows
+from shootout.stats.paired import compare_means, compare_right
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
-
+    from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
     from shootout.quantize.qdq import Quantizer
+
+PRECISIONS = (
+    Precision.INT8,
+    Precision.INT8_DYNAMIC,
+    Precision.INT4,
+    Precision.FP8,
+    Precision.FP16,
+    Precision.BF16,
+    Precision.TF32,
+)
+"""The precisions that a layer can be rounded to."""
+By = Literal["layer", "block"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Say what to measure.
+
+    Attributes:
+        precisions: of PRECISIONS.
+        by: what is rounded at once.
+        is_detailed: whether weights and activations are also rounded apart from each other, and selection rows scored.
+        metric: what scores these rows; None: labels, if there are some.
+        limit_s: seconds after which no further figure is begun; None: no limit.
+    """
+
+    precisions: Sequence[Precision] = (Precision.INT8,)
+    by: By = "layer"
+    is_detailed: bool = False
+    metric: Measure | None = None
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreChange:
+    """Hold how the accuracy or a metric changed on the selection rows.
+
+    Attributes:
+        name: `accuracy`, or the metric's.
+        before: of the float model.
+        after: of the rounded one.
+        value: after less before.
+        low, high: its 95 % interval, by rows in pairs; None: these rows tell nothing of others.
+        rows: how many.
+        lower_is_better: else higher is.
+        output: the output that is scored, if the model has several.
+    """
+
+    name: str
+    before: float
+    after: float
+    value: float
+    low: float | None
+    high: float | None
+    rows: int
+    lower_is_better: bool = False
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSensitivity:
-    """Hold one layer's share in the error of the quantized model.
+    """Hold what rounding a part of the model, all else in float, does to its outputs.
 
     Attributes:
-        name: of the node, in the graph that quantizers see (constants folded, BatchNorm inside convolutions).
-        operator: its ONNX operator.
-        weight: the stored weight's name, "" for a layer without one.
-        sqnr_db: signal to quantization noise of the model's outputs with this layer alone quantized; inf: no error.
-        weight_bytes: of the float32 weight.
-        flops_share: its part of the operations of all layers.
+        name: the layer's, or the block's.
+        layers: the layers that were rounded.
+        sqnr_db: signal to quantization noise of the outputs; inf: no error; -inf: NaN or infinity.
+        weights_db: the same with weights alone rounded; None: not measured, or the precision rounds none here.
+        activations_db: likewise.
+        noise_share: the noise among the sum of all parts' noises; None if one has NaN or none has any.
+        score: what it costs on the selection rows; None: not measured.
+        weight_bytes: of the float32 weights.
+        flops_share: the part's operations among those of all layers.
     """
 
     name: str
-    operator: str
-    weight: str
+    layers: tuple[Layer, ...]
     sqnr_db: float
+    weights_db: float | None = None
+    activations_db: float | None = None
+    noise_share: float | None = None
+    score: ScoreChange | None = None
     weight_bytes: int
     flops_share: float
 
-
-def ranked(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
-    """Rank every layer that can be quantized, the most harmful first."""
-    flops = {name: flops_of(quantizer, node) for name, node in quantizer.layers.items()}
-    whole = math.fsum(flops.values())
-    found = [
-        LayerSensitivity(
-            name=name,
-            operator=node.op_type,
-            weight=_weight_name(quantizer, node),
-            sqnr_db=sqnr_db(quantizer, [name], base),
-            weight_bytes=weight_bytes(quantizer, node),
-            flops_share=flops[name] / whole if whole else 0.0,
-        )
-        for name, node in quantizer.layers.items()
-    ]
-    return sorted(found, key=lambda layer: layer.sqnr_db)
+    @property
+    def layer(self) -> Layer:
+        """Return the layer, or the first of the block."""
+        return self.layers[0]
 
 
-def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ExportedModel) -> float:
-    """Return the outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no
-    error.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSensitivity:
+    """Hold what one precision does to a model, as a whole and part by part.
+
+    Attributes:
+        by: what the parts are.
+        parts: the most harmful first.
+        whole: all layers rounded.
+        without_worst: all but the first of `parts`; None if there is only one, or no time was left.
+        unmeasured: parts that there was no time for.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        quantizer.write(path, layers)
-        return sqnr_of(path, base)
+
+    precision: Precision
+    by: By
+    parts: Sequence[LayerSensitivity]
+    whole: LayerSensitivity
+    without_worst: LayerSensitivity | None = None
+    unmeasured: int = 0
+
+
+def measure(
+    exported: ExportedModel, wanted: Wanted, *, reduced: bool = False, tell: Callable[[str], None] = lambda _: None
+) -> list[PrecisionSensitivity]:
+    """Measure each precision that is wanted.
+
+    Args:
+        exported: a float model.
+        reduced: INT8 weights get 7 bits.
+        tell: hears how far it is.
+
+    Raises:
+        ValueError: the user's calibration data can't be used.
+        UsageError: the metric can't score the outputs.
+        ModelError: there is nothing to round, or nothing to tell the error by.
+    """
+    from shootout.exported import onnx_files
+    from shootout.quantize.layer_rounding import RoundableModel
+
+    limit, found = Deadline(wanted.limit_s), list[PrecisionSensitivity]()
+    for precision in wanted.precisions:
+        tell(f"{precision}: preparing")
+        model = onnx_files.load(exported.path(Artifact.ONNX))
+        rounded = RoundableModel(model, exported, precision, reduced=reduced)
+        found.append(_measure_precision(precision, _Measuring(rounded, exported, wanted), limit, tell))
+    return found
+
+
+def rank_in_int8(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
+    """Rank the layers that a quantizer may leave in float by what each does in INT8, the most harmful first.
+
+    The layers' nodes are those of the graph that the quantizer prepared.
+    """
+    from shootout.quantize.layer_rounding import RoundableModel
+
+    model, only = quantizer.copy_model(), {*quantizer.layers}
+    rounded = RoundableModel(model, base, Precision.INT8, reduced=quantizer.reduced, only=only)
+    found = _measure_precision(Precision.INT8, _Measuring(rounded, base, Wanted()), Deadline(None), lambda _: None)
+    return [*found.parts]
 
 
 def sqnr_of(path: Path, base: ExportedModel) -> float:
-    """Return a file's signal to quantization noise as `sqnr_db` does; -inf if an output has NaN or infinity."""
+    """Return the signal to quantization noise of a file's outputs on the input buffers, in dB.
+
+    inf: no error; -inf: NaN or infinity.
+    """
     from shootout.exported import onnx_files
 
-    found = compare(onnx_files.run(path, base.input_buffers(), base.model, base.stream), base.reference_outputs())
+    outputs = onnx_files.run(path, base.input_buffers(), base.model, base.stream)
+    return _find_sqnr(outputs, base.reference_outputs())
+
+
+def _find_sqnr(outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float:
+    found = compare(outputs, right)
     if found.max_abs is None:
         return -math.inf
     return math.inf if found.sqnr_db is None else found.sqnr_db
 
 
-def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
-    """Return the bytes of the layer's stored float32 weight; 0 if it has none."""
-    name = _weight_name(quantizer, node)
-    return 4 * math.prod(quantizer.weights[name].dims) if name else 0
+def _measure_precision(
+    precision: Precision, measuring: _Measuring, limit: Deadline, tell: Callable[[str], None]
+) -> PrecisionSensitivity:
+    """Measure the parts one by one, then what more there is time for, of the most harmful part first."""
+    parts, found = measuring.parts, list[LayerSensitivity]()
+    for number, (name, layers) in enumerate(parts.items(), 1):
+        if found and not limit.allows(0.0):
+            break
+        tell(f"{precision}: {number} of {len(parts)} rounded alone")
+        found.append(measuring.measure(name, layers))
+    found = _share_noise(sorted(found, key=lambda part: part.sqnr_db))
+    every = [layer for layers in parts.values() for layer in layers]
+    whole = measuring.measure("all layers", every)
+    without = None
+    if measuring.wanted.is_detailed and limit.allows(0.0):
+        whole = measuring.add_score(whole, every)
+        kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
+        if kept:
+            without = measuring.add_score(measuring.measure(f"all but {found[0].name}", kept), kept)
+    for number, part in enumerate(found if measuring.wanted.is_detailed else ()):
+        if not limit.allows(0.0):
+            break
+        tell(f"{precision}: {number + 1} of {len(found)} in more detail")
+        found[number] = measuring.add_details(part, parts[part.name])
+    return PrecisionSensitivity(
+        precision=precision,
+        by=measuring.wanted.by,
+        parts=found,
+        whole=whole,
+        without_worst=without,
+        unmeasured=len(parts) - len(found),
+    )
 
 
-def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
-    """Return the operations in one call; 0 if a shape isn't known."""
-    shapes = {**quantizer.shapes, **{name: tuple(one.dims) for name, one in quantizer.weights.items()}}
-    found = [shapes.get(name, ()) for name in (*node.input[:2], node.output[0])]
-    return (node_flops(node, found[:2], found[2]) or 0.0) if all(found) else 0.0
+def _share_noise(parts: Sequence[LayerSensitivity]) -> list[LayerSensitivity]:
+    noises = [10 ** (-part.sqnr_db / 10) for part in parts]  # relative to the outputs' power; 0 for an infinite ratio
+    whole = math.fsum(noises)
+    if not 0 < whole < math.inf:
+        return [*parts]
+    return [replace(part, noise_share=noise / whole) for part, noise in zip(parts, noises, strict=True)]
 
 
-def _weight_name(quantizer: Quantizer, node: NodeProto) -> str:
-    return next((name for name in node.input[1:2] if name in quantizer.weights), "")
+class _Measuring:
+    """Measure parts of a model in one precision.
+
+    Raises:
+        UsageError: a metric has no rows to score.
+        ModelError: the model has no float outputs to tell an error by.
+    """
+
+    def __init__(self, rounded: RoundableModel, exported: ExportedModel, wanted: Wanted) -> None:
+        self.wanted, self._rounded, self._exported = wanted, rounded, exported
+        self._right = rounded.run()
+        if not any(array.dtype.kind == "f" for array in self._right[0].values()):
+            raise ModelError(
+                f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them "
+                "an output too"
+            )
+        self._flops = math.fsum(one.flops for one in rounded.layers)
+        self._rows = self._find_rows()
+        self._own: Arrays | None = None
+        if self._rows is not None and wanted.metric and not wanted.metric.truth and self._rows.labels is None:
+            self._own = self._run_rows(self._rows)
+        self._before = None if self._rows is None else self._score(self._rows, ())
+
+    @property
+    def parts(self) -> dict[str, list[RoundableLayer]]:
+        """Return the layers of each part by its name, in the graph's order."""
+        found: dict[str, list[RoundableLayer]] = {}
+        for one in self._rounded.layers:
+            name = one.layer.block if self.wanted.by == "block" else one.layer.name
+            found.setdefault(name, []).append(one)
+        return found
+
+    def measure(self, name: str, layers: Sequence[RoundableLayer]) -> LayerSensitivity:
+        """Measure these layers rounded at once."""
+        flops = math.fsum(one.flops for one in layers)
+        return LayerSensitivity(
+            name=name,
+            layers=tuple(one.layer for one in layers),
+            sqnr_db=self._find_sqnr(layers, layers),
+            weight_bytes=sum(one.weight_bytes for one in layers),
+            flops_share=flops / self._flops if self._flops else 0.0,
+        )
+
+    def add_details(self, part: LayerSensitivity, layers: Sequence[RoundableLayer]) -> LayerSensitivity:
+        """Add what weights and activations do apart from each other, and what the part costs on the selection rows."""
+        has_weights, has_activations = any(one.weights for one in layers), any(one.reads for one in layers)
+        if has_weights:
+            part = replace(part, weights_db=self._find_sqnr(layers, ()) if has_activations else part.sqnr_db)
+        if has_activations:
+            part = replace(part, activations_db=self._find_sqnr((), layers) if has_weights else part.sqnr_db)
+        return self.add_score(part, layers)
+
+    def add_score(self, part: LayerSensitivity, layers: Sequence[RoundableLayer]) -> LayerSensitivity:
+        """Add what the part costs on the selection rows, if there are some and its outputs are numbers."""
+        if self._before is None or self._rows is None or part.sqnr_db == -math.inf:
+            return part
+        return replace(part, score=_compare_scores(self._before, self._score(self._rows, layers)))
+
+    def _find_sqnr(self, weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
+        return _find_sqnr(self._rounded.run(weights, activations), self._right)
+
+    def _find_rows(self) -> ReportRows | None:
+        """Return the rows that a search may look at, if anything scores them.
+
+        Raises:
+            UsageError: a metric has none.
+        """
+        if not self.wanted.is_detailed:
+            return None
+        rows = self._exported.selection()
+        if rows is None and self.wanted.metric:
+            raise UsageError(f"--metric {self.wanted.metric.metric} scores rows: give some, with --inputs data.npz")
+        return rows if rows is not None and (self.wanted.metric or rows.labels is not None) else None
+
+    def _run_rows(self, rows: ReportRows) -> Arrays:
+        """Return the float model's own outputs for these rows, by name."""
+        outputs: list[Arrays] = []
+
+        def keep(inputs: Arrays) -> Arrays:
+            outputs.append(call(inputs))
+            return outputs[-1]
+
+        call = self._call(())
+        with_accuracy(NOTHING, keep, rows, self._exported.batch, self._exported.class_scores)
+        return {name: np.concatenate([one[name] for one in outputs])[: len(rows.rows)] for name in outputs[0]}
+
+    def _call(self, layers: Sequence[RoundableLayer]) -> Callable[[Arrays], Arrays]:
+        call = self._rounded.call(layers, layers)
+        return self._exported.stream.carry(call) if self._exported.stream else call
+
+    def _score(self, rows: ReportRows, layers: Sequence[RoundableLayer]) -> str | Scores:
+        """Return which rows are right ("1" or "0" each), or what the metric gives them."""
+        exported, call, metric = self._exported, self._call(layers), self.wanted.metric
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            calls = -(-len(rows.rows) // exported.batch)
+            run = saving(call, folder, calls) if metric else call
+            found = with_accuracy(NOTHING, run, rows, exported.batch, exported.class_scores)
+            return score_rows(metric, folder, exported, rows, self._own) if metric else found.right
+
+
+def _compare_scores(before: str | Scores, after: str | Scores) -> ScoreChange:
+    """Compare row by row; of several outputs return the one that lost most."""
+    if isinstance(before, str) and isinstance(after, str):
+        change, rows = compare_right(before, after), len(before)
+        return ScoreChange(
+            name="accuracy",
+            before=before.count("1") / rows,
+            after=after.count("1") / rows,
+            value=change.value,
+            low=change.low,
+            high=change.high,
+            rows=rows,
+        )
+    assert isinstance(before, Scores), "both are scored alike"
+    assert isinstance(after, Scores), "both are scored alike"
+    pairs = zip((before, *before.other_outputs), (after, *after.other_outputs), strict=True)
+    found = [_compare_output(*pair) for pair in pairs]
+    return max(found, key=lambda one: one.value if one.lower_is_better else -one.value)
+
+
+def _compare_output(before: Scores, after: Scores) -> ScoreChange:
+    lower, count = after.lower_is_better, len(after.rows)
+    change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst)
+    means = [math.fsum(one.rows) / count for one in (before, after)]
+    return ScoreChange(
+        name=after.name,
+        before=means[0],
+        after=means[1],
+        value=means[1] - means[0],
+        low=change.low if change else None,
+        high=change.high if change else None,
+        rows=count,
+        lower_is_better=lower,
+        output=after.output,
+    )

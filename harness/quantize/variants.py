@@ -23,24 +23,27 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from shootout.contract import Artifact
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import rows
+from shootout.exported.layers import layers_of, note_floats, pick_layers
 from shootout.exported.model import (
     FILES,
     SETS,
     SHARED_OUTPUTS,
     ExportedModel,
-    LabeledRows,
+    ReportRows,
     open_exported,
     save_sets,
 )
 from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import qdq
 from shootout.quantize.qdq import Quantizer
-from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
+from shootout.quantize.sensitivity import LayerSensitivity, rank_in_int8, sqnr_of
+from shootout.schemes import parse
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
@@ -64,8 +67,13 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
     notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
-    if variant == "shared":
-        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
+    scheme = parse(variant)
+    if scheme.variant == "shared":
+        source = base.path(Artifact.ONNX)
+        qdq.write_shared(source, base.calibration(), target, reduced=reduced, floats=scheme.floats)
+        if scheme.floats:
+            layers = layers_of(onnx.load(source, load_external_data=False))
+            notes += (note_floats(pick_layers(layers, scheme.floats)),)
     else:
         notes += write_mixed(base, variant, target, reduced=reduced)
     save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))
@@ -99,15 +107,15 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
         ModelError: nothing to quantize, or no mix keeps the limit; names the best reached.
     """
     _, kind, number = variant.split("-")
-    if kind == "drop" and base.selection() is None:
+    if kind == "drop" and _labeled_rows(base) is None:
         raise UsageError(
             f"{variant}: {base.model} has no labeled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
     quantizer, order = _study_layers(base.folder, reduced)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
     best = _bisect_mix(kind, float(number), _make_measurer(quantizer, order, base), len(order) - 1, variant)
-    quantizer.write(target, [layer.name for layer in order[best.kept :]])
-    names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
+    quantizer.write(target, [layer.layer.node for layer in order[best.kept :]])
+    names = ", ".join(layer.name for layer in order[: best.kept])
     return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
 
 
@@ -163,7 +171,7 @@ def _fits_limit(kind: str, limit: float, one: MixedModel) -> bool:
 def _study_layers(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
     base = open_exported(folder)
     quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
-    return quantizer, ranked(quantizer, base)
+    return quantizer, rank_in_int8(quantizer, base)
 
 
 def _noise_by_byte(layer: LayerSensitivity) -> float:
@@ -174,14 +182,14 @@ def _noise_by_byte(layer: LayerSensitivity) -> float:
 def _make_measurer(
     quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
 ) -> Callable[[int], MixedModel]:
-    source, split = base.path(Artifact.ONNX), base.selection()
+    source, split = base.path(Artifact.ONNX), _labeled_rows(base)
     right = _measure_accuracy(source, base, split) if split else 0.0
 
     @cache
     def measure(kept: int) -> MixedModel:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / source.name
-            quantizer.write(path, [layer.name for layer in order[kept:]])
+            quantizer.write(path, [layer.layer.node for layer in order[kept:]])
             return MixedModel(
                 kept=kept,
                 sqnr_db=sqnr_of(path, base),
@@ -192,7 +200,14 @@ def _make_measurer(
     return measure
 
 
-def _measure_accuracy(path: Path, base: ExportedModel, split: LabeledRows) -> float:
+def _labeled_rows(base: ExportedModel) -> ReportRows | None:
+    """Return the rows that a search may look at, if they have labels."""
+    split = base.selection()
+    return None if split is None or split.labels is None else split
+
+
+def _measure_accuracy(path: Path, base: ExportedModel, split: ReportRows) -> float:
+    assert split.labels is not None, "they are `_labeled_rows`"
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)

@@ -23,7 +23,6 @@ from shootout.host.placement import on_cpus
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
-from shootout.models.user.scoring import Measure
 from shootout.race import crossover_search, pace, queue, stopping
 from shootout.race.crossover_search import Ask, Search
 from shootout.race.launcher import Launcher
@@ -36,9 +35,7 @@ from shootout.race.serving import terms_of
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of
 from shootout.stats.group_evidence import Pair, Rules
-from shootout.study.plan import Plan, PlannedGroup
-from shootout.study.points import rows_of
-from shootout.study.schema import Study
+from shootout.study.plan import Plan, PlannedGroup, measure_of
 
 Breach = Callable[[Played, int | None], NotRun | None]
 """A function that says why an arm need play no more, by its line of a restart and its runtime's size on disk; None: it
@@ -148,7 +145,7 @@ class RaceRunner:
             interpreters=self.plan.interpreters,
             max_call_s=self.plan.study.max_call_s,
             max_error=self.plan.study.max_error,
-            measure=_measure_of(self.plan.study),
+            measure=measure_of(self.plan.study),
             hold=self.hold,
             unsynchronized=self.plan.study.unsynchronized,
             energy=self.plan.study.energy,
@@ -295,9 +292,12 @@ class RaceRunner:
             one.race.out[arm.label] = why.kind
 
     def _update_barred(self, one: ScheduledGroup) -> None:
-        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while."""
-        played = one.race.played
-        if not one.race.rules.selects and played >= max(one.fewest, 2 * one.barred_at):
+        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while.
+
+        A search only proposes, so there what the first restart's rows show is enough.
+        """
+        played, earliest = one.race.played, 1 if self.plan.on_selection else one.fewest
+        if not one.race.rules.selects and played >= max(earliest, 2 * one.barred_at):
             one.barred_at = played
             one.race.barred = {*self.bars(self.out).get(one.group.record.name, ())}
 
@@ -387,14 +387,6 @@ class RaceRunner:
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out[arm.label] = why.kind
         one.look(one.pressing)
-
-
-def _measure_of(study: Study) -> Measure | None:
-    """Return what a study's rows are scored by; None for nothing."""
-    if not study.metric:
-        return None
-    truth = rows_of(study).truth
-    return Measure(metric=study.metric, truth=str(truth or ""), scores=study.scores or "", rows_by=study.rows_by or "")
 
 
 def rules_to_go_on(rules: Rules, played: int) -> Rules:

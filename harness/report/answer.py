@@ -18,8 +18,7 @@ from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
-from shootout.results.accuracy import MARGIN
-from shootout.results.choice import USUAL
+from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL
 from shootout.results.document import (
     AccuracyChange,
     Answer,
@@ -27,8 +26,8 @@ from shootout.results.document import (
     Document,
     GroupSummary,
     Metric,
-    MetricChange,
     MixAnswer,
+    NoGain,
     NotRaced,
     Passed,
     Rival,
@@ -42,16 +41,21 @@ from shootout.results.wording import (
     NEVER_TOGETHER,
     SPEED,
     Words,
+    name_metric,
     tell_controls,
     tell_cpus,
     tell_lead,
+    tell_lost_part,
+    tell_metric,
+    tell_metric_limit,
+    tell_points,
     tell_ratio,
     tell_threads,
 )
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
-from shootout.units import counted, duration, points, seconds, size
+from shootout.units import counted, duration, seconds, size
 
 
 def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
@@ -109,6 +113,7 @@ CHOICES = {
     "lower time": "lower time",
 }
 FASTER = "Faster, not shipped"
+NO_GAIN = "No gain"
 ROUTER = "Router"
 
 
@@ -126,10 +131,16 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
         yield from labeled("" if number else "Sure", items, width)
     yield from _write_faster(answer, width)
+    for number, line in enumerate(tell_no_gains(answer)):
+        yield from labeled("" if number else NO_GAIN, [line], width)
+    for way_out in list_ways_in(answer.no_gain):
+        yield from write_command(way_out, width)
     yield from labeled("Not", tell_unsound(answer), width)
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
     yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
+    for way_out in list_ways_in_refused(answer):
+        yield from write_command(way_out, width)
     yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
@@ -175,7 +186,7 @@ def tell_mix(mix: MixAnswer | None) -> Iterator[str]:
     """Tell what a call of the mix costs, and of a log how it was put into bins."""
     if mix is None:
         return
-    yield f"a call costs the {'mean' if mix.by == 'mean' else 'p99'} of all calls"
+    yield f"targets are compared by the {'mean time' if mix.by == 'mean' else 'p99'} of all calls"
     if mix.log:
         yield (
             f"{mix.log} in {counted(len(mix.sizes), 'bin')}: each call counts as the largest {mix.axis} of its bin, "
@@ -198,7 +209,8 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:
-        yield f"model {size(row.artifact_bytes)}"
+        models = f"{counted(len(mix.sizes), 'model')}, one a size, " if mix else "model "
+        yield f"{models}{size(row.artifact_bytes)}"
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
@@ -262,64 +274,12 @@ def tell_accuracy_change(change: AccuracyChange | None) -> str:
     return f", {tell_points(change)}" if change else ""
 
 
-def tell_points(change: AccuracyChange) -> str:
-    """Return `-1.8 points (-3.2 to -0.3)`."""
-    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
-
-
-def name_metric(metric: Metric) -> str:
-    """Return `iou`, or `mae of boxes` if each output has its own."""
-    return f"{metric.name} of {metric.output}" if metric.output else metric.name
-
-
-def tell_metric(metric: Metric) -> str:
-    """Return `iou 0.940, +0.001 (0 to +0.002)`; without truth, the score against FP32's own outputs."""
-    told = f"{name_metric(metric)} {metric.value:.4g}"
-    if metric.against == "outputs":
-        bounds = "" if metric.low is None or metric.high is None else f" ({metric.low:.4g} to {metric.high:.4g})"
-        return f"{told} against FP32's outputs{bounds}"
-    return f"{told}, {_tell_metric_change(metric.change)}" if metric.change else told
-
-
-def _tell_metric_change(change: MetricChange) -> str:
-    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
-
-
-def tell_lost_part(metric: Metric) -> str:
-    """Return `loses most in class 7: 0.97 to 0.12 (31 rows)`, or "" if no part of the data lost more than others."""
-    if not (part := metric.loses_most):
-        return ""
-    return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
-
-
 def name_metric_verdict(metric: Metric) -> str:
     """Return `iou -0.004: can't tell`, where there is little room."""
     words = {Standing.MET: "", Standing.BROKEN: ": broken"}.get(metric.standing or Standing.UNKNOWN, ": can't tell")
     if metric.limits == "agreement" or metric.change is None:
         return f"{name_metric(metric)} {metric.value:.4g}{words}"
     return f"{name_metric(metric)} {metric.change.value:+.2g}{words}"
-
-
-def _tell_metric_limit(metric: Metric) -> str:
-    """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
-
-    For example `iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
-    """
-    told, sign = tell_metric(metric), ""
-    if metric.limits != "agreement" and metric.change:
-        told = f"{name_metric(metric)} {_tell_metric_change(metric.change)}"
-        sign = "+" if metric.lower_is_better else "-"
-    if metric.limit is None:
-        option = "--max-drop" if metric.lower_is_better else "--min-agreement"
-        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"
-        return f"{told}, {why}"
-    verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
-    if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
-        more = float(f"{metric.rows_needed - metric.rows:.2g}")
-        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
-        if metric.unit != "row":
-            verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
-    return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"
 
 
 def tell_ties(answer: Answer) -> Iterator[str]:
@@ -417,14 +377,14 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
+EXPLAIN = "layer by layer:"
+MIX = "leave some in float:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 COMMAND_COLUMN = 23
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
-NO_LABELS = "no labels, so its accuracy is unknown"
-RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 
@@ -449,12 +409,12 @@ def find_faster(answer: Answer) -> list[WouldChange]:
 def tell_faster(answer: Answer) -> Iterator[str]:
     """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
     faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
-    reasons = {tell_refusal(change) for change in faster}
+    reasons = {change.why or "" for change in faster}
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
-        told += f", {tell_cost(change)}" if change.accept and tell_refusal(change) in (NO_LABELS, RANDOM_INPUTS) else ""
-        why = "" if is_shared else f": {tell_refusal(change)}"
+        told += f", {tell_cost(change)}" if change.accept and change.why in (NO_LABELS, RANDOM_INPUTS) else ""
+        why = "" if is_shared else f": {change.why}"
         yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:
         yield f"{len(faster) - MOST_FASTER} more, which the table has"
@@ -474,12 +434,12 @@ def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
     """Return what to type to know the accuracy; None if labels are there already."""
     if measure := next((change.measure for change in faster if change.measure), None):
         return WayOut(MEASURE, measure, SHIPS_IT)
-    is_random = any(tell_refusal(change) == RANDOM_INPUTS for change in faster)
+    is_random = any(change.why == RANDOM_INPUTS for change in faster)
     return WayOut(YOURS, MEASURE_YOURS, "") if is_random else None
 
 
 def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
-    """List what to type: to measure the accuracy, and to accept the error."""
+    """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
     measure = find_measure(faster)
     if measure:
         yield measure
@@ -487,6 +447,22 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
+    yield from list_ways_in(faster)
+    if mixed := next((change for change in faster if change.mix), None):
+        yield WayOut(MIX, mixed.mix or "", "")
+
+
+def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
+    """List what to type to see the first of these that can be looked into, layer by layer."""
+    if first := next((one for one in some if one.explain), None):
+        yield WayOut(EXPLAIN, first.explain or "", "")
+
+
+def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
+    """List what to type to find the layer of the first target whose outputs were refused."""
+    refused = [group for group in answer.not_raced if group.cause in FAILURES and group.fix]
+    for group in refused[:1]:
+        yield WayOut(EXPLAIN, group.fix or "", "")
 
 
 def label_accept(what: str, *, beside: bool) -> str:
@@ -510,17 +486,17 @@ def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
         yield Text(f"{' ' * (width - room)}{remark}")
 
 
-def tell_refusal(change: WouldChange) -> str:
-    """Tell why a target may not be shipped: what its accuracy lost, or that nothing tells."""
-    if change.metric:
-        return ", ".join(filter(None, [_tell_metric_limit(change.metric), tell_lost_part(change.metric)]))
-    if change.reason:
-        return change.reason
-    if loss := change.accuracy_change:
-        if loss.high < -MARGIN:
-            return f"accuracy {tell_points(loss)}"
-        return f"accuracy {tell_points(loss)}: more labeled rows would tell"
-    return NO_LABELS if change.measure else RANDOM_INPUTS
+def tell_no_gains(answer: Answer) -> Iterator[str]:
+    """Tell why lower precisions aren't faster than the FP32 of their own backend."""
+    told = (
+        f"{short(one.arm)}  {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
+        for one in answer.no_gain
+    )
+    yield from fold(told, MOST_FASTER)
+
+
+def _name_own(against: str) -> str:
+    return "its FP32" if against.endswith(f":{Precision.FP32}") else short(against)
 
 
 def tell_unsound(answer: Answer) -> Iterator[str]:
@@ -534,7 +510,7 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
     if change.metric:
         metric = change.metric
-        told = tell_metric(metric) if metric.standing is Standing.MET else _tell_metric_limit(metric)
+        told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
         return ", ".join(filter(None, [told, tell_lost_part(metric)]))
     if change.accuracy_change:
         return f"accuracy {tell_points(change.accuracy_change)}"
@@ -618,7 +594,7 @@ def render_mixes(document: Document, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for mix in document.mix:
         answer, (headers, lines) = mix.answer, tabulate_mix(mix)
-        parts += render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST))
+        parts += [*render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST)), Text()]
         parts += [fit_table(headers, lines, width, left=[*headers[:1], *headers[2:]]), Text()]
     return parts
 
@@ -630,7 +606,12 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
-    for label, items in tell_all_groups(document):
+    told = tell_all_groups(document)
+    mixed = {group for mix in document.mix for group in mix.groups}
+    if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already
+        yield from (line for label, items in told if label != SURE for line in labeled(label, items, narrow))
+        return
+    for label, items in told:
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labeled("Skipped", tell_skipped(answers, document.rows), narrow)
@@ -686,10 +667,11 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
 def tabulate_mix(mix: MixAnswer) -> tuple[list[str], list[dict[str, Cell]]]:
     """Return the headers of a mix's table, and a line for each target that may be chosen or lacks a size, by cost."""
     ship = mix.answer.ship.arm if mix.answer.ship else ""
+    ships = SO_FAR.removeprefix(", ") if mix.answer.reason else "ships"
     headers = ["target", f"{mix.by} of the mix", f"against {short(ship)}" if ship else "note"]
     lines: list[dict[str, Cell]] = []
     for one in sorted(mix.targets, key=lambda one: one.cost_ns or math.inf):
-        told = "ships" if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
+        told = ships if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
         words = "; ".join(filter(None, [told, tell_why(one.reason) if one.reason else ""]))
         cost = duration(one.cost_ns) if one.cost_ns is not None else "-"
         lines.append(dict(zip(headers, (short(one.arm), cost, words), strict=True)))
@@ -792,5 +774,5 @@ def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
             groups.setdefault(change.arm, []).append(change)
     why: dict[str, list[str]] = {}
     for arm, some in groups.items():
-        why.setdefault(tell_refusal(some[0]), []).append(f"{short(arm)} in {counted(len(some), 'group')}")
+        why.setdefault(some[0].why or "", []).append(f"{short(arm)} in {counted(len(some), 'group')}")
     return [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}" for reason, arms in why.items()]

@@ -22,9 +22,7 @@ from shootout.report.answer import (
     name_usual,
     tell_choice,
     tell_machine,
-    tell_metric,
     tell_race,
-    tell_refusal,
     tell_skipped,
     write_command,
     write_head,
@@ -40,6 +38,7 @@ from shootout.results.wording import (
     SPEED,
     tell_factor,
     tell_lead,
+    tell_metric,
     tell_ratio,
     tell_threads,
 )
@@ -335,7 +334,7 @@ def _list_reasons(decision: Decision, judged: Judged, question: Question) -> Ite
     for finding in judged.limits:
         if finding.standing is judged.standing:
             is_missing = _lacks_figure(finding)
-            yield tell_refusal(_refused(decision, judged, question)) if is_missing else tell_finding(finding)
+            yield _refused(decision, judged, question).why or "" if is_missing else tell_finding(finding)
     if judged.unmeasured:
         known_of = "" if judged.objective is not None else f"{decision.policy.objective}: "
         yield f"{known_of}{judged.unmeasured}"

@@ -73,7 +73,7 @@ MEASURED = {
     Scenario.TRAIN_STEP: "the time of a training step",
     Scenario.SERVE: "the latencies of requests that arrive by themselves",
     Scenario.SUSTAINED: "the time of a call at the beginning and at the end of long turns",
-    Scenario.VARYING: "the time of a call on a stream of sizes",
+    Scenario.VARYING: "the time of a call, over calls of all sizes",
 }
 SHOWN_GROUPS = 12
 """More groups than this are shown by their axes; `--json` has them all."""

@@ -35,7 +35,14 @@ def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
     text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
-    lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
+    # A word that is longer than a line stays whole, or a command that holds it couldn't be pasted.
+    lines = textwrap.wrap(
+        start + _unbroken_parts(text),
+        width,
+        subsequent_indent=" " * INDENT,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
     for index, line in enumerate(lines if text else ()):
         yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
 
@@ -61,7 +68,7 @@ def typed(command: str, room: int) -> str:
 
 def bold(line: str, until: int) -> Text:
     """Make the first letters of a line bold."""
-    text = Text(line)
+    text = Text(line, no_wrap=True, overflow="ignore")
     text.stylize("bold", 0, until)
     return text
 

@@ -30,8 +30,8 @@ from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, rend
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
+from shootout.results.why import gains, tell_gain
 from shootout.results.wording import tell_direction, tell_threads
-from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
 from shootout.worker import interpreters
@@ -454,10 +454,11 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     rows = [row for row in document.rows if row.group == summary.name]
     measured = [row for row in _list_rows(rows) if row.end_to_end]
     answers = [answer for answer in document.answer if answer.group == summary.name]
-    parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    is_only = len(answers) == len(document.answer) == 1
+    parts = [*_tell_whys(measured, answers if is_only else (), full=full), *map(Text, notes.tell_gpu(measured))]
     parts += map(Text, notes.tell_errors_by_step(rows))
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
-    is_told = not full and len(answers) == len(document.answer) == 1
+    is_told = not full and is_only
     parts += _tell_setbacks(
         [row for row in rows if row.reason and (full or not _is_told_above(row, answers))], full=full
     )
@@ -503,14 +504,18 @@ def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return f"{summary.name}, {tell_threads(threads)}" if threads != {0} else summary.name
 
 
-def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
-    """Tell why each row isn't faster than its own FP32, or is (if `full`); rows with the same reason share a line."""
+def _tell_whys(rows: Sequence[Row], answers: Sequence[Answer], *, full: bool) -> list[Text]:
+    """Tell why each row isn't faster than its own FP32, or is (if `full`); rows with the same reason share a line.
+
+    Args:
+        answers: those above the tables, which tell it of their own rows.
+    """
+    told = {one.arm for answer in answers for one in answer.no_gain}
     arms: dict[str, list[str]] = {}
     for row in rows:
-        own = row.end_to_end.own_fp32_ratio if row.end_to_end else None
-        if row.why and (full or (own and own.verdict is not Verdict.FASTER)):
-            arms.setdefault(row.why, []).append(row.arm)
-    return [Text(f"{name_targets(names, full=full)}: {why}.") for why, names in arms.items()]
+        if row.why and row.arm not in told and (full or not gains(row.why.ratio)):
+            arms.setdefault(tell_gain(row.why), []).append(row.arm)
+    return [Text(f"{name_targets(names, full=full)}: {text}.") for text, names in arms.items()]
 
 
 def _is_about_costs(rows: Sequence[Row]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import SCALED, Scenario
 from shootout.journal.records import Checked, Played
-from shootout.messages import MOST_SCORE, Scores
+from shootout.messages import MOST_SCORE, Scope, Scores
 from shootout.results.document import (
     AccuracyChange,
     FrontRow,
@@ -24,9 +24,11 @@ from shootout.results.document import (
     MetricPart,
     Quantized,
     Row,
+    ratio_of,
 )
-from shootout.results.explain import explain
-from shootout.results.group import Group
+from shootout.results.group import Group, against
+from shootout.results.vetoes import withheld
+from shootout.results.why import find_why
 from shootout.schemes import shown_as
 from shootout.stats.paired import (
     MeanChange,
@@ -43,7 +45,7 @@ from shootout.stats.paired import (
     read_share,
 )
 from shootout.stats.verdicts import Standing, judge_limit
-from shootout.study.group import GroupRecord, is_exact
+from shootout.study.group import GroupRecord, is_exact, own_fp32
 
 MARGIN = 0.01
 """A loss of accuracy that the interval keeps below one point counts as none."""
@@ -92,10 +94,15 @@ def add_accuracy(
     compared = [_add_metric(_add_change(row, record, right), record, scores, limits) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
     found = []
+    arms = {arm.label: arm for arm in record.arms}
+    runnable = [arms[label] for label in timed]
     for row in compared:
-        own = timed.get(record.references.get(row.arm, ""))
-        why = explain(row, own, compared, environment) if own and row.arm in timed else None
-        found.append(row.model_copy(update={"why": why}) if why else row)
+        own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
+        ratio = against(group, Scope.END_TO_END, row.arm, own.label, estimate=False) if own else None
+        if own and ratio:
+            counted = ratio_of(ratio, withheld(group, row.arm, own.label))
+            row = row.model_copy(update={"why": find_why(row, timed[own.label], counted, compared, environment)})
+        found.append(row)
     return found
 
 

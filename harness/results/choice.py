@@ -18,15 +18,16 @@ from typing import Any, Literal
 import numpy as np
 
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.contract import Array, BoundStanding, Device, NotRunKind, Scenario
+from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import keeps_accuracy
+from shootout.results.accuracy import DEFAULT_DROP, MARGIN, keeps_accuracy
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
     Chosen,
     Crossover,
     GroupSummary,
+    NoGain,
     NotRaced,
     Passed,
     Ratio,
@@ -41,11 +42,13 @@ from shootout.results.document import (
 )
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
+from shootout.results.why import gains
+from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import family, is_exact
+from shootout.study.group import family, is_exact, short
 from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric", "policy"]
@@ -260,6 +263,12 @@ UNJUDGED = "no target's error could be checked against its error bound: random i
 UNCHECKED = "its outputs were compared with no error bound"
 
 
+NO_LABELS = "no labels, so its accuracy is unknown"
+
+
+RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
+
+
 UNSCORED = "the metric gave no scores: why is below"
 
 
@@ -284,7 +293,7 @@ def choose(cell: Cell) -> Answer:
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
     never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
-    told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell.rows, measured)}
+    told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell, measured)}
     sure = Sure(restarts=cell.restarts, control_holds=cell.control_holds)
     told_of = {**faults, **never_held}
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
@@ -336,6 +345,7 @@ def _make_answer(
         passed=(*sorted(passed, key=_ratio_value), *unsound),
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
+        no_gain=tuple(_list_no_gains(cell, sound)),
         next=_next_command(cell, shipped, reason),
     )
 
@@ -620,15 +630,31 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
     """
+    measure, loses = _command_to_measure(cell, arms, row), _is_known_to_lose(row)
     return WouldChange(
         when="looser",
         arm=row.arm,
         ratio=ratio,
-        reason=_why_unknown(cell, row),
-        measure=_command_to_measure(cell, arms, row),
+        why=_tell_refusal(cell, row, is_measurable=measure is not None),
+        measure=measure,
         accept=_command_to_accept(cell, row),
+        explain=_command_to_explain(cell, row) if loses else None,
+        mix=_command_to_mix(cell, row) if loses else None,
         **_accuracy_of(row),
     )
+
+
+def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
+    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
+    fidelity = row.fidelity
+    if fidelity and (metric := fidelity.metric):
+        return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
+    if unknown := _why_unknown(cell, row):
+        return unknown
+    if fidelity and (loss := fidelity.accuracy_change):
+        verdict = "broken" if _is_known_to_lose(row) else "more labeled rows would tell"
+        return f"accuracy {tell_points(loss)}, limit {100 * -MARGIN:g}: {verdict}"
+    return NO_LABELS if is_measurable else RANDOM_INPUTS
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -656,6 +682,40 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
         needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
+
+
+EXPLAINED = frozenset({"onnxruntime", "openvino", "torch-eager", "litert"})
+"""The backends that `shootout explain` can look into."""
+
+
+def _command_to_explain(cell: Cell, row: Row) -> str | None:
+    """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
+    if row.backend not in EXPLAINED or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+        return None
+    return cell.read_by("explain", reproduce.quote([short(row.arm)]))
+
+
+MIXED = frozenset({"onnxruntime", "openvino", "torch-eager", "torch-compile"})
+"""The backends of which `shootout tune` can leave layers in float."""
+
+
+def _command_to_mix(cell: Cell, row: Row) -> str | None:
+    """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
+    is_mixed = row.backend in MIXED and row.precision in INTEGERS and row.scenario == Scenario.LATENCY
+    metric = row.fidelity.metric if row.fidelity else None
+    if not is_mixed or (metric and metric.limits == "agreement"):
+        return None
+    given = dict(cell.again([row.arm])) | {"--backends": row.backend, "--precision": row.precision}
+    given.setdefault("--max-drop", DEFAULT_DROP if metric else f"{100 * MARGIN:g}pp")
+    words = (word for option in given.items() for word in option if word)
+    return f"shootout tune {reproduce.quote(words)}"
+
+
+def _is_known_to_lose(row: Row) -> bool:
+    fidelity = row.fidelity
+    if fidelity and fidelity.metric:
+        return fidelity.metric.standing is Standing.BROKEN
+    return bool(fidelity and fidelity.accuracy_change and fidelity.accuracy_change.high < -MARGIN)
 
 
 _WIDER = 1.1
@@ -710,13 +770,25 @@ def _smaller_steps(
     return tuple(steps)
 
 
-def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
-    """Return arms without a time, by reason; a target that has one in another setting is none of them."""
+def _list_no_gains(cell: Cell, sound: Sequence[Row]) -> Iterator[NoGain]:
+    """List the rows that aren't faster than their own backend's FP32, the fastest first."""
+    for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
+        if row.why and not gains(row.why.ratio):
+            yield NoGain(arm=row.arm, why=row.why, explain=_command_to_explain(cell, row))
+
+
+def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...]:
+    """Return arms without a time, by reason; a target that has one in another setting is none of them.
+
+    The fix of one whose outputs were refused is to find the layer.
+    """
     ran = {family(row.arm) for row in measured}
     why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
-    for row in rows:
+    for row in cell.rows:
         if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
-            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", row.fix), []).append(row.arm)
+            is_refused = row.fidelity is not None and row.fidelity.standing is BoundStanding.REFUSED
+            fix = _command_to_explain(cell, row) if is_refused else row.fix
+            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix), []).append(row.arm)
     return tuple(
         NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
         for (cause, reason, fix), arms in why.items()

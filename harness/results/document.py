@@ -358,6 +358,28 @@ class Gpu(Part):
     faults: tuple[str, ...] = ()
 
 
+Cause = Literal[
+    "pruned", "no instruction", "fallback", "float layers", "unfused scales", "conversions", "other nodes",
+    "slower products", "memory", "overhead", "cached", "products", "cache", "precision", "size",
+]  # fmt: skip
+
+
+class Why(Part):
+    """Tell why a precision is or isn't faster than its own backend's FP32.
+
+    Attributes:
+        cause: its kind; null if the runtime tells nothing that explains it.
+        text: the figures that show it, and the layers where the runtime tells them.
+        against: that FP32.
+        ratio: its time ÷ that of `against`. Unlike `own_fp32_ratio` the race may not have been for its verdict.
+    """
+
+    cause: Cause | None
+    text: str
+    against: str
+    ratio: Ratio
+
+
 class Row(Part):
     """Tell all that is known of one arm, whatever became of it.
 
@@ -408,7 +430,7 @@ class Row(Part):
         cpus: the CPUs that its threads may run on, read back from the kernel after the warm-up.
         os_threads: how many threads it has, read back likewise.
         gpu: what the GPU tells of it; null for an arm on the CPU.
-        why: from evidence, why it is or isn't faster than its own backend's FP32.
+        why: from evidence, why it is or isn't faster than its own backend's FP32; null where nothing compares them.
         install_bytes: of the packages that run it, with all that they require, as the installer recorded them: no
             bytecode, nothing that only builds or converts, no driver and no compiler. A required package that isn't
             there counts nothing. Null if a package has no record or a damaged one, or is one in development.
@@ -453,7 +475,7 @@ class Row(Part):
     quantized: Quantized | None = None
     work: Work | None = None
     ceiling: Ceiling | None = None
-    why: str | None = None
+    why: Why | None = None
     notes: tuple[str, ...] = ()
     built_nodes_by_precision: dict[str, int] | None = None
     artifact_bytes: int | None = None
@@ -689,7 +711,11 @@ class Passed(Part):
 
 
 class NotRaced(Part):
-    """Arms that have no time, for the same reason; `cause` is what kind of reason it is."""
+    """Arms that have no time, for the same reason; `cause` is what kind of reason it is.
+
+    Attributes:
+        fix: what can be done; if outputs were refused, the command that finds the layer.
+    """
 
     arms: tuple[str, ...]
     cause: NotRunKind
@@ -704,9 +730,12 @@ class WouldChange(Part):
         when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were accepted;
             `tighter`: if plain FP32 alone counted.
         ratio: its time ÷ the shipped one's, here; null for another size.
-        reason: why nothing tells what it loses, if that is more than a want of labels; as in `Passed`.
+        why: why it isn't shipped as it is: which figure is over which limit, or that nothing tells what it loses; null
+            for another size and for plain FP32.
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
+        explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
+        mix: the command that searches for layers to leave in float, so that the loss keeps the limit; null likewise.
     """
 
     when: Literal["size", "looser", "tighter"]
@@ -718,9 +747,11 @@ class WouldChange(Part):
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
-    reason: str | None = None
+    why: str | None = None
     measure: str | None = None
     accept: str | None = None
+    explain: str | None = None
+    mix: str | None = None
 
 
 class SmallerStep(Part):
@@ -732,6 +763,18 @@ class SmallerStep(Part):
     relative_l2: float | None
     accuracy_change: AccuracyChange | None
     metric: Metric | None = None
+
+
+class NoGain(Part):
+    """A lower precision that isn't faster than its own backend's FP32.
+
+    Attributes:
+        explain: the command that holds the two beside each other layer by layer; null if nothing can.
+    """
+
+    arm: str
+    why: Why
+    explain: str | None
 
 
 class Sure(Part):
@@ -773,6 +816,7 @@ class Answer(Part):
         passed: all others with a time.
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
         smaller: what less size costs; of groups that compare precisions with their own FP32 only.
+        no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
         next: the command that comes next: to ship what the answer ships; else to measure on. Null if there is none.
     """
 
@@ -790,6 +834,7 @@ class Answer(Part):
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
     smaller: tuple[SmallerStep, ...] = ()
+    no_gain: tuple[NoGain, ...] = ()
     next: str | None = None
 
     def __repr__(self) -> str:

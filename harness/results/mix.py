@@ -31,6 +31,8 @@ from shootout.study.group import axes_of, count_comparisons, exact_of, size_of
 from shootout.study.mix import Mix
 
 BY_CALL = (Scenario.LATENCY, Scenario.TRAIN_STEP)
+ADDED = ("artifact_bytes", "load_s", "first_call_s", "ready_s")
+"""What a service that holds a session for each size of a mix has of all of them together."""
 SHORT_REASON = 40
 """Letters; a longer reason for a size without a time stands with that size's own row."""
 FEW_CALLS = "too few calls were read one by one for a p99 over the mix"
@@ -227,12 +229,16 @@ def _find_bias(evidence: MixEvidence) -> str | None:
 
 
 def _join_rows(mix: Mix, sizes: Sequence[SizeInMix], label: str, evidence: MixEvidence, cell: Cell) -> Row:
-    """Return the row of an arm over the mix: no time if it lacks one at any size, and the error of its worst size."""
+    """Return the row of an arm over the mix: no time if it lacks one at any size, and the error of its worst size.
+
+    Each size is an artifact of its own, which a service loads beside the others.
+    """
     own = [(one, row) for one in sizes if (row := one.row_of(label))]
     rows = [row for _, row in own]
     refused = [row for one, row in own if not one.cell.admits(row)]
     worst = max(refused or rows, key=lambda row: (row.fidelity.relative_l2 or 0.0) if row.fidelity else 0.0)
-    joined = worst.model_copy(update={"group": cell.group, "compute": None, "cpu": None})
+    together = {name: _sum_known([getattr(row, name) for row in rows]) for name in ADDED}
+    joined = worst.model_copy(update={"group": cell.group, "compute": None, "cpu": None, **together})
     by_size = {one.size: one.row_of(label) for one in sizes}
     lacking = {size: row for size, row in by_size.items() if not (row and row.end_to_end and row.outcome == "measured")}
     if lacking:
@@ -265,6 +271,12 @@ def _join_rows(mix: Mix, sizes: Sequence[SizeInMix], label: str, evidence: MixEv
     kept = next(((one, row) for one, row in own if row.reason), None)
     why = {"reason": kept[0].tell(kept[1].reason or ""), "cause": kept[1].cause} if kept else {}
     return joined.model_copy(update={"end_to_end": timing, "outcome": "measured", **why})
+
+
+def _sum_known(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if a value isn't known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _weigh(mix: Mix, values: Sequence[float]) -> float:

@@ -146,10 +146,10 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
 
 
 def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:
-    """Say how often a stream of sizes was compiled for again, if the runtime tells."""
+    """Say how often varying sizes were compiled for again, if the runtime tells."""
     counts = [one.executed.recompiles for one in lines if one.executed.recompiles is not None]
     if counts:
-        yield f"recompiles: {max(counts)} in a pass through the stream"
+        yield f"recompiles: {max(counts)} in a pass through all calls"
 
 
 def _note_kills(group: Group, label: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Put a comparison into words: one direction, at most two digits where the interval is wide, brackets for the interval.
+"""Put a comparison or a loss into words: one direction, at most two digits where the interval is wide, brackets for it.
 
 Everything that a person reads goes through `tell_ratio`: the terminal's screens, the page, Markdown, JUnit.
 """
@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
-from shootout.units import counted, number
+from shootout.units import counted, number, points
 
 if TYPE_CHECKING:
-    from shootout.results.document import Control, GroupSummary
+    from shootout.results.document import AccuracyChange, Control, GroupSummary, Metric, MetricChange
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""
@@ -225,3 +225,55 @@ def tell_threads(counts: Collection[int]) -> str:
     """Write thread counts: `1 thread`, `1/2 threads`; `default threads` if each library took its own number."""
     told = "/".join(str(count or "default") for count in sorted(counts))
     return f"{told} thread{'' if {*counts} == {1} else 's'}"
+
+
+def tell_points(change: AccuracyChange) -> str:
+    """Return `-1.8 points (-3.2 to -0.3)`."""
+    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
+
+
+def name_metric(metric: Metric) -> str:
+    """Return `iou`, or `mae of boxes` if each output has its own."""
+    return f"{metric.name} of {metric.output}" if metric.output else metric.name
+
+
+def tell_metric(metric: Metric) -> str:
+    """Return `iou 0.940, +0.001 (0 to +0.002)`; without truth, the score against FP32's own outputs."""
+    told = f"{name_metric(metric)} {metric.value:.4g}"
+    if metric.against == "outputs":
+        bounds = "" if metric.low is None or metric.high is None else f" ({metric.low:.4g} to {metric.high:.4g})"
+        return f"{told} against FP32's outputs{bounds}"
+    return f"{told}, {_tell_metric_change(metric.change)}" if metric.change else told
+
+
+def _tell_metric_change(change: MetricChange) -> str:
+    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
+
+
+def tell_lost_part(metric: Metric) -> str:
+    """Return `loses most in class 7: 0.97 to 0.12 (31 rows)`, or "" if no part of the data lost more than others."""
+    if not (part := metric.loses_most):
+        return ""
+    return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
+
+
+def tell_metric_limit(metric: Metric) -> str:
+    """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
+
+    For example `iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
+    """
+    told, sign = tell_metric(metric), ""
+    if metric.limits != "agreement" and metric.change:
+        told = f"{name_metric(metric)} {_tell_metric_change(metric.change)}"
+        sign = "+" if metric.lower_is_better else "-"
+    if metric.limit is None:
+        option = "--max-drop" if metric.lower_is_better else "--min-agreement"
+        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"
+        return f"{told}, {why}"
+    verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
+    if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
+        more = float(f"{metric.rows_needed - metric.rows:.2g}")
+        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
+        if metric.unit != "row":
+            verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
+    return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"

@@ -75,9 +75,9 @@ def find_arm_to_ship(
     elif name is None:
         found = _require_answer([answer for answer in document.answer if answer.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
-    source = load_records(folder, document, _find_row(rows, name))
-    _refuse_scenario(source.arm)
-    return replace(source, policy=policy, decided=decided)
+    wanted = load_records(folder, document, _find_row(rows, name))
+    _refuse_scenario(wanted.arm)
+    return replace(wanted, policy=policy, decided=decided)
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
@@ -124,7 +124,7 @@ def _refuse_scenario(arm: Arm) -> None:
         )
     if arm.scenario is Scenario.VARYING:
         raise UsageError(
-            "a stream of sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
+            "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
         )
 
 

@@ -82,6 +82,17 @@ def is_exact(precision: str, scheme: str, file: str) -> bool:
     return precision in FULL and not without_shapes(scheme) and not file
 
 
+def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
+    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
+
+    It is None for that arm itself.
+    """
+    if is_exact(arm.target.precision, arm.target.scheme, arm.file):
+        return None
+    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
+    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
+
+
 def count_comparisons(
     baseline: str | None,
     runnable: Sequence[Arm],
@@ -121,7 +132,7 @@ def compute_rounds(pairs: Collection[Pair], scenario: Scenario) -> int:
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """Return the scopes in which arms are compared there: requests, long turns and streams have no compute blocks."""
+    """Return the scopes in which arms are compared there: requests, long turns and varying sizes have no `compute`."""
     whole = scenario in (Scenario.SERVE, Scenario.SUSTAINED, Scenario.VARYING)
     return (Scope.END_TO_END,) if whole else tuple(Scope)
 

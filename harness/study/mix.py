@@ -121,10 +121,11 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
     mix = read_any(text)
     if not mix.axis:
         if len(axes := find_axes()) != 1:
-            known = f"it leaves {', '.join(axes)} open" if axes else "it has no axis of that kind"
+            known = f"it leaves {', '.join(axes)} open" if axes else "it is no file with an open axis"
+            fix = "" if axes else ", or export the file with that axis open"
             raise UsageError(
                 f"--mix {text} doesn't say which axis of the model the lengths are of, and {known}: write "
-                f"--mix {axes[0] if axes else 'AXIS'}={text}"
+                f"--mix {axes[0] if axes else 'AXIS'}={text}{fix}"
             )
         mix = replace(mix, axis=axes[0])
     return mix.bin_few() if mix.log else mix
@@ -151,7 +152,7 @@ def read_any(text: str) -> Mix:
     """
     axis, equals, rest = text.partition("=")
     axis, rest = (axis.strip(), rest) if equals else ("", text)
-    if equals and (not axis or not rest.strip()):
+    if not rest.strip() or (equals and not axis):
         raise UsageError(f"--mix {text!r}: {FORM}")
     if equals and ":" in rest and not Path(rest).expanduser().exists():
         return _read_sizes(axis, rest, text)

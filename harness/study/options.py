@@ -157,8 +157,8 @@ class ModelOptions(NamedOptions, LabeledOptions, total=False):
     """Choose a model and what goes into it."""
 
 
-class MetricOptions(TypedDict, total=False):
-    """Choose what scores the rows of the inputs, and what a target may lose of that."""
+class ScoringOptions(TypedDict, total=False):
+    """Choose what scores the rows of the inputs."""
 
     truth: Annotated[
         str | PathLike[str],
@@ -189,6 +189,11 @@ class MetricOptions(TypedDict, total=False):
             help="Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once.",
         ),
     ]
+
+
+class MetricOptions(ScoringOptions, total=False):
+    """Choose this, and what a target may lose of it."""
+
     max_drop: Annotated[
         str,
         Flag(
@@ -255,6 +260,45 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
+class StateOptions(TypedDict, total=False):
+    """Choose what a model's calls hand on, and how many make a clip."""
+
+    state: Annotated[
+        Mapping[str, str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="INPUT=OUTPUT",
+            several=True,
+            read=axes.read_state,
+            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+        ),
+    ]
+    stream: Annotated[
+        int,
+        Flag(
+            group=HelpGroup.DATA,
+            word="N",
+            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=axes.read_steps,
+        ),
+    ]
+
+
+class StreamOptions(StateOptions, total=False):
+    """Choose these, and how long each call lasts."""
+
+    chunk_ms: Annotated[
+        float,
+        Flag(
+            group=HelpGroup.DATA,
+            word="TIME",
+            name="--chunk",
+            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
+            read=units.read_milliseconds,
+        ),
+    ]
+
+
 class MixOptions(TypedDict, total=False):
     """Choose the sizes that calls have, for one answer over all of them."""
 
@@ -273,7 +317,7 @@ class MixOptions(TypedDict, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
+class StudyOptions(TargetOptions, MetricOptions, StreamOptions, MixOptions, total=False):
     """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
@@ -352,35 +396,6 @@ class StudyOptions(TargetOptions, MetricOptions, MixOptions, total=False):
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
         ),
     ]
-    state: Annotated[
-        Mapping[str, str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="INPUT=OUTPUT",
-            several=True,
-            read=axes.read_state,
-            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
-        ),
-    ]
-    stream: Annotated[
-        int,
-        Flag(
-            group=HelpGroup.DATA,
-            word="N",
-            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=axes.read_steps,
-        ),
-    ]
-    chunk_ms: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.DATA,
-            word="TIME",
-            name="--chunk",
-            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
-            read=units.read_milliseconds,
-        ),
-    ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
     l2: Annotated[
         Literal["warm", "cold"],
@@ -413,8 +428,8 @@ class MachineOptions(TypedDict, total=False):
     ]
 
 
-class FolderOptions(MachineOptions, total=False):
-    """Choose these, how long to measure, and the run folder."""
+class TimeOptions(TypedDict, total=False):
+    """Choose how long to measure."""
 
     max_time_s: Annotated[
         float,
@@ -426,6 +441,11 @@ class FolderOptions(MachineOptions, total=False):
             read=units.read_seconds,
         ),
     ]
+
+
+class FolderOptions(MachineOptions, TimeOptions, total=False):
+    """Choose these, how long to measure, and the run folder."""
+
     out: Annotated[
         str | PathLike[str],
         Flag(
@@ -466,17 +486,56 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     ]
 
 
-class TuneOptions(TargetOptions, FolderOptions, total=False):
+class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, total=False):
     """Give the options of `shootout tune`."""
 
-    allow: Annotated[
+    precision: Annotated[
         Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="PRECISION",
-            help="Further precisions to try: bf16,int8.",
+            help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
             read=axes.read_names,
         ),
+    ]
+    max_drop: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="DROP",
+            help="Most that --precision may cost, at 95 % confidence: accuracy, 0.5pp, or --metric, 0.005 or 1%.",
+        ),
+    ]
+    max_error: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="ERROR",
+            help="Without labels: largest error that --precision may have, relative to the float64 outputs: 2e-2.",
+        ),
+    ]
+    policy: Annotated[
+        str | PathLike[str] | Mapping[str, Any],
+        Flag(group=HelpGroup.WHAT, word="TOML", kind=Path, help="Limits of a deploy.toml that each setting must keep."),
+    ]
+
+
+class SensitivityOptions(LabeledOptions, ScoringOptions, StateOptions, TimeOptions, total=False):
+    """Give the options of `shootout sensitivity`."""
+
+    precision: Annotated[
+        Sequence[str],
+        Flag(
+            group=HelpGroup.WHAT,
+            word="NAMES",
+            help="Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, "
+            "tf32.",
+            read=axes.read_names,
+        ),
+    ]
+    by: Annotated[
+        Literal["layer", "block"],
+        Flag(group=HelpGroup.WHAT, word="PART", help="Round one layer at a time (default), or one block."),
     ]
 
 

@@ -38,11 +38,10 @@ from shootout.models.user import scoring
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
-    arrivals_of,
     at_size,
     check_size,
     crossover_pairs,
@@ -156,7 +155,7 @@ class PlannedGroup:
         module = client.is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
-        made = replace(self.request, variant=scheme.variant, batch=arm.batch, module=module, device=device)
+        made = replace(self.request, variant=scheme.made, batch=arm.batch, module=module, device=device)
         return replace(made, model=arm.model, original=made.model) if arm.file else made
 
     def requests_of(self, arm: Arm) -> dict[int, Request]:
@@ -192,6 +191,8 @@ class Plan:
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
         ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
+        limits: what a tuning run's settings must keep, by a policy's keys in their basic units; None: it has no limit.
+        on_selection: accuracy and metrics are measured on the rows that a search may look at.
         dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
             some of a plan's groups gives them no longer turns than the others get.
     """
@@ -207,6 +208,8 @@ class Plan:
     planning_s: float = 0.0
     delivery: Delivery | None = None
     ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
+    limits: Mapping[str, float] | None = None
+    on_selection: bool = False
     dealt_among: int | None = None
 
     @property
@@ -269,12 +272,7 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    if study.metric:
-        output = "" if study.labels else study.scores or ""  # labels go by it too
-        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-    clips = {count // study.stream for count in counts} if study.stream else set[int]()
-    files += _check_truth(study, rows, counts | clips, models)
-    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    files += check_metric(study, rows, counts, models)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -311,6 +309,33 @@ def make_plan(
             f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
         )
     return made
+
+
+def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+    """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+
+    Raises:
+        UsageError: it doesn't fit.
+    """
+    files: list[str] = []
+    if study.metric:
+        output = "" if study.labels else study.scores or ""  # labels go by it too
+        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, {*counts, *clips}, models)
+    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    return files
+
+
+def measure_of(study: Study) -> scoring.Measure | None:
+    """Return what a study's rows are scored by; None for nothing."""
+    if not study.metric:
+        return None
+    truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
+    return scoring.Measure(metric=study.metric, truth=truth, scores=study.scores or "", rows_by=rows_by)
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
@@ -429,18 +454,8 @@ def scheme_of(target: Target) -> schemes.Scheme:
     return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
 
 
-def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
-
-    It is None for that arm itself.
-    """
-    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
-    if arm.target in full and not arm.file:
-        return None
-    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
-
-
-def _name_quantizer(target: Target) -> str:
+def name_quantizer(target: Target) -> str:
+    """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
     if scheme_of(target).is_quantized:
         return "shared"
     return "vendor" if target.precision in SCALED else "none"
@@ -470,7 +485,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
                 ordinal=seen[model, target],
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
-                quantizer=_name_quantizer(target),
+                quantizer=name_quantizer(target),
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
@@ -479,7 +494,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
-    asked, arrivals = request(study, point), arrivals_of(study, point)
+    asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     if arrivals:
         skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}

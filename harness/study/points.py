@@ -40,6 +40,8 @@ class Point:
 
     Attributes:
         others: ONNX files that race `model`, which is one too.
+        mixed: the axis of the study's mix, which is named at every size; "" without one.
+        arrivals: the sizes of the calls in order, where they vary; parameters and batch are of the largest then.
     """
 
     model: str
@@ -48,6 +50,8 @@ class Point:
     batch: int
     scenario: Scenario = Scenario.LATENCY
     threads: Threads = None
+    mixed: str = ""
+    arrivals: Arrivals | None = None
 
 
 def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
@@ -143,6 +147,8 @@ def _fix_study(study: Study, point: Mapping[str, Value]) -> Study:
 def _make_points(study: Study) -> list[Point]:
     known = {name for model in study.model if not is_file(model) for name in models.get(model).parameters}
     for name in () if all(map(is_file, study.model)) else study.parameters:
+        if name not in known and study.mix and name == study.mix.axis:
+            raise unknown("axis in --mix", name, known | {BATCH})
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))
     files = [model for model in study.model if is_file(model)][1:]
@@ -161,6 +167,8 @@ def _make_points(study: Study) -> list[Point]:
                 batch=batch,
                 scenario=scenario,
                 threads=threads,
+                mixed=study.mix.axis if study.mix else "",
+                arrivals=_draw_arrivals(study) if scenario is Scenario.VARYING else None,
             ),
         )
         for model in study.model
@@ -172,6 +180,13 @@ def _make_points(study: Study) -> list[Point]:
         if batch == study.batch[0] or scenario is not Scenario.THROUGHPUT  # where batches compete in one group
         if scenario is not Scenario.VARYING or _is_largest(study, parameters, batch)  # whose group has all sizes
     ]
+
+
+def _draw_arrivals(study: Study) -> Arrivals:
+    """Return the sizes of the calls in order, where they vary."""
+    assert study.mix, "the scenario needs one"
+    weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
+    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed))
 
 
 def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:
@@ -280,7 +295,7 @@ def request(study: Study, point: Point) -> Request:
         class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
         sweep=find_sweep(study),
-        state=study.state,
+        state={} if point.arrivals else study.state,  # no call's state is of the next one's size
         steps=study.stream or 0,
     )
     if is_file(point.model):
@@ -290,14 +305,6 @@ def request(study: Study, point: Point) -> Request:
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
     return replace(asked, parameters=parameters, sweep=own)
-
-
-def arrivals_of(study: Study, point: Point) -> Arrivals | None:
-    """Return the sizes of a point's calls in order, if they vary."""
-    if point.scenario is not Scenario.VARYING or study.mix is None:
-        return None
-    weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
-    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed))
 
 
 def at_size(asked: Request, axis: str, size: int) -> Request:
@@ -337,12 +344,14 @@ def _make_title(model: str) -> str:
 
 
 def group_name(point: Point) -> str:
-    """Name the group for people: the model, what isn't the default of it, and the batch."""
+    """Name the group for people: the model, what isn't the default of it, and the batch; of sizes that vary all."""
     defaults = {} if is_file(point.model) else models.get(point.model).defaults
-    special = ", ".join(f"{key}={value}" for key, value in point.parameters.items() if defaults.get(key) != value)
+    varied = {point.mixed: point.arrivals.span} if point.arrivals else {}
+    own = {key: value for key, value in point.parameters.items() if defaults.get(key) != value or key == point.mixed}
+    special = ", ".join(f"{key}={varied.get(key, value)}" for key, value in own.items())
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
-    batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
+    batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {varied.get(BATCH, point.batch)}"
     names = " and ".join(_make_title(model) for model in (point.model, *point.others))
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -215,7 +215,7 @@ class Study(BaseModel):
 
     @property
     def answered_mix(self) -> Mix | None:
-        """Return the mix if sizes race by themselves, so that it needs an answer of its own; a stream is one race."""
+        """Return the mix if sizes race by themselves, so that it needs an answer; those that vary are one race."""
         return None if self.all_scenarios == {Scenario.VARYING} else self.mix
 
     @property
@@ -332,6 +332,8 @@ def _explain_error(error: Any) -> str:
     where, received = error["loc"], error["input"]
     if error["type"] == "enum" and where[0] in _CHOICES:
         return str(unknown(str(where[0]), str(received), map(str, _CHOICES[str(where[0])])))
+    if error["type"] == "literal_error" and len(where) == 1:
+        return str(unknown(str(where[0]), str(received), get_args(Study.model_fields[where[0]].annotation)))
     why = error["msg"].removeprefix("Value error, ")
     return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
 
@@ -392,11 +394,21 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
         if "mix_by" in study.model_fields_set:
             yield "mix_by (--mix-by) says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)"
         if Scenario.VARYING in study.all_scenarios:
-            yield "scenario varying is a stream of sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
+            yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         return
-    if Scenario.VARYING in study.all_scenarios and (study.crossover or study.inputs or study.l2 == "cold"):
-        other = "a crossover" if study.crossover else "inputs (--inputs)" if study.inputs else "l2 cold"
+    of_one_size: dict[str, object] = {
+        "a crossover": study.crossover,
+        "inputs (--inputs)": study.inputs,
+        "l2 cold": study.l2 == "cold",
+        "state (--state)": study.state,
+        "stream (--stream)": study.stream,
+    }
+    for other in (name for name, given in of_one_size.items() if given and Scenario.VARYING in study.all_scenarios):
         yield f"{other} is for one size at a time, and scenario varying has several: leave one of the two out"
+    if study.mix_by == "p99" and study.answered_mix is None:
+        yield "mix_by (--mix-by) p99 is of sizes that race by themselves: leave it out, since --full has that of a pass"
+    if study.chunk_ms:
+        yield "chunk_ms (--chunk) is how long an input of one size lasts, and a mix has several: leave one out"
     if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
         yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
@@ -448,6 +460,9 @@ def _find_unused_options(study: Study) -> Iterator[str]:
     if study.sustained_s and Scenario.SUSTAINED not in asked:
         how = "add scenario sustained (--scenario sustained)"
         yield f"sustained_s (--for) is the time of turns under sustained load: {how}, or leave it out"
+    if study.chunk_ms and not asked & {Scenario.LATENCY, Scenario.SUSTAINED}:
+        how = "add scenario latency (--scenario latency)"
+        yield f"chunk_ms (--chunk) is compared with the time of one call: {how}, or leave it out"
     if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
         how = "add scenario throughput or serve (--scenario throughput)"
         yield f"instances (--instances) are sessions at work at once: {how}, or leave them out"

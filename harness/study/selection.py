@@ -171,10 +171,10 @@ def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[
     if "energy" in asked and not study.all_scenarios - {Scenario.THROUGHPUT, Scenario.SERVE}:
         yield "--energy is of one call after another: add --scenario latency, or leave it out"
     offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
-    for word in options.get("allow", ()):
+    for word in options.get("precision", ()):
         if word in {*Precision} - offered:
-            yield f"--allow {word}: no target can run it; they can run {', '.join(sorted(offered))}"
-    precisions = {*(target.precision for target in targets), *options.get("allow", ())}
+            yield f"--precision {word}: no target can run it; they can run {', '.join(sorted(offered))}"
+    precisions = {*(target.precision for target in targets), *options.get("precision", ())}
     if "calibration" in asked and not precisions & {*SCALED}:
         yield (
             "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "

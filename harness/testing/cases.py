@@ -168,7 +168,7 @@ def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
         model=model,
         parameters=row.parameters,
         batch=row.batch,
-        variant=scheme_of(target).variant,
+        variant=scheme_of(target).made,
         device=target.device,
     )
     probe = probe_key(arm)

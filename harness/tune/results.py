@@ -7,25 +7,31 @@ measures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shootout.constants import SAME_WITHIN
 from shootout.contract import COULD_RUN, Arm
+from shootout.decide.limits import Finding, tell_finding
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.journal import History
+from shootout.journal.records import Ended
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
+from shootout.tune.limits import Findings, judge_rows, stand
 from shootout.tune.settings import describe_setting
+from shootout.units import counted
 
+T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 
@@ -33,6 +39,7 @@ class TuneOutcome(StrEnum):
     """The result of tuning one target."""
 
     BETTER = "better"
+    OVER_LIMIT = "over the limit"
     NONE_BETTER = "no better setting found"
     CANT_TELL = "can't tell"
     SKIPPED = "skipped"
@@ -41,11 +48,16 @@ class TuneOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A setting that the search raced against the default: its ratio, or why it has none."""
+    """A setting that the search raced against the default: its ratio, or why it has none.
+
+    Attributes:
+        limits: how it stands to each limit, on the rows that the search looks at; none without limits.
+    """
 
     setting: str
     ratio: Ratio | None
     reason: str
+    limits: tuple[Finding, ...] = ()
 
 
 class Conclusion(NamedTuple):
@@ -58,16 +70,36 @@ class Conclusion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStage:
-    """One of the runs: its groups are by the target that each is about (`tuned` has one, under "")."""
+    """One of the runs: its groups are by the target that each is about (`tuned` has one, under "").
+
+    Attributes:
+        findings: how each timed row stands to the limits; none without limits.
+    """
 
     history: History
     groups: Mapping[str, GroupRecord]
     document: Document
+    findings: Findings = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the machine and the versions that it was begun on."""
         return environment.fingerprint(self.history.header.environment)
+
+    @property
+    def spent_s(self) -> float:
+        """Return the seconds that it took, exports and builds included."""
+        ends = (line for line in self.history.lines if isinstance(line, Ended))
+        return math.fsum(line.planning_s + line.wall_s for line in ends)
+
+    def limits_of(self, target: str, label: str) -> tuple[Finding, ...]:
+        """Return how a setting of a target stands to each limit; none if that isn't known, or there is none."""
+        group = self.groups.get(target)
+        return tuple(self.findings.get((group.name, label), ())) if group else ()
+
+    def standing(self, target: str, label: str) -> Standing:
+        """Return how it stands to all of them; without limits all are met."""
+        return Standing.MET if self.history.header.limits is None else stand(self.limits_of(target, label))
 
     def rows(self, target: str) -> dict[str, Row]:
         """Return the rows of the target's group by label."""
@@ -101,18 +133,23 @@ class TunedTarget:
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
             for arm in (raced for raced in arms if not raced.control):
                 setting, label = describe_setting(self.default, arm), arm.label
-                settings.append(Tried(setting=setting, ratio=ratios.get(label), reason=rows[label].reason or ""))
+                limits = stage.limits_of(self.target, label)
+                reason = rows[label].reason or ""
+                settings.append(Tried(setting=setting, ratio=ratios.get(label), reason=reason, limits=limits))
         return tuple(settings)
 
     @cached_property
     def best(self) -> Arm | None:
-        """Return the setting that leads the last search that raced it; None where no setting leads."""
-        for name in (TOGETHER, ALONE):
-            ratios = self.stages[name].ratios(self.target) if name in self.stages else {}
-            leading = {label: ratio.value for label, ratio in ratios.items() if leads(ratio)}
-            if leading:
-                best = min(leading, key=leading.__getitem__)
-                return next(arm for arm in self.stages[name].groups[self.target].arms if arm.label == best)
+        """Return the setting that leads the last search that raced it; None where no setting leads.
+
+        One that is known to break a limit doesn't; one that is known to keep them comes before any that may.
+        """
+        for name in (stage for stage in (TOGETHER, ALONE) if stage in self.stages):
+            stage = self.stages[name]
+            arms = {arm.label: arm for arm in stage.groups[self.target].arms} if self.target in stage.groups else {}
+            found = [(arms[label], ratio) for label, ratio in stage.ratios(self.target).items()]
+            if ranked := rank_settings([(arm, ratio, stage.standing(self.target, arm.label)) for arm, ratio in found]):
+                return ranked[0]
         return None
 
     @cached_property
@@ -133,9 +170,19 @@ class TunedTarget:
         return self.row.end_to_end.ratio if self.row and self.row.end_to_end else None
 
     @property
+    def limits(self) -> tuple[Finding, ...]:
+        """Return how the best setting stands to each limit in the confirmation, on rows that no choice has seen."""
+        return self.stages[CONFIRMED].limits_of(self.target, self.best.label) if self.row and self.best else ()
+
+    @property
     def held(self) -> bool:
-        """Return True if the best setting was confirmed to be faster."""
-        return self.gain is not None and self.gain.verdict is Verdict.FASTER
+        """Return True if the best setting was confirmed to be faster and to keep the limits."""
+        return self.gain is not None and self.gain.verdict is Verdict.FASTER and self._standing is Standing.MET
+
+    @property
+    def _standing(self) -> Standing:
+        assert self.best, "a gain is that of the best setting"
+        return self.stages[CONFIRMED].standing(self.target, self.best.label)
 
     @property
     def ship(self) -> Arm:
@@ -163,19 +210,38 @@ class TunedTarget:
             if self.tried and not bounded:
                 why = first.reason or "no setting was measured well enough"
                 return Conclusion(TuneOutcome.CANT_TELL, why, first.fix or "")
-            return Conclusion(TuneOutcome.NONE_BETTER, "" if self.tried else "there is nothing to try")
+            return Conclusion(TuneOutcome.NONE_BETTER, self._why_none() if self.tried else "there is nothing to try")
         if gain is None:
             reason = self.row.reason if self.row else None
             return Conclusion(TuneOutcome.CANT_TELL, reason or "the run ended before the winner was confirmed")
         if self.held:
             return Conclusion(TuneOutcome.BETTER)
+        if broken := _find_limit(self.limits, Standing.BROKEN):
+            return Conclusion(TuneOutcome.OVER_LIMIT, f"on rows that the search did not see: {tell_finding(broken)}")
+        if gain.verdict is Verdict.FASTER:
+            unknown = _find_limit(self.limits, Standing.UNKNOWN)
+            why = tell_finding(unknown) if unknown else "what its precision costs isn't known"
+            return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", "give more labeled rows, or a looser limit")
         if gain.verdict is Verdict.CANT_TELL:
             return Conclusion(TuneOutcome.CANT_TELL, gain.reason or "its interval is too wide yet")
         return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")
 
+    def _why_none(self) -> str:
+        """Return which faster settings break a limit, and by how much the first of them; "" if none does."""
+        over = [one for one in self.tried if leads(one.ratio) and stand(one.limits) is Standing.BROKEN]
+        if not over:
+            return ""
+        broken = _find_limit(over[0].limits, Standing.BROKEN)
+        told = tell_finding(broken) if broken else ""
+        return f"{counted(len(over), 'faster setting')} over the limit, such as {over[0].setting}: {told}"
+
     @property
     def _first_row(self) -> Row:
         return self.stages[ALONE].rows(self.target)[self.default.label]
+
+
+def _find_limit(findings: Sequence[Finding], standing: Standing) -> Finding | None:
+    return next((one for one in findings if one.standing is standing), None)
 
 
 @dataclass(frozen=True)
@@ -195,6 +261,11 @@ class Tuning:
     def given(self) -> tuple[str, ...]:
         """Return the options that no arm tells."""
         return self.stages[ALONE].history.header.given
+
+    @property
+    def limits(self) -> Mapping[str, float] | None:
+        """Return what settings must keep, by a policy's keys in their basic units; None without limits."""
+        return self.stages[ALONE].history.header.limits if ALONE in self.stages else None
 
     @property
     def final(self) -> Document | None:
@@ -235,8 +306,21 @@ def read_stages(folder: Path) -> Tuning:
     for name in (stage for stage in STAGES if journal.begun(folder / stage)):
         history = journal.read(folder / name)
         groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
-        stages[name] = TuningStage(history=history, groups=groups, document=analysis.analyse(folder / name))
+        analysed, limits = analysis.analyse_cells(folder / name), history.header.limits
+        findings = {} if limits is None else judge_rows(analysed, limits)
+        stages[name] = TuningStage(history=history, groups=groups, document=analysed.document, findings=findings)
     return Tuning(run=str(folder), stages=stages)
+
+
+def rank_settings(results: Iterable[tuple[T, Ratio | None, Standing]]) -> list[T]:
+    """Return the settings that lead and aren't known to break a limit: those known to keep all first, then the faster.
+
+    What is not known to keep a limit may still be found to, on other rows; but a setting that is known to is the surer
+    one to confirm.
+    """
+    leading = [(one, ratio, standing) for one, ratio, standing in results if ratio and leads(ratio)]
+    fit = [found for found in leading if found[2] is not Standing.BROKEN]
+    return [one for one, _, _ in sorted(fit, key=lambda found: (found[2] is not Standing.MET, found[1].value))]
 
 
 def leads(ratio: Ratio | None) -> bool:

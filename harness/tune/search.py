@@ -12,30 +12,46 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from shootout import backends
-from shootout.clock import Deadline
+from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MAX_RESTARTS
-from shootout.contract import Arm, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.decide.options import Limit
 from shootout.errors import UsageError, unknown
+from shootout.export.client import Request
+from shootout.exported.layers import Layer
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.journal.run_folder import new_folder
 from shootout.results.document import Document, Ratio
 from shootout.stats.evidence import min_restarts
+from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.feasibility import find_obstacles, needed_bytes
-from shootout.study.group import GroupRecord, with_control
+from shootout.study.group import GroupRecord, is_exact, with_control
 from shootout.study.plan import Plan, PlannedGroup, make_plan
-from shootout.study.points import group_name, points
+from shootout.study.points import group_name, points, request, targets_of
 from shootout.study.schema import Study
-from shootout.tune.results import ALONE, CONFIRMED, STAGES, TOGETHER, TUNED, Tuning, leads, read_stages, read_tuning
-from shootout.tune.settings import Change, apply_changes, combine, list_changes
+from shootout.tune.limits import list_vendors_words, refuse_unjudged
+from shootout.tune.results import (
+    ALONE,
+    CONFIRMED,
+    STAGES,
+    TOGETHER,
+    TUNED,
+    Tuning,
+    rank_settings,
+    read_stages,
+    read_tuning,
+)
+from shootout.tune.settings import Change, apply_changes, combine, list_changes, list_mixes
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """The most that each stage may take, as a share of the time that is left."""
@@ -58,12 +74,16 @@ class TuningSearch:
     Attributes:
         plan: the study's own: its groups, of one model, hold every target's default.
         most_threads: that an arm can have here.
-        allowed: precisions that may be tried instead of a target's own.
+        precisions: those that may be tried instead of a target's own.
+        limits: what a setting must keep, in basic units; None: nothing.
+        mixes: words of schemes that leave layers in float, which are tried under a limit.
     """
 
     plan: Plan
     most_threads: int
-    allowed: tuple[Precision, ...]
+    precisions: tuple[Precision, ...]
+    limits: Mapping[str, float] | None = None
+    mixes: tuple[str, ...] = ()
 
     @property
     def defaults(self) -> dict[str, Arm]:
@@ -79,11 +99,15 @@ class TuningSearch:
         """Plan one stage as a run, from what those before it found; starts nothing."""
         groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
         arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
-        identity = hashlib.sha256(json.dumps([self.plan.identity, name, arms]).encode()).hexdigest()
+        asked = [self.plan.identity, name, arms, *([] if self.limits is None else [dict(self.limits)])]
+        identity = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
         most = max((group.record.comparisons for group in groups), default=1)
         limit = min_restarts(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
         study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
-        return replace(self.plan, study=study, groups=groups, identity=identity)
+        searches = self.limits is not None and name in (ALONE, TOGETHER)
+        told: dict[str, Any] = {"limits": self.limits, "on_selection": searches}
+        told["planning_s"] = self.plan.planning_s if name == ALONE else 0.0
+        return replace(self.plan, study=study, groups=groups, identity=identity, **told)
 
     def _stage_groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
         rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
@@ -101,33 +125,58 @@ class TuningSearch:
         if name == CONFIRMED:
             best = before.found[target].best
             return [best] if best else []
-        changes = list_changes(default, self.most_threads, self.allowed)
+        changes = list_changes(default, self.most_threads, self.precisions, self.mixes)
         if name == ALONE:
             return [apply_changes(default, [change]) for change in changes]
-        ratios = before.stages[ALONE].ratios(target)
-        helped = best_of_each([(change, ratios.get(apply_changes(default, [change]).label)) for change in changes])
+        stage = before.stages[ALONE]
+        ratios, labels = stage.ratios(target), [apply_changes(default, [change]).label for change in changes]
+        helped = best_of_each(
+            [
+                (change, ratios.get(label), stage.standing(target, label))
+                for change, label in zip(changes, labels, strict=True)
+            ]
+        )
         combined = [apply_changes(default, several) for several in combine(default, helped)]
         return [apply_changes(default, helped[:1]), *combined] if combined else []
 
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
-        """Group the best setting of each target, against each other; empty if fewer than two are left."""
-        arms = list({tuned.ship.label: tuned.ship for tuned in before.found.values() if tuned.ready}.values())
-        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
-        return [self._make_group(", tuned", arms, None)] if len(arms) > 1 else []
+        """Group the best setting of each target, against each other; empty if fewer than two are left.
 
-    def _make_group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
+        One in another precision has its target's default beside it, which its accuracy is compared with.
+        """
+        ready = [tuned for tuned in before.found.values() if tuned.ready]
+        if len(ready) < 2:
+            return []
+        rounded = [one for one in ready if one.ship.target.precision is not one.default.target.precision]
+        pairs = {one.ship.label: one.default.label for one in rounded}
+        arms = list(
+            {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}.values()
+        )
+        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
+        return [self._make_group(", tuned", arms, None, pairs)]
+
+    def _make_group(
+        self, apart: str, arms: Sequence[Arm], skip: NotRun | None, references: Mapping[str, str] = MappingProxyType({})
+    ) -> PlannedGroup:
         """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
 
         The last ones are left out where memory won't hold all at once.
+
+        Args:
+            references: arm → the plain FP32 arm that its accuracy is compared with, by label.
         """
         baseline, here = arms[0], self.plan.here
         skips = {baseline.label: skip} if skip else self._too_many(arms)
         playing = [arm for arm in arms if arm.label not in skips]
+        there = {arm.label for arm in playing}
+        known = {arm: plain for arm, plain in references.items() if {arm, plain} <= there}
+        apart_from_baseline = [plain for arm, plain in known.items() if baseline.label not in (arm, plain)]
         record = GroupRecord(
             name=f"{group_name(points(self.plan.study)[0])}{apart}",
             baseline=None if skip else baseline.label,
-            comparisons=max(len(playing) - 1, 0),
+            comparisons=max(len(playing) - 1, 0) + len(apart_from_baseline),
             arms=tuple(arms) if skip else with_control(baseline, arms),
+            references=known,
         )
         request = self.plan.groups[0].request
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
@@ -142,19 +191,58 @@ class TuningSearch:
         return {arm.label: why for arm in arms[fitting:]}
 
 
-def make_search(study: Study, allowed: Collection[Precision]) -> TuningSearch:
+def make_search(
+    study: Study,
+    precisions: Collection[Precision],
+    limits: Mapping[Limit, float] | None = None,
+    rank: Callable[[Request], Sequence[Layer]] = lambda _: (),
+) -> TuningSearch:
     """Find out what is here.
 
+    Args:
+        precisions: those that may be tried instead of a target's own.
+        limits: what a setting must keep; None: nothing.
+        rank: returns a model's layers, the most sensitive first; asked under a limit, for precisions of few bits.
+
     Raises:
-        UsageError: the study asks for something unknown, or for more than one model, batch or thread count.
+        UsageError: the study asks for something unknown, or for more than one model, batch or thread count; or a limit
+            can't be judged.
     """
     if study.scenario != (Scenario.LATENCY,):
         raise UsageError("tune looks at latency: leave --scenario out")
     if (count := len(points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
+    if limits is not None:
+        asked = request(study, points(study)[0])
+        refuse_unjudged(limits, study, asked)
+        _refuse_inexact(study)
     plan, widest = make_plan(study), place("all")
-    allowed = tuple(dict.fromkeys(allowed))
-    return TuningSearch(plan=replace(plan, placement=widest), most_threads=widest.threads, allowed=allowed)
+    precisions, mixes = tuple(dict.fromkeys(precisions)), list[str]()
+    kept = None if limits is None else {str(name): value for name, value in limits.items()}
+    with Stopwatch() as watch:
+        if kept is not None and {*precisions} & {*SCALED}:
+            mixes = [*list_vendors_words(kept), *list_mixes(rank(asked))]
+    return TuningSearch(
+        plan=replace(plan, placement=widest, planning_s=plan.planning_s + watch.seconds),
+        most_threads=widest.threads,
+        precisions=precisions,
+        limits=kept,
+        mixes=tuple(mixes),
+    )
+
+
+def _refuse_inexact(study: Study) -> None:
+    """Refuse targets in another precision than plain FP32 beside limits, which compare with that.
+
+    Raises:
+        UsageError: there is one; says how to try its precision.
+    """
+    for target in targets_of(study):
+        if not is_exact(target.precision, target.scheme, ""):
+            raise UsageError(
+                f"limits compare with plain FP32, and {target} isn't: name {target.backend} in --backends, and "
+                f"{target.precision} in --precision"
+            )
 
 
 def of_every_backend(study: Study) -> Study:
@@ -175,7 +263,7 @@ def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
     known = {str(precision): precision for precision in Precision}
     for name in names:
         if name not in known:
-            raise unknown("precision in --allow", name, known)
+            raise unknown("precision in --precision", name, known)
     return tuple(known[name] for name in names)
 
 
@@ -233,13 +321,13 @@ def tune(
             return
 
 
-def best_of_each(results: Sequence[tuple[Change, Ratio | None]]) -> list[Change]:
+def best_of_each(results: Sequence[tuple[Change, Ratio | None, Standing]]) -> list[Change]:
     """Return the best value of each knob that helped, the largest gain first."""
-    best: dict[str, tuple[float, Change]] = {}
-    for change, ratio in results:
-        if ratio and leads(ratio) and ratio.value < best.get(change.knob, (1.0, change))[0]:
-            best[change.knob] = (ratio.value, change)
-    return [change for _, change in sorted(best.values(), key=lambda pair: pair[0])]
+    best: dict[str, Change] = {}
+    for change in rank_settings(results):
+        best.setdefault(change.knob, change)
+    gains = {id(change): ratio.value for change, ratio, _ in results if ratio}
+    return sorted(best.values(), key=lambda change: gains[id(change)])
 
 
 def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:

@@ -1,16 +1,21 @@
 """The settings that are worth trying: threads, a backend's modes, and those of its options that it says to try.
 
 Options that change what is computed (a precision hint, fast math that a probe would refuse) are not among them; another
-precision is a knob of its own, tried only where the user allows it.
+precision is a knob of its own, tried only if the user names it: as it is, and under a limit with layers left in float.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import chain
 
 from shootout import backends
-from shootout.contract import SCALED, Arm, Device, Precision
+from shootout.contract import Arm, Device, Precision, Target
+from shootout.exported.layers import Layer
+from shootout.schemes import write_floats
+from shootout.study.plan import name_quantizer
 
 FEW_THREADS = 8
 """Up to so many, every count is tried; above, powers of two and the largest."""
@@ -22,23 +27,28 @@ class Change:
 
     Attributes:
         knob: what is turned, so that no two values of one knob are ever combined.
+        scheme: of the precision: the layers that stay in float, or the rule that chooses them.
     """
 
     knob: str
     threads: int | None = None
     mode: str | None = None
     precision: Precision | None = None
+    scheme: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) -> list[Change]:
+def list_changes(
+    default: Arm, most_threads: int, precisions: Collection[Precision] = (), mixes: Collection[str] = ()
+) -> list[Change]:
     """Return every knob by itself.
 
     Args:
         default: the arm as it comes.
         most_threads: the largest number of threads an arm can have here; an option of several threads brings them along
             where the default has one, and is left out where there are no more.
-        allowed: precisions that may be tried instead of the target's own.
+        precisions: those that may be tried instead of the target's own.
+        mixes: words of schemes that leave some layers of a quantized model in float, tried if the backend offers them.
     """
     target, changes = default.target, list[Change]()
     capabilities = backends.capabilities(target.backend)
@@ -50,9 +60,10 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
         single = sorted(mode for mode in capabilities.modes - absent if mode and not mode.endswith("*"))
         changes += [Change(knob="mode", mode=mode) for mode in single]
     changes += [
-        Change(knob="precision", precision=precision)
-        for precision in allowed
+        Change(knob="precision", precision=precision, scheme=scheme)
+        for precision in precisions
         if (target.device, precision) in capabilities.targets and precision is not target.precision
+        for scheme in ("", *_list_offered(capabilities.schemes.get(precision, ()), mixes))
     ]
     for option in capabilities.options:
         if option.is_for(target) and option.name not in default.options and not (option.parallel and most_threads == 1):
@@ -61,6 +72,30 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
                 Change(knob=option.name, threads=threads, options={option.name: value}) for value in option.tries
             ]
     return changes
+
+
+def _list_offered(offered: Collection[str], words: Iterable[str]) -> list[str]:
+    """List the words that a backend offers for a precision, which may end in `*`."""
+    return [word for word in words if any(fnmatchcase(word, one) for one in offered)]
+
+
+def list_mixes(order: Sequence[Layer]) -> list[str]:
+    """List the words that leave the most sensitive layers in float: the worst 1, 2, 4, 8 … and the worst blocks.
+
+    A block's layers lie side by side, so that a runtime converts at its edges alone. A block is as sensitive as its
+    worst layer.
+
+    Args:
+        order: all layers that a quantizer takes, the most sensitive first.
+    """
+    blocks: dict[str, list[int]] = {}
+    for layer in order:
+        blocks.setdefault(layer.block, []).append(layer.number)
+    rungs = [[layer.number for layer in order[: 2**power]] for power in range(len(order).bit_length())]
+    worst = [*blocks.values()]
+    rungs += [list(chain.from_iterable(worst[: 2**power])) for power in range(len(worst).bit_length())]
+    rungs.sort(key=len)
+    return list(dict.fromkeys(write_floats(rung) for rung in rungs if len(rung) < len(order)))
 
 
 def thread_counts(most: int) -> list[int]:
@@ -94,21 +129,27 @@ def apply_changes(default: Arm, changes: Iterable[Change]) -> Arm:
     target, threads, options = default.target, default.threads, dict(default.options)
     for change in changes:
         mode = target.mode if change.mode is None else change.mode
-        target = replace(target, mode=mode, precision=change.precision or target.precision)
+        scheme = "+".join(filter(None, (target.scheme, change.scheme)))
+        target = replace(target, mode=mode, precision=change.precision or target.precision, scheme=scheme)
         threads, options = change.threads or threads, {**options, **change.options}
     own = [f"{name}={value}" for name, value in sorted(options.items()) if default.options.get(name) != value]
     words = [*([f"threads={threads}"] if threads != default.threads else []), *own]
     arm = replace(default, target=target, threads=threads, options=options, setting=", ".join(words))
     if target.precision is not default.target.precision:
-        arm = replace(arm, quantizer="vendor" if target.precision in SCALED else "none")
+        arm = replace(arm, quantizer=name_quantizer(target))
     return replace(arm, settings="tuned", ordinal=1)
 
 
 def describe_setting(default: Arm, arm: Arm) -> str:
     """Describe how an arm differs from the default: `+aoti, bf16, threads=2, NUM_STREAMS=1`; "" if it doesn't."""
     mode = [f"+{arm.target.mode}"] if arm.target.mode != default.target.mode else []
-    precision = [str(arm.target.precision)] if arm.target.precision != default.target.precision else []
+    precision = [describe_precision(arm.target)] if arm.target.precision != default.target.precision else []
     return ", ".join([*mode, *precision, *([arm.setting] if arm.setting else [])])
+
+
+def describe_precision(target: Target) -> str:
+    """Describe a target's precision with its scheme: `int8/float-3.17`."""
+    return f"{target.precision}/{target.scheme}" if target.scheme else str(target.precision)
 
 
 def _fits_together(arm: Arm) -> bool:

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.contract import Arm
+from shootout.decide.limits import FIDELITY, Finding
+from shootout.decide.options import LIMITS, POINTS
+from shootout.exported.layers import names_in_notes
+from shootout.exported.model import TOO_FEW
 from shootout.report import table
 from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
 from shootout.report.notes import Reason, fold_reasons
-from shootout.report.screen import INDENT, labeled, typed
+from shootout.report.screen import INDENT, fold, labeled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.results.wording import tell_ratio
+from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.group import short
-from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
+from shootout.tune.results import ALONE, CONFIRMED, Tried, TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting
-from shootout.units import duration
+from shootout.units import duration, size, span
 
+SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
+SHOWN = 3
+"""The most layers left in float that a line names."""
 _STYLES = {
     TuneOutcome.BETTER: "green",
     TuneOutcome.NONE_BETTER: "cyan",
+    TuneOutcome.OVER_LIMIT: "red",
     TuneOutcome.CANT_TELL: "yellow",
     TuneOutcome.FAILED: "red",
 }
@@ -35,6 +46,8 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
     parts += _gain_tables(targets, width)
+    for tuned in targets if tuning.limits is not None else ():
+        parts += _precision_table(tuned, width)
     reasons = (
         Reason(str(tuned.conclusion.outcome), tuned.target, tuned.conclusion.reason, tuned.conclusion.fix)
         for tuned in targets
@@ -47,6 +60,18 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
         parts += labeled("", [typed(command, width - INDENT)], width)
+    if better and tuning.limits is not None:
+        parts.append(Text("To ship it:"))
+    for tuned in targets if tuning.limits is not None else ():
+        if tuned.held:
+            parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
+    if tuning.limits is not None and any(
+        tuned.row and any(note.endswith(TOO_FEW) for note in tuned.row.notes) for tuned in targets
+    ):
+        parts.append(Text(SEEN, style="yellow"))
+    if tuning.limits is not None:
+        spent = (f"{name} {span(stage.spent_s)}" for name, stage in tuning.stages.items())
+        parts.append(Text(f"Time: {', '.join(spent)}", style="dim"))
     if tuning.final:
         parts += [Text(""), table.render(tuning.final, width)]
     if not tuning.complete:
@@ -70,6 +95,7 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
         fidelities = []  # before and after are the same
     errors = [error_of(figures) for figures in fidelities]
     shares = [share(figures.accuracy) for figures in fidelities if figures.accuracy is not None]
+    worth = next((one for one in tuned.limits if one.limit in FIDELITY), None)
     return {
         "target": short(tuned.target),
         "gain": Text(verdict(tuned), style=_STYLES.get(tuned.conclusion.outcome, "dim")),
@@ -78,8 +104,78 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
         "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
         "error": " to ".join(errors),
         "accuracy": " to ".join(shares),
+        "loses": tell_loss(worth) if worth else "",
         "tried": str(len(tuned.tried)) if tuned.tried else "",
     }
+
+
+def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
+    """Make a table of what each precision and mix gains and costs, by the search; nothing if none was tried."""
+    searched = tuned.stages[ALONE]
+    rows = searched.rows(tuned.target)
+    arms = {arm.label: arm for arm in searched.groups[tuned.target].arms if not arm.control}
+    plain = tuned.default.target.precision
+    tried = [rows[label] for label, arm in arms.items() if arm.target.precision is not plain]
+    timed = sorted((row for row in tried if row.end_to_end), key=_time_ns)
+    if not timed:
+        return []
+    lines = [_precision_line(tuned, row) for row in (searched.rows(tuned.target)[tuned.default.label], *timed)]
+    title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
+    left = [row for row in tried if not row.end_to_end]
+    reasons = [
+        Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", row.fix or "")
+        for row in left
+    ]
+    findings = [one for row in timed for one in searched.limits_of(tuned.target, row.arm)]
+    unknown = dict.fromkeys(one.reason for one in findings if one.standing is Standing.UNKNOWN and one.reason)
+    return [
+        Text(""),
+        Text(title, style="bold"),
+        *stack_tables([*lines[0]], lines, width, left={"precision", "left in float"}, long=("left in float",)),
+        *(Text(line) for _, line in fold_reasons(reasons)),
+        *(Text(f"unknown: {why}") for why in list(unknown)[:1]),
+    ]
+
+
+def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
+    searched = tuned.stages[ALONE]
+    ratio, standing = searched.ratios(tuned.target).get(row.arm), searched.standing(tuned.target, row.arm)
+    worth = next((one for one in searched.limits_of(tuned.target, row.arm) if one.limit in FIDELITY), None)
+    layers = names_in_notes(row.notes)
+    return {
+        "precision": f"{row.precision}/{row.scheme}" if row.scheme else row.precision,
+        "time": _time_text(row),
+        f"against {tuned.default.target.precision}": tell_ratio(ratio) if ratio else "–",
+        "size": "" if row.artifact_bytes is None else size(row.artifact_bytes),
+        "loses": tell_loss(worth) if worth else "",
+        "limit": {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],
+        "left in float": ", ".join(fold(layers, SHOWN)),
+    }
+
+
+def _time_ns(row: Row) -> float:
+    return row.end_to_end.median_ns if row.end_to_end else math.inf
+
+
+def tell_loss(finding: Finding) -> str:
+    """Write what a setting costs: `0.12 pp (-0.21 to 0.45)`, or `1.2e-3` if it has no interval."""
+    scale, unit = (100, " pp") if LIMITS[finding.limit].unit is POINTS else (1, "")
+    if finding.value is None:
+        return ""
+    value, low, high = (None if one is None else f"{scale * one + 0.0:.2g}" for one in _bounds(finding))
+    return f"{value}{unit}" + (f" ({low} to {high})" if low is not None and high is not None and low != high else "")
+
+
+def _bounds(finding: Finding) -> tuple[float | None, float | None, float | None]:
+    return finding.value, finding.low, finding.high
+
+
+def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:
+    """Return the command that ships a target's confirmed setting."""
+    group = tuned.stages[CONFIRMED].groups[tuned.target].name
+    several = ["--group", group] if len(tuned.stages[CONFIRMED].groups) > 1 else []
+    run = str(Path(tuning.run) / CONFIRMED)
+    return reproduce.quote(["shootout", "ship", run, "-o", "shipped", "--target", tuned.ship.label, *several])
 
 
 def verdict(tuned: TunedTarget) -> str:
@@ -104,6 +200,8 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": tuning.run,
+        "limits": tuning.limits,
+        "seconds": {name: stage.spent_s for name, stage in tuning.stages.items()},
         "complete": tuning.complete,
         "targets": [_target_data(tuned, tuning.given) for tuned in tuning.found.values()],
         "stages": {name: document.model_dump(mode="json", by_alias=True) for name, document in documents.items()},
@@ -137,5 +235,12 @@ def _target_data(tuned: TunedTarget, given: Sequence[str]) -> dict[str, Any]:
             name: as_json(row.fidelity if row else None)
             for name, row in (("default", tuned.default_row), ("best", tuned.row))
         },
-        "tried": [{**asdict(tried), "ratio": as_json(tried.ratio)} for tried in tuned.tried],
+        "limits": [one.model_dump(mode="json") for one in tuned.limits],
+        "left_in_float": names_in_notes(tuned.row.notes) if tuned.row else [],
+        "tried": [_tried_data(tried) for tried in tuned.tried],
     }
+
+
+def _tried_data(tried: Tried) -> dict[str, Any]:
+    limits = [one.model_dump(mode="json") for one in tried.limits]
+    return {**asdict(tried), "ratio": as_json(tried.ratio), "limits": limits}

@@ -147,7 +147,7 @@ class Worker:
         return verified
 
     def _read_buffers(self, built: Built) -> list[dict[str, Any]]:
-        """Read the input buffers; of a stream those of all sizes, first those of the size that is checked again later.
+        """Read the input buffers; of varying sizes those of all, first those of the size that is checked again later.
 
         Each restart checks a size of its own.
         """

@@ -1,4 +1,4 @@
-"""One arm on a stream of sizes: sessions for each size, one that takes any, or a few that inputs are padded to.
+"""Run one arm on sizes that vary: sessions for each size, one that takes any, or a few that inputs are padded to.
 
 Behind `VaryingSession` each call goes to the session of its inputs' shapes, as a service would hand it on.
 """
@@ -38,52 +38,52 @@ def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Bu
 
 
 def load(runner: Runner, built: Built) -> VaryingSession:
-    """Load all of a stream's sessions."""
-    stream, loaded = _stream_of(built.exported), dict[str, Session]()
+    """Load the sessions of all sizes."""
+    loaded = dict[str, Session]()
     arm = _inner_arm(built.exported, built.arm)
     for name, model in _list_builds(built.exported).items():
         facts = built.facts[SIZES][name]
         loaded[name] = runner.load(Built(arm=arm, exported=model, folder=built.folder / name, facts=facts))
-    return VaryingSession(stream, loaded)
+    return VaryingSession(_varying_of(built.exported), loaded)
 
 
 def list_buffers(exported: ExportedModel) -> list[list[dict[str, Any]]]:
-    """Return the input buffers of each size of a stream."""
-    return [one.exported.input_buffers() for one in _stream_of(exported).sizes]
+    """Return the input buffers of each size."""
+    return [one.exported.input_buffers() for one in _varying_of(exported).sizes]
 
 
 def order_calls(exported: ExportedModel, buffers: Sequence[Sequence[Arrays]], first: int) -> list[int]:
-    """Return which buffer each call of a stream takes, if those of the size `first` come first and then all others.
+    """Return which buffer each call of a pass takes, if those of the size `first` come first and then all others.
 
     Calls of one size take turns among its buffers.
     """
-    stream, begins, at = _stream_of(exported), dict[int, int](), 0
+    varying, begins, at = _varying_of(exported), dict[int, int](), 0
     for index in (first, *(one for one in range(len(buffers)) if one != first)):
         begins[index] = at
         at += len(buffers[index])
     had = dict.fromkeys(begins, 0)
     order = []
-    for index in stream.arrivals:
+    for index in varying.arrivals:
         order.append(begins[index] + had[index] % len(buffers[index]))
         had[index] += 1
     return order
 
 
 class VaryingSession:
-    """The sessions of one arm on a stream, behind one.
+    """The sessions of one arm for all sizes, behind one.
 
     Args:
-        stream: its sizes, and their order.
+        varying: the sizes, and their order.
         loaded: by the name of what was built.
     """
 
-    def __init__(self, stream: Varying, loaded: Mapping[str, Session]) -> None:
-        self._stream, self._loaded = stream, loaded
-        self._sessions = [self._session_of(one) for one in stream.sizes]
-        self._telling = stream.telling or ""
+    def __init__(self, varying: Varying, loaded: Mapping[str, Session]) -> None:
+        self._varying, self._loaded = varying, loaded
+        self._sessions = [self._session_of(one) for one in varying.sizes]
+        self._telling = varying.telling or ""
         self._by_shape = {
             next(spec.shape for spec in one.exported.inputs if spec.name == self._telling): session
-            for one, session in zip(stream.sizes, self._sessions, strict=True)
+            for one, session in zip(varying.sizes, self._sessions, strict=True)
         }
         self._last = self._sessions[-1]
 
@@ -108,12 +108,12 @@ class VaryingSession:
         """Stage inputs in the session for their shapes.
 
         Raises:
-            ValueError: no size of the stream has these.
+            ValueError: none of the sizes has these.
         """
         given = inputs.get(self._telling)
         session = None if given is None else self._by_shape.get(given.shape)
         if session is None:
-            check_inputs(self._stream.sizes[-1].exported.inputs, inputs)
+            check_inputs(self._varying.sizes[-1].exported.inputs, inputs)
         return cast(Session, session), cast(Session, session).stage(inputs, slot)
 
     def execute(self, staged: tuple[Session, Any]) -> tuple[Session, Any]:
@@ -141,21 +141,21 @@ class VaryingSession:
             session.close()
 
     def _session_of(self, one: SizedModel) -> Session:
-        session = self._loaded[self._stream.name_build(one)]
-        if self._stream.is_open:
-            return session if one is self._stream.sizes[-1] else cast(OpenSession, session).sized(one.exported)
+        session = self._loaded[self._varying.name_build(one)]
+        if self._varying.is_open:
+            return session if one is self._varying.sizes[-1] else cast(OpenSession, session).sized(one.exported)
         return session if one.runs is one.exported else PaddedSession(session, one)
 
     def _count_recompiles(self) -> int | None:
-        """Count what is compiled in a pass through the stream, after one call of each size; 0 of fixed shapes."""
-        if not self._stream.is_open:
+        """Count what is compiled in a pass, after one call of each size; 0 of fixed shapes."""
+        if not self._varying.is_open:
             return 0
         session = cast(OpenSession, self._loaded[OPEN])
-        inputs = [one.exported.input_buffers()[0] for one in self._stream.sizes]
+        inputs = [one.exported.input_buffers()[0] for one in self._varying.sizes]
         for index in range(len(inputs)):
             self._call(inputs[index])
         before = session.compilations()
-        for index in self._stream.arrivals:
+        for index in self._varying.arrivals:
             self._call(inputs[index])
         after = session.compilations()
         return None if before is None or after is None else after - before
@@ -207,22 +207,22 @@ class PaddedSession:
         return self._session.profile(call, calls)
 
     def close(self) -> None:
-        """Leave the larger session to the stream, which closes it."""
+        """Leave the larger session to `VaryingSession`, which closes it."""
 
 
-def _stream_of(exported: ExportedModel) -> Varying:
-    assert exported.varying, "only an arm on a stream of sizes comes here"
+def _varying_of(exported: ExportedModel) -> Varying:
+    assert exported.varying, "only an arm whose sizes vary comes here"
     return exported.varying
 
 
 def _inner_arm(exported: ExportedModel, arm: Arm) -> Arm:
     """Return the arm as its adapter sees it: of padding it has to know nothing."""
-    if _stream_of(exported).is_open:
+    if _varying_of(exported).is_open:
         return arm
     return replace(arm, target=replace(arm.target, scheme=without_shapes(arm.target.scheme)))
 
 
 def _list_builds(exported: ExportedModel) -> dict[str, ExportedModel]:
-    """Return what artifacts are built from, by the name of each: the one for all sizes sees the whole stream."""
-    stream = _stream_of(exported)
-    return {OPEN: exported} if stream.is_open else stream.builds
+    """Return what artifacts are built from, by the name of each: the one for all sizes sees all of them."""
+    varying = _varying_of(exported)
+    return {OPEN: exported} if varying.is_open else varying.builds

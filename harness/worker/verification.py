@@ -133,25 +133,25 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
 
 
 def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
-    """Verify an arm on a stream at each of its sizes, against the reference outputs of that size.
+    """Verify an arm whose sizes vary at each of them, against the reference outputs of that size.
 
     Args:
-        claim: of the whole stream.
+        claim: of all sizes.
         buffers: of each size.
         first: the size whose later answers are checked, by its index.
 
     Returns:
         The first fault, or the worst error; and the claim at the size `first`.
     """
-    assert claim.exported.varying, "only an arm on a stream of sizes comes here"
-    stream, found, own = claim.exported.varying, list[Verified](), claim
-    for index, (one, inputs) in enumerate(zip(stream.sizes, buffers, strict=True)):
+    assert claim.exported.varying, "only an arm whose sizes vary comes here"
+    varying, found, own = claim.exported.varying, list[Verified](), claim
+    for index, (one, inputs) in enumerate(zip(varying.sizes, buffers, strict=True)):
         sized = replace(claim, exported=one.exported, buffers=inputs)
         own = sized if index == first else own
         verified = verify(sized, with_accuracy=False)
         if verified.fault:
             padded = "" if one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
-            return replace(verified, fault=f"at {stream.axis}={one.size}: {verified.fault}{padded}"), own
+            return replace(verified, fault=f"at {varying.axis}={one.size}: {verified.fault}{padded}"), own
         found.append(verified)
     worst = max(found, key=lambda one: _rank_error(one.fidelity))
     return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
@@ -599,7 +599,7 @@ def _lend_memory(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[A
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:
-        alike = (buffer for buffer in blocks.buffers if _shapes(buffer) == _shapes(own))  # of a stream, its size's
+        alike = (buffer for buffer in blocks.buffers if _shapes(buffer) == _shapes(own))  # those of its size
         yield memory, [own if buffer is memory else buffer for buffer in alike]
     finally:
         _fill_memory(memory, own)

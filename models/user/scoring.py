@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from shootout.contract import Array, Arrays
 from shootout.errors import UsageError, unknown
 from shootout.exported import truth_files
-from shootout.exported.model import ExportedModel, open_exported
+from shootout.exported.model import ExportedModel, ReportRows, open_exported
 from shootout.host import child
 from shootout.messages import MOST_SCORE, Scores
 from shootout.models.user import factory, metric_names, metrics, source
@@ -162,7 +162,8 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
         timeout_s: the process is ended after so many seconds.
     """
     name = source.find(measure.metric).short if is_own(measure.metric) else measure.metric
-    (folder / TASK).write_text(json.dumps({**asdict(measure), "exported": str(exported.folder)}), encoding="utf-8")
+    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
+    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
     ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
         found = _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
@@ -171,27 +172,40 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
         return Scores(name=name, fault=f"{name} {ending.how}")
 
 
-def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
-    """Score the rows in the process that runs the metric.
+def score_report(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
+    """Score the report split in the process that runs the metric; raise as `score_rows`."""
+    report = exported.report()
+    assert report is not None, "outputs were kept of its report split"
+    is_of_own = not measure.truth and exported.has_own_report_outputs
+    return score_rows(measure, folder, exported, report, exported.report_outputs() if is_of_own else None)
+
+
+def score_rows(
+    measure: Measure, folder: Path, exported: ExportedModel, scored: ReportRows, own: Arrays | None
+) -> Scores:
+    """Score rows in the process that runs the metric.
+
+    Args:
+        folder: holds the outputs of these rows.
+        scored: the rows.
+        own: the model's own FP32 outputs for them, if they are scored against these; None: against truth or labels.
 
     Raises:
         UsageError: it raises, or gives something else than a number for each row.
     """
-    against: Literal["truth", "outputs"]
+    against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
     truth = truth_files.read(Path(measure.truth)) if measure.truth else None
-    by_clip = _is_of_clips(truth, exported)
-    against, calls = "truth", _read_calls(truth, folder, exported, by_clip=by_clip)
+    by_clip = _is_of_clips(truth, exported, scored)
+    calls = _read_calls(truth, folder, exported, scored, own, by_clip=by_clip)
     if by_clip:
         calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
-    if not measure.truth and exported.has_own_report_outputs:
-        against = "outputs"
     found: dict[str, ScoredOutput] = {}
     for call in calls:
         if not found:
             found = {one.output: one for one in _open_metric(measure, call.outputs, call.truth, against)}
         for one in found.values():
             one.add(call)
-    units = _find_units(measure, exported, by_clip=by_clip)
+    units = _find_units(measure, exported, scored, by_clip=by_clip)
     first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
 
@@ -226,7 +240,7 @@ class Units:
     of_rows: Array
 
 
-def _find_units(measure: Measure, exported: ExportedModel, *, by_clip: bool) -> Units | None:
+def _find_units(measure: Measure, exported: ExportedModel, scored: ReportRows, *, by_clip: bool) -> Units | None:
     """Return what the scored rows belong to, of a stream its clips; None if each is a unit by itself.
 
     Args:
@@ -234,9 +248,7 @@ def _find_units(measure: Measure, exported: ExportedModel, *, by_clip: bool) -> 
     """
     if not (measure.rows_by or exported.stream):
         return None
-    report = exported.report()
-    assert report is not None, "outputs were kept of its report split"
-    rows, steps = report.rows, exported.stream.steps if exported.stream else 1
+    rows, steps = scored.rows, exported.stream.steps if exported.stream else 1
     if by_clip:
         rows = rows.reshape(-1, steps, exported.batch)[:, 0].reshape(-1)  # the first of each clip, call by call
     name, ids = truth_files.read_ids(Path(measure.rows_by)) if measure.rows_by else ("clip", None)
@@ -244,13 +256,12 @@ def _find_units(measure: Measure, exported: ExportedModel, *, by_clip: bool) -> 
     return Units(name=name, of_rows=np.unique(of_rows, return_inverse=True)[1])
 
 
-def _is_of_clips(truth: truth_files.Truth | None, exported: ExportedModel) -> bool:
+def _is_of_clips(truth: truth_files.Truth | None, exported: ExportedModel, scored: ReportRows) -> bool:
     """Return whether the truth has an entry for each clip of a stream, and none for each of its rows."""
-    report = exported.report()
-    if truth is None or report is None or exported.stream is None:
+    if truth is None or exported.stream is None:
         return False
     column = next(iter(truth.values())) if isinstance(truth, Mapping) else truth
-    return len(column) <= int(report.rows.max())
+    return len(column) <= int(max(scored.rows.max(), scored.other_rows.max()))
 
 
 def _join_clips(calls: Iterator[ScoredCall], exported: ExportedModel, *, is_own: bool) -> Iterator[ScoredCall]:
@@ -463,31 +474,35 @@ def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def _read_calls(
-    truth: truth_files.Truth | None, folder: Path, exported: ExportedModel, *, by_clip: bool
+    truth: truth_files.Truth | None,
+    folder: Path,
+    exported: ExportedModel,
+    scored: ReportRows,
+    own: Arrays | None,
+    *,
+    by_clip: bool,
 ) -> Iterator[ScoredCall]:
     """Yield each call, without the rows that fill the last one up.
 
     Args:
         by_clip: the truth is of the rows' clips.
     """
-    names, report = json.loads((folder / NAMES).read_text(encoding="utf-8")), exported.report()
-    assert report is not None, "outputs were kept of its report split"
+    names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     steps = exported.stream.steps if exported.stream and by_clip else 1
-    own = exported.report_outputs() if truth is None and exported.has_own_report_outputs else None
     for number, outputs in enumerate(_read_outputs(folder, names)):
-        here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(report.rows)))
+        here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(scored.rows)))
         right: Any
         if truth is not None:
-            right = truth_files.take_rows(truth, report.rows[here] // steps)
+            right = truth_files.take_rows(truth, scored.rows[here] // steps)
         elif own is not None:
             right = {name: array[here] for name, array in own.items()}
         else:
-            right = None if report.labels is None else report.labels[here]
+            right = None if scored.labels is None else scored.labels[here]
         yield ScoredCall(
             outputs={name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()},
             truth=right,
-            inputs=report.take(here),
-            rows=report.rows[here],
+            inputs=scored.take(here),
+            rows=scored.rows[here],
         )
 
 
@@ -511,8 +526,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     try:
-        exported = open_exported(Path(task.pop("exported")))
-        found = score_rows(Measure(**task), folder, exported)
+        exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
+        found = score_report(Measure(**task), folder, exported)
     except UsageError as error:
         found = Scores(name="", fault=str(error))
     (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(found))

@@ -172,6 +172,7 @@ def prepared(
         here=SimpleNamespace(memory_bytes=0),
         study=SimpleNamespace(max_error=0.0),
         delivery=None,
+        on_selection=False,
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
     ready = preparation.Preparation(

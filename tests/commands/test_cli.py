@@ -184,7 +184,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --option onnxruntime.grph=1", "--option onnxruntime.grph=1: unknown option 'grph': "),
         ("run --option spin.work=3", "unknown backend or target in --option 'spin'"),
         ("run --inputs gone.npz", "can't read gone.npz: No such file"),
-        ("run --l2 hot", "l2 is 'hot': Input should be 'warm' or 'cold'"),
+        ("run --l2 hot", "unknown l2 'hot': known: cold, warm"),
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str):

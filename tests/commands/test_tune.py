@@ -26,7 +26,7 @@ def test_a_tuning_run_from_the_command_line(tmp_path: Path):
 def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.MonkeyPatch):
     done: list[Any] = []
     monkeypatch.setattr(tune, "Deadline", lambda seconds: done.append("limit") or Deadline(seconds))
-    monkeypatch.setattr(tune, "_make_search", lambda _: done.append("search"))
+    monkeypatch.setattr(tune, "_make_search", lambda *_: done.append("search"))
     monkeypatch.setattr(tune, "read_tuning", lambda _: None)
     monkeypatch.setattr(tune.search, "tune", lambda *_, limit, **__: done.append(limit.seconds))
     progress: Any = type("Nobody", (), {"say": None})
@@ -41,3 +41,44 @@ def test_its_help_names_no_option_that_it_lacks(tmp_path: Path):
         "--json",
         "--help",
     }
+
+
+@pytest.mark.slow  # quantizes each layer, builds six models and races them
+def test_a_mix_of_precisions_is_found_confirmed_and_shipped_from_the_command_line(tmp_path: Path):
+    words = [
+        "tune",
+        "digits",
+        "--set",
+        "hidden=64",
+        "--backends",
+        "onnxruntime",
+        "--threads",
+        "1",
+        "--out",
+        "out",
+        "--json",
+    ]
+    limit = ["--precision", "int8", "--max-drop", "20pp"]
+    done = deaf_here(*words, *limit, cwd=tmp_path, tune__search__MORE_TO_SEARCH=0)
+    assert done.code == 0, done.err
+    assert done.data["limits"] == {"max-accuracy-drop": 0.2}
+    (target,) = done.data["targets"]
+    tried = {one["setting"]: one for one in target["tried"]}
+    mixes = [setting for setting in tried if setting.startswith("int8/float-")]
+    assert len(mixes) >= 2
+    for setting in ("int8", *mixes):
+        assert [one["limit"] for one in tried[setting]["limits"]] == ["max-accuracy-drop"], tried[setting]
+        assert tried[setting]["limits"][0]["standing"] == "met"
+    assert here("show", "out", "--json", cwd=tmp_path).data == done.data
+    label = f"onnxruntime:cpu:{mixes[0]}"
+    shipped = here("ship", "out/alone", "-o", "shipped", "--target", label, cwd=tmp_path)
+    assert shipped.code == 0, shipped.err
+    assert (tmp_path / "shipped" / "model.onnx").exists()
+
+
+def test_a_limit_without_labels_is_refused_before_anything_is_built(tmp_path: Path):
+    words = ["tune", "residual_mlp", "--backends", "onnxruntime", "--precision", "int8", "--max-drop", "1pp"]
+    done = here(*words, "--out", "out", cwd=tmp_path)
+    assert done.code == 2
+    assert "--max-drop 1pp can't be judged: residual_mlp has no labels here: give --inputs" in done.err
+    assert not (tmp_path / "out").exists()

@@ -19,6 +19,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
+from shootout.models.user import scoring
 from shootout.study import plan
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -173,9 +174,38 @@ def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
     report = found.report()
     assert report is not None
     assert report.labels is None
-    assert found.selection() is None
+    selection = found.selection()
+    assert selection is not None
+    assert selection.labels is None
+    assert np.array_equal(selection.rows, report.other_rows), "what a search may look at is no row of the report"
+    assert np.array_equal(selection.inputs["x"], ROWS[1::2])
     (own,) = found.report_outputs().values()
     assert own.shape == (25, 3)
+
+
+def test_a_search_is_measured_on_the_rows_that_it_may_look_at(tmp_path: Path):
+    path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
+    data, given = files(tmp_path, ROWS[:49], CLASSES[:49])
+    (plain,) = obtain_all([Request(model=str(path), parameters={"n": 4}, inputs_npz=data, labels_npz=given)])
+    assert not isinstance(plain, ShootoutError), plain
+    seen, unseen = plain.for_selection().report(), plain.report()
+    assert seen is not None
+    assert unseen is not None
+    assert np.array_equal(seen.rows, np.arange(1, 49, 2))
+    assert np.array_equal(unseen.rows, np.arange(0, 49, 2))
+    assert np.array_equal(seen.labels, CLASSES[1:49:2])
+    assert (plain.for_selection().report_calls, plain.report_calls) == (6, 7)
+    assert plain.for_selection().notes[-1].startswith("this search goes by the 24 rows that calibration sees")
+    truth = tmp_path / "truth.npy"
+    np.save(truth, np.arange(49.0))
+    (tmp_path / "metric.py").write_text("def number(outputs, truth): return truth")
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    call = scoring.saving(lambda inputs: {"y": np.zeros((len(inputs["x"]), 3), np.float32)}, outputs)
+    for first in range(0, 24, 4):
+        call({"x": seen.inputs["x"][first : first + 4]})
+    measure = scoring.Measure(metric=f"{tmp_path}/metric.py:number", truth=str(truth))
+    assert scoring.score(measure, outputs, plain.for_selection(), 60.0).rows == tuple(range(1, 49, 2))
 
 
 FACTORY = """

@@ -1,4 +1,4 @@
-"""A stream of sizes: its order, what pads to what, and sizes that are no stream."""
+"""Sizes that vary: the order of their calls, what pads to what, and sizes that can't vary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_bucket_is_the_next_multiple():
     assert arrivals.runs(32) == {16: 32, 40: 64, 64: 64}
 
 
-def test_a_stream_is_the_model_of_its_largest_size():
+def test_sizes_that_vary_are_the_model_of_the_largest():
     arrivals = Arrivals(axis="tokens", sizes=(40, 16, 64, 40))
     models = {size: sized(size) for size in (16, 32, 40, 64)}
     exported = compose(arrivals, models, 32)
@@ -47,13 +47,13 @@ def test_a_stream_is_the_model_of_its_largest_size():
     assert exported.varying.arrivals == (1, 0, 2, 1)
     assert [*exported.varying.builds] == ["32", "64"]
     assert exported.varying.padding == pytest.approx(1 - 160 / 224)
-    assert "padding: 29% of the elements" in exported.notes
+    assert "padding: 29 % of the inputs' elements" in exported.notes
     assert exported.export_s == 4.0
     fixed = compose(arrivals, {size: models[size] for size in (16, 40, 64)})
     assert fixed.varying
     assert [*fixed.varying.builds] == ["16", "40", "64"]
     assert fixed.varying.padding == 0
-    assert fixed.notes == ("a stream of 4 calls in a drawn order: 1 of tokens=16, 2 of tokens=40, 1 of tokens=64",)
+    assert fixed.notes == ("4 calls in a drawn order: 1 of tokens=16, 2 of tokens=40, 1 of tokens=64",)
     assert fixed.key != exported.key
     opened = compose(arrivals, {size: models[size] for size in (16, 40, 64)}, is_open=True)
     assert opened.varying
@@ -61,7 +61,7 @@ def test_a_stream_is_the_model_of_its_largest_size():
     assert opened.varying.open_dims == {"x": (1,)}
 
 
-def test_sizes_that_are_no_stream_are_refused():
+def test_sizes_that_cannot_vary_are_refused():
     arrivals = Arrivals(axis="width", sizes=(16, 64))
     with pytest.raises(ModelError, match="has other weights for each width"):
         compose(arrivals, {16: sized(16), 64: sized(64, weights_sha256="another")})

@@ -6,7 +6,19 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from shootout.exported.layers import SCOPES, Layer, find_layer, layers_of
+from shootout.errors import ModelError, UsageError
+from shootout.exported.layers import (
+    SCOPES,
+    Layer,
+    find_layer,
+    find_nodes,
+    find_owner,
+    find_owners,
+    layers_of,
+    names_in_notes,
+    note_floats,
+    pick_layers,
+)
 
 SIDE = 4
 
@@ -65,3 +77,44 @@ def test_what_several_layers_share_names_none(layers: tuple[Layer, ...]) -> None
     twice = layers_of(_model([_product("", "x", "a", "w"), _product("", "a", "y", "w")], ("w",)))
     assert find_layer(twice, weight="w") is None
     assert find_layer(twice, output="y", weight="w") == twice[1]
+
+
+def test_what_an_optimizer_renamed_still_belongs_to_its_layer() -> None:
+    """A fused product has the name of the sum or the Relu behind it, with an ending."""
+    nodes = [
+        _product("first", "x", "a", "w0"),
+        helper.make_node("Relu", ["a"], ["b"], name="relu"),
+        _product("second", "b", "y", "w1"),
+    ]
+    model = _model(nodes, ("w0", "w1"))
+    owners = find_owners(model, layers_of(model))
+    known = {"b_nchwc": 0, "relu_quant": 0, "first/MatMulAddFusion": 0, "w1_quantized": 1, "y": 1, "z": None}
+    assert {name: find_owner([name], owners) for name in known} == known
+    assert find_owner(["reorder", "b_nchwc"], owners) == 0
+
+
+def test_layers_are_picked_by_number_and_a_wrong_one_is_answered_with_all(layers: tuple[Layer, ...]) -> None:
+    assert pick_layers(layers, (1, 3)) == (layers[1], layers[3])
+    with pytest.raises(
+        UsageError, match=r"layer 4: the model has 4 layers: 0 body.layer.0.fc, 1 body.layer.1.attention"
+    ):
+        pick_layers(layers, (2, 4))
+    many = layers * 5
+    with pytest.raises(UsageError, match=r"layer 20: the model has 20 layers: .*, … 3 body.layer.2.out$"):
+        pick_layers(many, (20,))
+
+
+def test_a_prepared_graph_s_nodes_are_found_by_their_place_if_nothing_else_was_kept(layers: tuple[Layer, ...]) -> None:
+    renamed = [_product(f"new_{at}", f"i{at}", f"o{at}", f"w{at}") for at in range(len(layers))]
+    assert [node.name for node in find_nodes(layers, (0, 2), renamed)] == ["new_0", "new_2"]
+    kept = [_product("node_matmul", "b", "q", "other"), renamed[0]]
+    assert [node.name for node in find_nodes(layers, (1,), kept)] == ["node_matmul"]
+    with pytest.raises(ModelError, match=r"layer 3 body.layer.2.out is not to be found"):
+        find_nodes(layers, (3,), kept)
+
+
+def test_a_row_s_note_names_the_layers_in_float(layers: tuple[Layer, ...]) -> None:
+    note = note_floats(layers[:2])
+    assert note == "left in float: body.layer.0.fc (0), body.layer.1.attention (1)"
+    assert names_in_notes(["7-bit weights", note]) == ["body.layer.0.fc", "body.layer.1.attention"]
+    assert names_in_notes(["7-bit weights"]) == []

@@ -62,6 +62,15 @@ def test_a_metric_scores_the_gate_s_rows_and_the_one_that_admitted_a_folder_is_a
     assert reference._find_admitting_metric({"fidelity": None}) == ""
 
 
+def test_a_state_and_its_clips_are_the_run_s_or_those_given():
+    asked = {"state": {"h": "hn"}, "stream": 20, "chunk_ms": 32.0}
+    of_run = replace(DIGITS, given={**DIGITS.given, **asked})
+    for reference_, given in ((of_run, {}), (DIGITS, asked)):
+        study = make_study(reference_, None, Limits(), given)
+        assert (study.state, study.stream, study.chunk_ms) == ({"h": "hn"}, 20, 32.0)
+    assert make_study(of_run, None, Limits(), {"state": {}}).state == {}, "none takes the place of the run's"
+
+
 def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
     of_file = Reference(place="run", target="numpy:cpu:fp32", again="numpy:cpu:fp32", given={"model": str(old)})

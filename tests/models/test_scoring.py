@@ -124,18 +124,18 @@ def test_ragged_truth_and_inputs_reach_a_metric_by_name(
     lines = [{"words": "x" * number, "shift": 10 * number} for number in range(5)]
     (tmp_path / "truth.jsonl").write_text("\n".join(map(json.dumps, lines)))
     measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.jsonl"))
-    assert scoring.score_rows(measure, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
+    assert scoring.score_report(measure, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
 
 
 def test_without_truth_outputs_are_scored_against_the_models_own(metric: Path, outputs: Path, exported: ExportedModel):
-    found = scoring.score_rows(Measure(metric=f"{metric}:own"), outputs, exported)
+    found = scoring.score_report(Measure(metric=f"{metric}:own"), outputs, exported)
     assert found.against == "outputs"
     assert found.rows == pytest.approx(np.abs(exported.report_outputs()["y"]).max(axis=1).tolist())
 
 
 def test_a_metric_by_name_scores_against_truth(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
-    found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
     assert (found.rows, found.name, found.lower_is_better) == ((2.0,) * 5, "mae", True)
 
 
@@ -158,7 +158,7 @@ def test_each_output_that_the_truth_names_is_scored(two_outputs: Path, exported:
     (other,) = found.other_outputs
     assert (found.output, other.output, other.name) == ("load", "price", "mae")
     assert (found.rows, other.rows) == ((2.0,) * 5, pytest.approx((11 / 3,) * 5))
-    alone = scoring.score_rows(replace(measure, scores="price"), two_outputs, exported)
+    alone = scoring.score_report(replace(measure, scores="price"), two_outputs, exported)
     assert (alone.output, alone.rows, alone.other_outputs) == ("price", other.rows, ())
 
 
@@ -166,11 +166,11 @@ def test_an_output_that_the_metric_cannot_score_is_named(two_outputs: Path, expo
     np.savez(tmp_path / "truth.npz", load=np.zeros((5, 3)), price=np.zeros((5, 2)))
     measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
     with pytest.raises(UsageError, match=r"output price: mae: expected truth.*; --scores NAME scores one output alone"):
-        scoring.score_rows(measure, two_outputs, exported)
+        scoring.score_report(measure, two_outputs, exported)
 
 
 def test_without_truth_one_output_is_compared(outputs: Path, exported: ExportedModel):
-    assert scoring.score_rows(Measure(metric="rmse"), outputs, exported).other_outputs == ()
+    assert scoring.score_report(Measure(metric="rmse"), outputs, exported).other_outputs == ()
 
 
 def test_parts_have_the_rows_of_all_calls(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
@@ -181,12 +181,12 @@ def test_parts_have_the_rows_of_all_calls(two_outputs: Path, exported: ExportedM
     assert found.parts == {"class 0": dict.fromkeys(range(5), 1.0)}
     np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 0, 1]))
     measure = Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price")
-    assert scoring.score_rows(measure, two_outputs, exported).parts == {}, "four rows of a class show nothing"
+    assert scoring.score_report(measure, two_outputs, exported).parts == {}, "four rows of a class show nothing"
 
 
 def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
-    found = scoring.score_rows(Measure(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    found = scoring.score_report(Measure(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
     assert found.name == "mae"
 
 
@@ -205,7 +205,7 @@ def test_a_named_metric_of_the_whole_set_knows_what_a_row_may_cost(
 ):
     np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 1, 2]))
     measure = Measure(metric="f1", truth=str(tmp_path / "truth.npy"))
-    found = scoring.score_rows(measure, outputs, exported)
+    found = scoring.score_report(measure, outputs, exported)
     assert np.mean(found.rows) == pytest.approx(0.25), "zeros are of class 0, which has an F1 of 0.75"
     assert found.worst > np.mean(found.rows)
 
@@ -216,7 +216,7 @@ def test_rows_that_belong_together_are_one_score(
 ):
     np.save(truth.parent / name, np.array(["a", "b", "a", "b", "b"]))
     measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / name))
-    found = scoring.score_rows(measure, outputs, exported)
+    found = scoring.score_report(measure, outputs, exported)
     assert (found.unit, len(found.rows), found.worst) == (unit, 2, 4.0)
     assert np.mean(found.rows) == pytest.approx(2.0), "of all rows alike"
     assert found.rows[1] - found.rows[0] == pytest.approx((2 * 2 - 1.0) - (2 * 2 - 8 / 3))
@@ -226,7 +226,7 @@ def test_one_unit_alone_is_told(metric: Path, outputs: Path, exported: ExportedM
     np.save(truth.parent / "speaker.npy", np.zeros(5, int))
     measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / "speaker.npy"))
     with pytest.raises(UsageError, match="all 5 rows are of one speaker, and at least two are needed"):
-        scoring.score_rows(measure, outputs, exported)
+        scoring.score_report(measure, outputs, exported)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_what_is_no_score_is_a_fault_that_says_so(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, function: str, fault: str
 ):
     with pytest.raises(UsageError, match=fault):
-        scoring.score_rows(Measure(metric=f"{metric}:{function}", truth=str(truth)), outputs, exported)
+        scoring.score_report(Measure(metric=f"{metric}:{function}", truth=str(truth)), outputs, exported)
 
 
 def test_one_that_ends_its_process_is_a_fault(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
@@ -309,7 +309,7 @@ def clips(tmp_path: Path) -> tuple[Path, ExportedModel]:
 
 def test_truth_of_rows_counts_a_clip_once(clips: tuple[Path, ExportedModel], tmp_path: Path):
     np.save(tmp_path / "truth.npy", np.arange(12.0) + np.array([0, 0, 3] * 4))
-    found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), *clips)
+    found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), *clips)
     assert (found.unit, found.rows) == ("clip", pytest.approx((1.0,) * 4))
 
 
@@ -317,14 +317,14 @@ def test_truth_of_clips_is_scored_once_a_clip(clips: tuple[Path, ExportedModel],
     """By name by what the last call gave; a function gets all steps."""
     np.save(tmp_path / "truth.npy", np.array([2.0, 5.0, 8.0, 10.0]))
     truth = str(tmp_path / "truth.npy")
-    found = scoring.score_rows(Measure(metric="mae", truth=truth), *clips)
+    found = scoring.score_report(Measure(metric="mae", truth=truth), *clips)
     assert (found.unit, found.rows) == ("clip", pytest.approx((0.0, 0.0, 0.0, 1.0)))
     (tmp_path / "metric.py").write_text(
         "def first(outputs, truth, inputs):\n"
         "    assert outputs['y'].shape == inputs['x'].shape == (2, 3, 1)\n"
         "    return outputs['y'][:, 0, 0] - truth\n"
     )
-    own = scoring.score_rows(Measure(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
+    own = scoring.score_report(Measure(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
     assert own.rows == pytest.approx((-2.0, -2.0, -2.0, -1.0))
 
 
@@ -347,5 +347,5 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
         for first in range(0, 12, 2):
             call(made.report().take(np.arange(first, first + 2)))
         assert len(list(folder.glob(scoring.CALLS))) == files
-        found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
+        found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
         assert found.rows == pytest.approx((0.0,) * 4)

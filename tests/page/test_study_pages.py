@@ -25,6 +25,7 @@ def section(*figures: str) -> Section:
     return Section(
         name="",
         headline=Headline(title="Ship x", where="toy", points=[Point(label="Sure", lines=[Line(text="of it")])]),
+        mixes=[],
         answers=None,
         intervals=drawn[0],
         groups=[],

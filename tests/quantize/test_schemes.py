@@ -25,6 +25,9 @@ from shootout.schemes import Scheme
         ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
         ("activations-8+asymmetric", Scheme(activations="activations-8", symmetry="asymmetric")),
         ("awq+scale-estimation+ratio-0.8", Scheme(method="awq", scales="scale-estimation", ratio=0.8)),
+        ("float-3", Scheme(floats=(3,))),
+        ("minmax+float-0to3.7.12.13", Scheme(ranges="minmax", floats=(0, 1, 2, 3, 7, 12, 13))),
+        ("float-2+shared", Scheme(floats=(2,), variant="shared")),
         ("weights-only+pruned-50", Scheme(activations="weights-only", variant="pruned-50")),
     ],
 )
@@ -48,6 +51,15 @@ def test_words_in_any_order(text: str, wanted: Scheme):
         ("shared+per-tensor", "shared comes quantized, the same for every backend, so per-tensor would"),
         ("entropy+mixed-sqnr-30", "so entropy would mean nothing"),
         ("shared+s8s8", "so s8s8 would"),
+        ("mixed-sqnr-30+float-1", "so float-1 would mean nothing"),
+        ("float-", "unknown scheme 'float-'"),
+        ("float-3,4", "unknown scheme"),
+        ("float-3.3", "name each layer once, in order, runs of three or more as a range: float-3"),
+        ("float-7.3", "in order, runs of three or more as a range: float-3.7"),
+        ("float-1.2.3", "as a range: float-1to3"),
+        ("float-1to2", "as a range: float-1.2"),
+        ("float-5to2", "'5to2' is no range of layers"),
+        ("float-999999", "'999999' is no range of layers"),
     ],
 )
 def test_wrong_words_are_answered_with_what_is_known(text: str, says: str):
@@ -83,6 +95,17 @@ def test_what_isn_t_quantized_computes_as_people_ship_it_there(device: Device, s
     assert schemes.parse(scheme).for_probe().rest == schemes.parse(scheme).rest
 
 
+@pytest.mark.parametrize("numbers", [(0,), (1, 2), (1, 2, 3), (0, 5, 6, 7, 8, 40)])
+def test_layers_in_float_are_written_as_they_are_read(numbers: tuple[int, ...]):
+    assert schemes.parse(schemes.write_floats(reversed(numbers))).floats == numbers
+
+
+def test_layers_in_float_are_part_of_the_model_only_of_the_shared_file():
+    assert schemes.parse("float-3+shared").made == "shared+float-3"
+    assert schemes.parse("float-3+pruned-50").made == "pruned-50"
+    assert schemes.parse("float-3").made == ""
+
+
 def test_what_is_not_offered_is_named():
     offered = {"per-tensor", "samples-*", "shared"}
     assert schemes.unoffered(schemes.parse("per-tensor+samples-3"), offered) is None
@@ -95,10 +118,12 @@ def test_a_probe_is_asked_without_what_needs_data_or_layers():
     assert asked.words == ("per-tensor",)
     assert schemes.parse("rest-fp32+mixed-sqnr-30").for_probe().words == ("rest-fp32", "shared")
     assert schemes.parse("accuracy-control").for_probe() == Scheme()
+    assert schemes.parse("float-3.17").for_probe() == Scheme()
+    assert schemes.parse("float-3.17+shared").for_probe().words == ("shared",)
     assert schemes.parse("awq+scale-estimation+ratio-0.8+activations-8").for_probe().words == ("activations-8",)
 
 
-def test_how_a_stream_of_sizes_is_run_says_nothing_of_the_model():
+def test_how_sizes_that_vary_are_run_says_nothing_of_the_model():
     padded = schemes.parse("per-tensor+bucket-32")
     assert (padded.bucket, padded.is_dynamic, padded.granularity) == (32, False, "per-tensor")
     assert schemes.parse("dynamic").is_dynamic

@@ -11,7 +11,6 @@ import pytest
 
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.export import sensitivity as layers
 from shootout.export.client import Request, obtain_all
 from shootout.export.sensitivity import rank_layers
 from shootout.exported import onnx_files
@@ -33,10 +32,10 @@ def of_digits() -> list[LayerSensitivity]:
 
 def test_every_layer_is_there_once_the_worst_first():
     found = of_digits()
-    assert {layer.weight for layer in found} == {f"layers.{index}.weight" for index in range(3)}
-    assert {layer.operator for layer in found} == {"Gemm"}
+    assert {one.layer.weight for one in found} == {f"layers.{index}.weight" for index in range(3)}
+    assert {(one.name, one.layer.number) for one in found} == {(f"layers.{index}", index) for index in range(3)}
     assert [layer.sqnr_db for layer in found] == sorted(layer.sqnr_db for layer in found)
-    by_weight = {layer.weight: layer for layer in found}
+    by_weight = {one.layer.weight: one for one in found}
     assert by_weight["layers.0.weight"].weight_bytes == 64 * 128 * 4
     assert by_weight["layers.0.weight"].flops_share == pytest.approx(64 * 128 / (64 * 128 + 128 * 128 + 128 * 10))
     assert math.fsum(layer.flops_share for layer in found) == pytest.approx(1)
@@ -68,7 +67,7 @@ def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
         ranges[only] = max(forward(x.astype(np.float64), only)[1] for x in sets)
         got = [{"y": forward(one["x"].astype(np.float64), only)[0]} for one in exported.input_buffers()]
         right = compare(got, exported.reference_outputs()).sqnr_db
-        (found,) = (layer for layer in of_digits() if layer.weight == f"layers.{only}.weight")
+        (found,) = (one for one in of_digits() if one.layer.weight == f"layers.{only}.weight")
         assert found.sqnr_db == pytest.approx(right, abs=0.2)
 
 
@@ -87,13 +86,18 @@ def whole_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("whole_bytes")
-def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can():
+def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can(tmp_path: Path):
     variants = ("", "shared", "mixed-sqnr-48", "mixed-size-50")
     plain, shared, quality, size = exported_models(*(Request(**RESIDUAL, variant=one) for one in variants))
     limit = 48.0
     quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
-    order = [layer.name for layer in sensitivity.ranked(quantizer, plain)]
-    fewest = next(kept for kept in range(4) if sensitivity.sqnr_db(quantizer, order[kept:], plain) >= limit)
+    order = [one.layer.node for one in sensitivity.rank_in_int8(quantizer, plain)]
+
+    def sqnr_db(layers: list[str]) -> float:
+        quantizer.write(tmp_path / "mixed.onnx", layers)
+        return sensitivity.sqnr_of(tmp_path / "mixed.onnx", plain)
+
+    fewest = next(kept for kept in range(4) if sqnr_db(order[kept:]) >= limit)
     assert 0 < fewest < 4
     assert reached(shared)[0] < limit <= reached(quality)[0]
     assert quality.notes[0].startswith(f"{fewest} of 4 layers float: ")
@@ -157,9 +161,10 @@ def test_asking_imports_no_framework():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_layers_are_measured_with_as_many_bits_as_the_mixed_file_gets(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("reduced", [False, True])
+def test_layers_are_rounded_to_as_many_bits_as_the_mixed_file_gets(reduced: bool, tmp_path: Path):
     (exported,) = exported_models(Request(model="digits", batch=2))
-    monkeypatch.setattr(layers, "saturates", lambda: True)
-    monkeypatch.setattr(qdq, "Quantizer", lambda *_, reduced=False: {"reduced": reduced})
-    monkeypatch.setattr(layers, "ranked", lambda quantizer, _: [quantizer])
-    assert layers._rank_layers(exported) == [{"reduced": True}]
+    quantizer = qdq.Quantizer(exported.path(Artifact.ONNX), exported.calibration(), reduced=reduced)
+    for one in sensitivity.rank_in_int8(quantizer, exported):
+        quantizer.write(tmp_path / "one.onnx", [one.layer.node])
+        assert one.sqnr_db == pytest.approx(sensitivity.sqnr_of(tmp_path / "one.onnx", exported), abs=0.3)

@@ -13,13 +13,23 @@ from rich.console import Console
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
-from shootout.contract import NotRunKind
+from shootout.contract import BoundStanding, NotRunKind
 from shootout.errors import install
 from shootout.report.answer import render_answers, tabulate_answers, tell_race
 from shootout.report.screen import INDENT, NAMED
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Document, Metric, MetricChange, Rate, ratio_of
+from shootout.results.document import (
+    Crossover,
+    Document,
+    Metric,
+    MetricChange,
+    Rate,
+    Ratio,
+    Row,
+    Why,
+    ratio_of,
+)
 from shootout.results.wording import BUSY_SHARE
 from shootout.stats.verdicts import Standing, Verdict
 
@@ -28,7 +38,19 @@ MACHINE = {
     "virtualisation": ["virtual machine"],
     "gpus": [],
 }
-LABELS = ("Ship", "Tied", "Unsure", "Sure", "Faster, not shipped", "Not", "Smaller", "Changes", "Skipped", "Next")
+LABELS = (
+    "Ship",
+    "Tied",
+    "Unsure",
+    "Sure",
+    "Faster, not shipped",
+    "No gain",
+    "Not",
+    "Smaller",
+    "Changes",
+    "Skipped",
+    "Next",
+)
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 BY_NAME = ("--group", "toy, batch 1")
 
@@ -150,6 +172,48 @@ def test_ties_are_told_with_how_far_apart_they_can_be_and_how_one_was_chosen():
     same = screen(SLOW, FAST, row("near", 5.05e5, load_s=0.1))
     assert same["Tied"] == "fast: same (within 3.0 %) · chosen by faster start"
     assert "Tied" not in screen(SLOW, FAST)
+
+
+OWN, SLOWER = row("onnxruntime", 8e5), ratio_of(comparison(1.5, 0.01))
+LAYERS = "layer by layer:        shootout explain RUN onnxruntime:cpu:int8"
+
+
+def lower_precision(ns: float, own: Ratio, **changes: Any) -> Row:
+    why = Why(cause="conversions", text="converting costs 9 us more", against=OWN.arm, ratio=own)
+    return row("onnxruntime:cpu:int8", ns, **{"fidelity": fidelity(1e-2), "why": why, **changes})
+
+
+def test_a_lower_precision_that_is_not_faster_has_a_line_with_the_cause_and_what_shows_more():
+    found = document(cell(SLOW, FAST, OWN, lower_precision(1.2e6, SLOWER)))
+    assert paragraphs(found)["No gain"] == (
+        "onnxruntime:cpu:int8  1.50x slower than its FP32 (1.49 to 1.52): converting costs 9 us more " + LAYERS
+    )
+    (told,) = found.model_dump(mode="json", by_alias=True)["answer"][0]["no_gain"]
+    assert (told["arm"], f"layer by layer:        {told['explain']}") == ("onnxruntime:cpu:int8", LAYERS)
+    assert [told["why"][key] for key in ("cause", "against")] == ["conversions", OWN.arm]
+    faster = document(cell(SLOW, FAST, OWN, lower_precision(6e5, ratio_of(comparison(0.75, 0.01)))))
+    assert "No gain" not in paragraphs(faster)
+    assert faster.answer[0].no_gain == ()
+
+
+def test_a_loss_over_the_limit_is_told_with_the_limit_and_leads_to_the_layers():
+    own = ratio_of(comparison(0.4, 0.01))
+    lost, unsure = (fidelity(0.1, (-0.05, reach, SLOW.arm)) for reach in (0.02, 0.06))
+    told = screen(SLOW, FAST, lower_precision(3e5, own, fidelity=lost))["Faster, not shipped"]
+    assert "accuracy -5.0 points (-7.0 to -3.0), limit -1: broken" in told
+    assert LAYERS in told
+    told = screen(SLOW, FAST, lower_precision(3e5, own, fidelity=unsure))["Faster, not shipped"]
+    assert "limit -1: more labeled rows would tell" in told
+    assert LAYERS not in told, "nothing is known to be wrong"
+
+
+def test_outputs_that_were_refused_lead_to_the_layers():
+    refused = fidelity(0.9, standing=BoundStanding.REFUSED)
+    failed = {"reason": "error 0.9 is above the error bound", "cause": NotRunKind.FAILED, "fidelity": refused}
+    int8 = row("onnxruntime:cpu:int8", None, **{**failed, "outcome": "failed", "fix": None})
+    told = screen(SLOW, FAST, int8)["Skipped"]
+    assert "failed: error 0.9 is above the error bound" in told
+    assert told.endswith(LAYERS)
 
 
 def test_an_arm_that_only_measured_slower_is_not_called_slower():

@@ -71,36 +71,41 @@ MINE = {"model": "net.onnx"}
 SLOW, FAST = (row(name, ns, **MINE) for name, ns in (("slow", 2e6), ("fast", 5e5)))
 ROUGH = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(1.9e-3), **MINE)
 LOST = row("fast:cpu:int4", 2e5, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)), **MINE)
+BROKEN = row("onnxruntime:cpu:int8", 2.2e5, fidelity=fidelity(0.1, (-0.05, 0.015, SLOW.arm)), **MINE)
 
 
 def commands_of(found: Document) -> list[str]:
     """All that an answer proposes to type."""
     told = [part for answer in found.answer for part in (answer.next, answer.sure.command)]
     told += [
-        part for answer in found.answer for change in answer.would_change for part in (change.measure, change.accept)
+        part
+        for answer in found.answer
+        for change in answer.would_change
+        for part in (change.measure, change.accept, change.explain, change.mix)
     ]
+    told += [one.explain for answer in found.answer for one in answer.no_gain]
     return [command for command in told if command]
 
 
 @pytest.mark.parametrize(
     ("changes", "count"),
     [
-        ({}, 4),
-        ({"named": ("--group", "toy, batch 1"), "command": "shootout run --model 'my net.onnx'"}, 4),
+        ({}, 6),
+        ({"named": ("--group", "toy, batch 1"), "command": "shootout run --model 'my net.onnx'"}, 6),
         ({"within": 0.2, "complete": False, "command": "shootout run toy"}, 1),
         ({"within": math.inf, "complete": False, "command": "shootout run toy"}, 1),
     ],
 )
 def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, Any], count: int):
     near = [row("near", 5.15e5, **MINE)] if "within" in changes else []
-    found = document(cell(SLOW, FAST, ROUGH, LOST, *near, run=str(RUN), **changes))
+    found = document(cell(SLOW, FAST, ROUGH, LOST, BROKEN, *near, run=str(RUN), **changes))
     commands = commands_of(found)
     assert len(commands) >= count
     for command in commands:
         parse(command)
     text = " ".join(as_plain(render_answers(found, 60), 60).replace("\\\n", " ").split())
     (answer,) = found.answer
-    faster = [(change.measure, change.accept) for change in answer.would_change]
+    faster = [(change.measure, change.accept, change.explain, change.mix) for change in answer.would_change]
     firsts = [next(filter(None, some), None) for some in zip(*faster, strict=True)]
     for command in filter(None, [answer.next, answer.sure.command, *firsts]):
         assert command in text, "these are shown"

@@ -200,7 +200,7 @@ def test_an_error_that_nobody_judged_is_no_known_cost():
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
     assert (names([shipped(found)]), found.smaller) == (["slow"], ())
-    assert [(one.reason, one.accept) for one in found.would_change] == [(UNCHECKED, None)], "it is faster all the same"
+    assert [(one.why, one.accept) for one in found.would_change] == [(UNCHECKED, None)], "it is faster all the same"
     assert [one.reason for one in found.passed] == [UNCHECKED]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.console import here
+from support.races import fakes
 from support.races.planted import LINES, Budget, ByBatch, on_stage, run, study
 
 import shootout
-from shootout.decide.mix import answer_mix
+from shootout.decide.mix import answer_mix, find_unmet, is_broken
 from shootout.decide.policy import read_policy
+from shootout.decide.racing import find_barred
 from shootout.errors import UsageError
 from shootout.journal import journal
 from shootout.journal.records import Rounds
@@ -215,6 +218,41 @@ def test_the_document_the_page_and_the_summary_have_the_mix(stage: list[ByBatch]
     assert len(found.groups) == 2
 
 
+def test_the_page_has_the_table_of_the_mix(stage: list[ByBatch], tmp_path: Path):
+    raced(tmp_path / "out")
+    assert here("report", "out", "-o", "page.html", cwd=tmp_path).code == 0
+    page = (tmp_path / "page.html").read_text()
+    _, table = page.split("<caption>What a call costs: digits, batch mix (1: 90 %, 4096: 10 %)</caption>")
+    rows = table.split("</table>")[0].split("<tr")
+    assert [("ships" in row, "numpy" in row.split("</th>")[0]) for row in rows[2:]] == [(True, True), (False, False)]
+
+
+def test_what_the_sizes_take_together_is_what_a_service_with_a_session_for_each_holds(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fakes, "EXECUTED", replace(fakes.EXECUTED, artifact_bytes=1_000))
+    found = only(raced(tmp_path / "out"))
+    assert found.answer.ship
+    assert (found.answer.ship.artifact_bytes, found.answer.ship.ready_s) == (2_000, pytest.approx(0.202))
+    assert {row.artifact_bytes for row in found.rows} == {2_000}
+    assert "2 models, one a size, 2 kB · ready in 0.2 s" in shown(tmp_path / "out")
+
+
+def test_a_blank_line_stands_before_the_table_and_what_the_mix_says_comes_once(stage: list[ByBatch], tmp_path: Path):
+    text = here("show", raced(tmp_path / "out"), cwd=tmp_path).out
+    lines = text.splitlines()
+    assert not lines[lines.index(next(line for line in lines if line.startswith("target "))) - 1].strip()
+    for label in ("Sure ", "Skipped ", "Next "):
+        assert sum(line.startswith(label) for line in lines) == 1
+
+
+def test_a_first_place_without_a_verdict_does_not_ship(stage: list[ByBatch], tmp_path: Path):
+    out = tmp_path / "out"
+    assert not run(out, study(*SIZES, crossover=None, mix="batch=1:90,4096:10"), allowed=Budget(stage[0], 2))
+    assert re.search(r"numpy +[\d.]+ us +fastest so far", shown(out))
+    assert " ships" not in shown(out).split("What to ship")[0]
+
+
 def test_the_next_commands_ship_the_target_for_each_size(stage: list[ByBatch], tmp_path: Path):
     found = only(raced(tmp_path / "out"))
     assert found.answer.next
@@ -246,11 +284,57 @@ def test_commands_that_read_a_run_take_a_mix_and_end_with_its_code(stage: list[B
     assert "batch mix (1: 90 %, 4096: 10 %)" in shown.out, "what the run was asked for"
     decided = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10ms", "--json", cwd=tmp_path)
     assert (decided.code, decided.data["mix"][0]["answer"]["ship"]["arm"]) == (0, NUMPY)
+    own = here("decide", "out", "--p99", "10ms", "--json", cwd=tmp_path)
+    assert own.data == decided.data, "a run's own mix need not be said again"
     none = here("decide", "out", "--mix", "batch=1:90,4096:10", "--p99", "10us", cwd=tmp_path)
     assert none.code == 3
     assert "no answer: batch 1: p99 " in none.out
     unknown = here("decide", "out", "--mix", "batch=1:90,4096:10", "--min-accuracy", "90%", cwd=tmp_path)
     assert unknown.code == 7
+
+
+def test_a_run_with_a_policy_answers_its_mix_by_it_and_bars_at_all_sizes_what_breaks_a_limit_at_one(
+    stage: list[ByBatch], tmp_path: Path
+):
+    out = raced(tmp_path / "out", least_restarts=8)
+    for limit, code, ship in (("10ms", 0, NUMPY), ("200us", 0, ORT), ("10us", 3, None)):
+        (tmp_path / "p.toml").write_text(f"[limits]\np99 = '{limit}'\n")
+        found = here("show", "out", "--policy", "p.toml", "--json", cwd=tmp_path)
+        chosen = found.data["mix"][0]["answer"]["ship"]
+        assert (found.code, chosen and chosen["arm"]) == (code, ship)
+    groups = analyse(out).mix[0].groups
+    assert "What to ship, in" not in here("show", "out", "--policy", "p.toml", cwd=tmp_path).out
+    assert find_barred(read_policy(None, {"p99": "10ms"}), out) == {name: set() for name in groups}
+    assert find_barred(read_policy(None, {"p99": "200us"}), out) == {name: {NUMPY} for name in groups}
+
+
+def test_a_target_that_surely_breaks_a_limit_at_one_size_leaves_nothing_open_at_another(
+    stage: list[ByBatch], tmp_path: Path
+):
+    out = raced(tmp_path / "out", least_restarts=2)
+    policy = read_policy(None, {"p99": "10us"})
+    (found,), is_open = answer_mix(policy, out, read_any("batch=1:90,4096:10"))
+    assert found.answer.ship is None
+    unmet = [find_unmet(policy, out, group, 2) for group in found.groups]
+    assert is_open is not all(any(is_broken(one.get(arm, ())) for one in unmet) for arm in (NUMPY, ORT))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ({}, 0, "one answer over a mix of batch"),
+        ({"objective": "size"}, 2, "a mix is chosen by the time of its calls, not by size"),
+        ({"objective": "rate"}, 2, "a mix is chosen by the time of its calls, not by rate"),
+        ({"load": "20/s"}, 2, "leave the load out"),
+    ],
+)
+def test_a_run_takes_a_policy_beside_a_mix(options: dict[str, str], code: int, told: str, tmp_path: Path):
+    lines = [f"{key} = {value!r}" for key, value in options.items()]
+    (tmp_path / "p.toml").write_text("\n".join([*lines, "[limits]", "p99 = '5ms'"]))
+    words = ("run", "digits", "--backends", "numpy", "--mix", "batch=1:1,8:1", "--policy", "p.toml", "--dry-run")
+    found = here(*words, cwd=tmp_path)
+    assert found.code == code
+    assert told in found.out + found.err
 
 
 @pytest.mark.parametrize(

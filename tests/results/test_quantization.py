@@ -15,10 +15,10 @@ from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
 from shootout.messages import Scores
 from shootout.report import table
-from shootout.report.answer import tell_metric
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Gpu, Row
-from shootout.results.explain import explain
+from shootout.results.document import Ceiling, Document, Gpu, Ratio, Row
+from shootout.results.why import UNTOLD, find_why, tell_gain
+from shootout.results.wording import tell_metric
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
 
@@ -74,7 +74,18 @@ def row(found: Document, arm: Arm = B8) -> Row:
 
 
 def why(folder: Path, eight: float, **facts: Any) -> str:
-    return row(document(folder, eight, **facts)).why or ""
+    """What a screen says of B8."""
+    return tell(row(document(folder, eight, **facts)))
+
+
+def tell(one: Row) -> str:
+    return tell_gain(one.why) if one.why else ""
+
+
+def own_ratio(one: Row) -> Ratio:
+    assert one.end_to_end
+    assert one.end_to_end.own_fp32_ratio
+    return one.end_to_end.own_fp32_ratio
 
 
 def test_a_quantized_row_has_a_verdict_against_its_own_fp32(tmp_path: Path):
@@ -186,21 +197,23 @@ GPU = {**CPU, "gpus": [{"visible": True, "l2_bytes": 60_000_000}]}
     ("weights", "busy_ns", "says"),
     [
         (4_000_000, None, "no faster: FP32's weights (4 MB) fit in the GPU's L2 cache already"),
-        (400_000_000, None, "no faster: nothing that the runtime tells explains it"),
+        (400_000_000, None, f"no faster: {UNTOLD}"),
         (
             4_000_000,
             100.0,
-            "no faster: most of a call is launching and copying: FP32's takes 800 ns, 100 ns on the GPU",
+            "no faster: most of a call is launching and copying, FP32's takes 800 ns, 100 ns on the GPU",
         ),
     ],
 )
 def test_a_row_on_a_gpu_is_explained_by_the_gpu(tmp_path: Path, weights: int, busy_ns: float | None, says: str):
-    found = document(tmp_path, 800, int8=replace(FP32, flops_by_precision={"int8": 1e6}))
+    int8 = {"compute_nodes_by_precision": {"int8": 1}, "flops_by_precision": {"int8": 1e6}}
+    found = document(tmp_path, 800, int8=replace(FP32, **int8))
     on_gpu = {"device": "cuda", "artifact_bytes": weights, "gpu": Gpu(event_ns=busy_ns)}
     one, own = (row(found, arm).model_copy(update=on_gpu) for arm in (B8, B32))
-    told = explain(one, own, found.rows, {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU})
+    facts = {"cpu": {"flags": ["sse2"], "cache_bytes": CPU["cpu"]["cache_bytes"]}, **GPU}
+    told = find_why(one, own, own_ratio(one), found.rows, facts)
     assert told is not None
-    assert told.startswith(says)
+    assert tell_gain(told).startswith(says)
 
 
 def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: str = "fp32") -> dict[str, float]:
@@ -228,7 +241,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             900,
             {},
             {"conversion_nodes": 9},
-            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, next to 4 products",
+            "slower: Q/DQ is not fused, 9 nodes more than in FP32 only convert, next to 4 products (int8, fp32)",
         ),
         (
             900,
@@ -240,13 +253,13 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             900,
             {"kernel_ns": kernels(700)},
             {"kernel_ns": kernels(800, name="int8")},
-            "slower: its products take 800 ns, FP32's 700 ns",
+            "slower: the kernels are slower here, its products take 800 ns, FP32's 700 ns",
         ),
         (
             900,
             {"kernel_ns": kernels(17)},
             {"kernel_ns": kernels(117, 22, name="int8")},
-            "slower: its products take 117 ns, FP32's 17 ns: the kernels are slower here",
+            "slower: the kernels are slower here, its products take 117 ns, FP32's 17 ns",
         ),
         (
             900,
@@ -258,7 +271,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             800,
             {"kernel_ns": kernels(200, other=500)},
             {"kernel_ns": kernels(150, other=550, name="int8")},
-            "most of a call is no product: FP32's take 200 ns of a call of 800 ns",
+            "most of a call is no product, FP32's take 200 ns of a call of 800 ns",
         ),
         (800, {"artifact_bytes": 900_000}, {}, "FP32's weights (900 kB) fit in the L2 cache already"),
         (
@@ -267,8 +280,67 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             {"kernel_ns": kernels(500, other=400, name="int8")},
             "slower: all that isn't a product takes 350 ns more, the products save 200 ns",
         ),
+        (
+            800,
+            {},
+            {"flops_by_precision": {"int8": 5e5, "fp32": 5e5}, "layers_in_float": ("up", "down", "a", "b", "c")},
+            ": 50% of the operations are left in float (up, down, a and 2 more)",
+        ),
+        (
+            800,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": {"int8": 300, "fp32": 350}, "layers_in_float": ("head",)},
+            ": 10% of the operations are left in float (head) and take 350 ns of 650 ns",
+        ),
+        (
+            900,
+            {"fallbacks": ("Loop 'a' on CPU",)},
+            {"fallbacks": ("Loop 'a' on CPU", "Softmax 'b' on CPU")},
+            "slower: not all of it runs where it was asked to, Softmax 'b' on CPU",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(600, 200, name="int8"), "conversion_nodes": 9},
+            "slower: Q/DQ is not fused, 9 nodes more",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(700)},
+            {"kernel_ns": kernels(800, 20, name="int8"), "conversion_nodes": 9},
+            "slower: the kernels are slower here, its products take 800 ns",
+        ),
+        (
+            900,
+            {"compute_nodes_by_precision": {"fp32": 4}, "kernel_ns": kernels(600)},
+            {
+                "compute_nodes_by_precision": {"fp32": 4},
+                "other_nodes_by_precision": {"int8": 8},
+                "conversion_nodes": 8,
+                "kernel_ns": kernels(700, 20),
+            },
+            "slower: Q/DQ is not fused, 8 nodes more than in FP32 only convert, next to 4 products (fp32)",
+        ),
+        (
+            800,
+            {"compute_nodes_by_precision": {"fp32": 4}, "kernel_ns": kernels(600)},
+            {"compute_nodes_by_precision": {"fp32": 4}, "kernel_ns": kernels(700)},
+            ": its products run in fp32, as FP32's do",
+        ),
+        (
+            900,
+            {"kernel_ns": kernels(600)},
+            {"kernel_ns": kernels(1600, other=200, name="int8")},
+            "slower: the kernels are slower here, its products take 800 ns, FP32's 600 ns",
+        ),
+        (
+            800,
+            {"flops_by_precision": {"fp32": 160}},
+            {},
+            ": most of a call is no arithmetic, its FP32 does 0.2 GFLOP/s, one core without vectors could do 2",
+        ),
         (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
-        (900, {"artifact_bytes": 10**9}, {}, "slower: nothing that the runtime tells explains it"),
+        (900, {"artifact_bytes": 10**9}, {}, f"slower: {UNTOLD}"),
     ],
 )
 def test_the_reason_rests_on_the_rows_figures(tmp_path: Path, eight: float, fp32: Any, int8: Any, says: str):
@@ -280,10 +352,55 @@ def test_a_cpu_without_byte_products_is_said(tmp_path: Path):
     assert why(tmp_path, 900, environment=bare).startswith("slower: this CPU has no instruction for INT8")
 
 
+@pytest.mark.parametrize(("precision", "flags", "says"), [("bf16", ["avx2"], "BF16"), ("bf16", ["avx512_bf16"], "")])
+def test_a_cpu_without_products_in_half_precision_is_said(tmp_path: Path, precision: str, flags: list[str], says: str):
+    found = document(tmp_path, 900)
+    one, own = row(found).model_copy(update={"precision": precision}), row(found, B32)
+    told = find_why(one, own, own_ratio(one), found.rows, {"cpu": {"flags": flags}})
+    assert told
+    assert told.text.startswith(f"this CPU has no instruction for {says}") if says else told.cause is None
+
+
+def ceiling(binds: Any, bandwidth_ns: float, share: float = 0.9) -> Ceiling:
+    facts: dict[str, Any] = {"arithmetic_ns": 1.0, "level": "DRAM", "gflops": 1.0, "gbs": 12.0}
+    return Ceiling(share=share, binds=binds, bandwidth_ns=bandwidth_ns, **facts)
+
+
+@pytest.mark.parametrize(
+    ("eight", "own", "mine", "told"),
+    [
+        (
+            400,
+            ceiling("bandwidth", 700),
+            ceiling("bandwidth", 200),
+            ("memory", "FP32 reads DRAM at 12 GB/s, 90% of what it gives, this precision reads 29% of the bytes"),
+        ),
+        (
+            800,
+            ceiling("bandwidth", 700),
+            ceiling("bandwidth", 700),
+            ("memory", "FP32 reads DRAM at 12 GB/s, 90% of what it gives, this precision reads as many bytes"),
+        ),
+        (
+            800,
+            ceiling("overhead", 7, 0.1),
+            ceiling("overhead", 7, 0.1),
+            ("overhead", "most of a call is overhead, FP32's 800 ns would be 80 ns at this machine's measured rates"),
+        ),
+    ],
+)
+def test_what_binds_fp32_is_a_cause(tmp_path: Path, eight: float, own: Ceiling, mine: Ceiling, told: Any):
+    found = document(tmp_path, eight)
+    one, plain = row(found).model_copy(update={"ceiling": mine}), row(found, B32).model_copy(update={"ceiling": own})
+    why = find_why(one, plain, own_ratio(one), found.rows, CPU)
+    assert why
+    assert (why.cause, why.text) == told
+
+
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
     slow = replace(INT8, conversion_nodes=9)
-    found = row(document(tmp_path / "slow", 856, restarts=2, int8=slow)).why or ""
+    found = why(tmp_path / "slow", 856, restarts=2, int8=slow)
     assert found.startswith("no verdict, measured slower than FP32: Q/DQ is not fused")
     assert row(document(tmp_path / "none", 900, restarts=1)).why is None, "nothing is known, so nothing is said"
 

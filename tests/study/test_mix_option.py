@@ -41,6 +41,7 @@ def test_sizes_and_weights_as_they_are_written_in_the_order_of_size():
         ("sequence=", "a mix is AXIS=SIZE:WEIGHT"),
         ("16", "a mix is AXIS=SIZE:WEIGHT"),
         ("=16:1", "a mix is AXIS=SIZE:WEIGHT"),
+        ("", "a mix is AXIS=SIZE:WEIGHT"),
         ("sequence=nowhere.txt", "can't read the lengths in 'nowhere.txt': No such file or directory"),
         ("/", "is no regular file"),
     ],
@@ -111,7 +112,7 @@ def test_more_lengths_than_are_binned_exactly_are_binned_too(tmp_path: Path):
 def test_a_log_without_an_axis_is_of_the_only_one_that_the_model_leaves_open(tmp_path: Path):
     text = log(tmp_path, 3, 4)
     assert read_mix(text, lambda: ["sequence"]).axis == "sequence"
-    for axes, told in (([], "no axis of that kind"), (["a", "b"], "it leaves a, b open")):
+    for axes, told in (([], "it is no file with an open axis: write --mix AXIS="), (["a", "b"], "it leaves a, b open")):
         with pytest.raises(UsageError, match=told):
             read_mix(text, lambda axes=axes: axes)
 
@@ -164,7 +165,8 @@ def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
         ({"mix": "threads=1:1,2:1"}, "not over threads"),
         ({"mix": "batch=1:1,8:1", "scenario": "serve"}, "scenario serve measures none"),
         ({"mix_by": "p99"}, "mix_by .* says how a mix of sizes is judged: add one"),
-        ({"mix": "batch=1:1", "mix_by": "p90"}, "mix_by is 'p90'"),
+        ({"mix": "batch=1:1", "mix_by": "p90"}, "unknown mix_by 'p90': did you mean 'p99'"),
+        ({"mix": "batch=1:1", "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is how long an input of one size lasts"),
     ],
 )
 def test_what_contradicts_a_mix_is_refused(options: dict[str, object], why: str):

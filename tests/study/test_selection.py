@@ -44,7 +44,7 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
         ({"l2": "cold"}, "--l2 cold is for a GPU"),
         ({"gpu": 0}, "--gpu is for a GPU"),
         ({"calibration": "c.npz"}, "--calibration is for quantized rows, and none is asked for"),
-        ({"allow": ("bf16",)}, "--allow bf16: no target can run it; they can run fp32"),
+        ({"precision": ("bf16",)}, "--precision bf16: no target can run it; they can run fp32"),
         ({**ON_GPU, "l2": "cold"}, "--energy is of calls in a row, which --l2 cold keeps apart"),
         ({**ON_GPU, "scenario": ("serve", "throughput")}, "--energy is of one call after another"),
     ],

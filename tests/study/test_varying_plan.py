@@ -1,4 +1,4 @@
-"""A stream of sizes as a study: one group of all sizes, what each target is exported for, and what makes no sense."""
+"""Sizes that vary, as a study: one group of all sizes, what each target is exported for, and what makes no sense."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from study.planning import group, groups, study
 
+from shootout import models
 from shootout.contract import Scenario
 from shootout.errors import UsageError
+from shootout.study.group import own_fp32
 from shootout.study.points import points
 
 MIX = "tokens=40:50,64:30,100:20"
@@ -23,7 +25,9 @@ def test_all_sizes_are_one_group_in_a_drawn_order():
     found = varying("onnxruntime")
     assert found.arrivals
     assert Counter(found.arrivals.sizes) == {40: 25, 64: 15, 100: 10}
+    assert found.record.name == "decoder_prefill (tokens=40 to 100), batch 1, varying"
     assert found.request.parameters["tokens"] == 100
+    assert found.request.state == {}, "none is handed from one size to the next"
     assert found.request.sweep == {"tokens": (40, 100)}
     asked = found.requests_of(found.record.arms[0])
     assert {size: one.parameters["tokens"] for size, one in asked.items()} == {40: 40, 64: 64, 100: 100}
@@ -47,11 +51,22 @@ def test_a_batch_may_vary():
     asked = found.requests_of(found.record.arms[0])
     assert {size: one.batch for size, one in asked.items()} == {1: 1, 8: 8}
     assert found.request.sweep == {"batch": (1, 8)}
+    assert found.record.name == "residual_mlp, batch 1 to 8, varying"
+
+
+def test_the_size_of_a_mix_is_in_a_groups_name_also_at_the_models_default():
+    default = models.get("decoder_prefill").defaults["tokens"]
+    asked = study("onnxruntime", model="decoder_prefill", mix=f"tokens={default}:1,40:1")
+    assert {one.record.name for one in groups(asked)} == {
+        "decoder_prefill (tokens=40), batch 1",
+        f"decoder_prefill (tokens={default}), batch 1",
+    }
 
 
 def test_what_pads_is_exported_for_its_buckets_too():
     found = varying("onnxruntime", "onnxruntime:cpu:fp32/bucket-32", "onnxruntime:cpu:fp32/dynamic")
-    static, padded, opened = (arm for arm in found.record.arms if not arm.control)
+    arms = static, padded, opened = tuple(arm for arm in found.record.arms if not arm.control)
+    assert [own_fp32(arms, arm) for arm in arms] == [None] * 3, "each is the model in full precision"
     assert [*found.requests_of(padded)] == [40, 64, 100, 128]
     assert [*found.requests_of(static)] == [*found.requests_of(opened)] == [40, 64, 100]
     assert found.request.sweep == {"tokens": (40, 128)}
@@ -94,17 +109,21 @@ def test_one_size_leaves_nothing_open(word: str):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, r"scenario varying is a stream of sizes: say which, with a mix \(--mix sequence=16:50,64:30,256:20\)"),
+        ({}, r"scenario varying calls with many sizes: say which, with a mix \(--mix sequence=16:50,64:30,256:20\)"),
         ({"mix": MIX, "l2": "cold"}, "l2 cold is for one size at a time, and scenario varying has several"),
+        ({"mix": MIX, "stream": 10}, r"stream \(--stream\) is for one size at a time"),
+        ({"mix": MIX, "state": {"h": "hn"}}, r"state \(--state\) is for one size at a time"),
+        ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),
+        ({"mix": MIX, "mix_by": "p99"}, r"mix_by \(--mix-by\) p99 is of sizes that race by themselves"),
         ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size at a time"),
         ({"mix": MIX, "crossover": {"axis": "batch"}}, "a crossover is for one size at a time"),
     ],
 )
-def test_what_makes_no_stream_is_refused(fields: dict[str, Any], told: str):
+def test_what_cannot_vary_is_refused(fields: dict[str, Any], told: str):
     with pytest.raises(UsageError, match=told):
         study("onnxruntime", model="decoder_prefill", scenario="varying", **fields)
 
 
 def test_an_axis_that_the_model_does_not_have_is_refused():
-    with pytest.raises(UsageError, match="unknown parameter 'token'"):
+    with pytest.raises(UsageError, match="unknown axis in --mix 'token': did you mean 'tokens'"):
         varying("onnxruntime", mix="token=40:50,64:30")

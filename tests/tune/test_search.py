@@ -21,7 +21,7 @@ from support.words import chosen
 from shootout import backends, models
 from shootout.clock import Deadline
 from shootout.commands import tune as tune_command
-from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
+from shootout.contract import Arm, Availability, Device, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import place
@@ -30,9 +30,10 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Rounds, Skip
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import axes, points, reproduce
 from shootout.study.feasibility import Here, needed_bytes
+from shootout.study.options import TuneOptions, read_words
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import search, table
@@ -106,8 +107,15 @@ def ratio(value: float, verdict: Verdict = Verdict.CANT_TELL) -> Ratio:
 def test_the_best_value_of_each_knob_that_may_help_is_taken_the_largest_gain_first():
     a1, a2, b, c, d = (Change(knob=name, threads=index) for index, name in enumerate("aabcd", start=1))
     results = [(a1, ratio(0.9)), (a2, ratio(0.8)), (b, ratio(0.7)), (c, ratio(0.995)), (d, None)]
-    assert best_of_each(results) == [b, a2]
-    assert best_of_each([(b, ratio(0.97, Verdict.SAME))]) == []
+    assert best_of_each([(*one, Standing.MET) for one in results]) == [b, a2]
+    assert best_of_each([(b, ratio(0.97, Verdict.SAME), Standing.MET)]) == []
+
+
+def test_a_value_that_keeps_the_limits_comes_before_one_that_may_and_one_that_does_not_is_none():
+    sure, fast, broken = (Change(knob="precision", threads=index) for index in (1, 2, 3))
+    found = [(fast, ratio(0.5), Standing.UNKNOWN), (sure, ratio(0.8), Standing.MET)]
+    assert best_of_each([*found, (broken, ratio(0.3), Standing.BROKEN)]) == [sure]
+    assert best_of_each([found[0], (broken, ratio(0.3), Standing.BROKEN)]) == [fast]
 
 
 def test_precisions_are_read_and_unknown_ones_refused():
@@ -137,7 +145,7 @@ GENERAL = [name for name in backends.names() if not backends.entry(name).own_fil
     ],
 )
 def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str], monkeypatch: pytest.MonkeyPatch):
-    def stop(study: Study, _: object) -> TuningSearch:
+    def stop(study: Study, *_: object) -> TuningSearch:
         asked.append(study)
         raise UsageError("seen")
 
@@ -148,6 +156,18 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
 
 
+def test_every_stage_hands_on_the_state_that_was_named(monkeypatch: pytest.MonkeyPatch):
+    def stop(study: Study, _: object) -> TuningSearch:
+        request = points.request(study, points.points(study)[0])
+        assert (request.state, request.steps, study.chunk_ms) == ({"h": "hn"}, 20, 32.0)
+        raise UsageError("seen")
+
+    words = read_words(TuneOptions, {"state": ["h=hn"], "stream": "20", "chunk_ms": "32ms", "backends": "numpy"})
+    monkeypatch.setattr(search, "make_search", stop)
+    with pytest.raises(UsageError, match="seen"):
+        tune_command.tune(cast("TuneOptions", words), as_json=True)
+
+
 Times = Callable[[str, Arm], float]
 """The true time (ns) of an arm in a stage."""
 
@@ -155,7 +175,8 @@ Times = Callable[[str, Arm], float]
 class Machine:
     """Plays a stage's run with planted times, as the journal would hold it."""
 
-    def __init__(self, times: Times) -> None:
+    def __init__(self, times: Times, fidelity: Callable[[str, Arm], Fidelity] = lambda *_: made.EXACT) -> None:
+        self.fidelity = fidelity
         self.times, self.ran, self.limits, self.unfinished = times, [], {}, set()
         self.plans: dict[str, Plan] = {}
         self.rng = np.random.default_rng(0)
@@ -182,6 +203,7 @@ class Machine:
                         restart,
                         self.times(stage, arm) * float(np.exp(self.rng.normal(0, 0.002))),
                         group=group.record.name,
+                        fidelity=self.fidelity(stage, arm),
                     )
                     for arm in group.playing
                 ]
@@ -196,6 +218,7 @@ class Machine:
             identity=plan.identity,
             groups=tuple(group.record for group in plan.groups),
             environment={},
+            limits=plan.limits,
         )
 
 
@@ -237,7 +260,7 @@ def ground(
         identity="request",
         here=here,
     )
-    return TuningSearch(plan=planned, most_threads=2, allowed=())
+    return TuningSearch(plan=planned, most_threads=2, precisions=())
 
 
 class Lasting(Deadline):  # its time passes only where the machine plays
@@ -436,3 +459,14 @@ def found(**row: Any) -> TunedTarget:
 )
 def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: TuneOutcome) -> None:
     assert found(outcome=outcome, cause=cause, reason="why", fix=None).conclusion == (told, "why", "")
+
+
+def test_the_last_race_has_the_plain_fp32_that_a_lower_precision_is_compared_with(machine: Machine, tmp_path: Path):
+    machine.times = lambda _, arm: 0.5e6 if arm.target.precision is Precision.INT8 else 1e6
+    asked = replace(ground("openvino", "numpy"), precisions=(Precision.INT8,))
+    tune(machine, asked, tmp_path / "out")
+    (group,) = machine.plans[TUNED].groups
+    labels = [arm.label for arm in group.record.arms if not arm.control]
+    assert labels == ["openvino:cpu:int8", "numpy:cpu:fp32", "openvino:cpu:fp32"]
+    assert group.record.references == {"openvino:cpu:int8": "openvino:cpu:fp32"}
+    assert group.record.comparisons == 2, "the pair with its reference is the baseline's"

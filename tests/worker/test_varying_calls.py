@@ -1,4 +1,4 @@
-"""One arm on a stream of sizes: each call goes to the session of its size, padded and cut back."""
+"""One arm on sizes that vary: each call goes to the session of its size, padded and cut back."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_each_size_is_answered_at_its_own_shape(scheme: str, bucket: int | None,
         session.stage({"x": np.zeros((1, 5), np.float32)}, 0)
 
 
-def test_padding_is_the_streams_and_not_the_adapters(tmp_path: Path):
+def test_padding_is_the_harnesss_and_not_the_adapters(tmp_path: Path):
     exported, runner = made(tmp_path, 2), Runner()
     session = loaded(exported, tmp_path / "built", arm("per-tensor+bucket-2"), runner)
     assert {one.target.scheme for one in runner.arms} == {"per-tensor"}
@@ -158,7 +158,7 @@ def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):
         assert [int(array[0, 0]) for array in taken] == [30, 20, 40, 31, 21, 30]
 
 
-def test_a_reading_is_a_pass_through_the_stream(tmp_path: Path):
+def test_a_reading_is_a_pass_through_all_calls(tmp_path: Path):
     exported = made(tmp_path)
     session = loaded(exported, tmp_path / "built", arm())
     buffers = [one for some in varying.list_buffers(exported) for one in some]

@@ -19,7 +19,7 @@ from shootout.schemes import parse
 
 DEFAULTS = {"per-channel", "asymmetric", "minmax", "rest-fp32"}
 """Words for what is done without them."""
-NUMBERS = {"samples-*": "samples-3", "mixed-*": "mixed-sqnr-30"}
+NUMBERS = {"samples-*": "samples-3", "mixed-*": "mixed-sqnr-30", "float-*": "float-1"}
 
 
 @pytest.fixture
@@ -43,6 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(quantize, name, lambda *_: None)
     for name in ("saturates", "prefers_signed"):
         monkeypatch.setattr(quantize, name, lambda: False)
+    monkeypatch.setattr(quantize, "_name_floats", lambda _, __, scheme: [*map(str, scheme.floats)])
     monkeypatch.setattr(quantize, "calibration_of", lambda _, scheme: [{}] * (scheme.samples or 0))
     monkeypatch.setattr(quantize, "CalibrationReader", lambda sets: SimpleNamespace(rows=len(sets)))
     monkeypatch.setattr(quantize.ort, "prepared", lambda source, _: source)
@@ -60,7 +61,7 @@ def asked(precision: Precision, text: str, calls: list[str]) -> str:
     except (UsageError, SkippedArm):
         return ""
     if scheme.is_quantized:
-        return f"{scheme.variant}, made before"
+        return f"{scheme.made}, made before"
     exported: Any = None
     quantize.quantize(Path("m.onnx"), exported, Arm(target=target, model="m"), scheme, Path())
     return calls[-1]

@@ -165,7 +165,7 @@ def test_a_file_s_own_half_precision_is_told_as_the_cpu_runs_it(own: str, label:
             get_ordered_ops=lambda: [x, product, node("y", "Output", own, product)]
         ),
     )
-    facts = {"products": {"product": [("", 24.0)]}, "conversions": [], "node_ns": {}}
+    facts = {"products": {"product": [("", 24.0)]}, "conversions": [], "layers": {}, "node_ns": {}}
     assert read_executed(ran, facts)["compute_nodes_by_precision"] == {label: 1}
 
 
@@ -194,7 +194,7 @@ def test_where_it_ran_is_read_from_what_was_compiled(monkeypatch: pytest.MonkeyP
 
 
 def test_a_gpus_graph_is_counted_by_its_nodes_and_an_npu_tells_none():
-    facts: dict[str, Any] = {"products": {}, "conversions": [], "node_ns": {}}
+    facts: dict[str, Any] = {"products": {}, "conversions": [], "layers": {}, "node_ns": {}}
     x = node("x", "Input")
     moved = node("moved", "Reorder", "f16", x)
     product = node("product", "FullyConnected", "f16", moved)

@@ -1,0 +1,133 @@
+"""Show what rounding each layer or block alone does to a model: the answer, a table, how to read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.contract import Precision
+from shootout.host.environment import SEVEN_BITS, saturates
+from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.report.columns import Cell, fit_table
+from shootout.units import counted, points, size
+
+NAMES, SQNR = ("layer", "block", "number", "operator"), "SQNR"
+MOST_LINES = 20
+"""The table has no more lines: JSON and the figure have all."""
+
+
+def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
+    """Render the answer of each precision, a table with the worst part first, and how to read it.
+
+    Args:
+        name: of the model and its size, for people.
+        columns: width of the console.
+    """
+    first, *others = found
+    shown = first.parts[:MOST_LINES]
+    lines = [_tell_part(part, first) for part in shown]
+    for other in others:
+        known = {part.name: part for part in other.parts}
+        for line, part in zip(lines, shown, strict=True):
+            line[f"{SQNR} {other.precision}"] = tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
+    headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
+    if others:  # a column for each precision has room, three for each have not
+        headers = [header for header in headers if header.startswith((*NAMES, SQNR))]
+    titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
+    answers = [Text(answer) for one in found for answer in tell_answer(one)]
+    notes = [Text(note) for note in _tell_notes(found)]
+    table = fit_table(headers, lines, columns, left=(first.by, "operator"), titles=titles)
+    return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
+
+
+def tell_answer(found: PrecisionSensitivity) -> list[str]:
+    """Say what to leave in float first, and what that is worth."""
+    worst, precision = found.parts[0], found.precision.upper()
+    if found.whole.sqnr_db == math.inf:
+        return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
+    told = [f"All of it in {precision}: {_tell_state(found.whole)}."]
+    if found.without_worst:
+        told = [*told, f"With {worst.name} in float: {_tell_state(found.without_worst)}."]
+    if worst.sqnr_db == -math.inf:
+        advice = f"Leave {worst.name} in float: in {precision} it gives NaN or infinity."
+    elif len(found.parts) + found.unmeasured == 1:
+        advice = f"{worst.name} is the only {found.by} of this model."
+    else:
+        share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
+        advice = f"Leave {worst.name} in float first{share}."
+    return [advice, " ".join(told)]
+
+
+def _tell_state(part: LayerSensitivity) -> str:
+    score = part.score
+    if score is None:
+        return f"{SQNR} {tell_decibels(part.sqnr_db)}"
+    write = "{:.1%}".format if score.name == "accuracy" else "{:.4g}".format
+    return f"{SQNR} {tell_decibels(part.sqnr_db)}, {score.name} {write(score.after)} ({write(score.before)} in float)"
+
+
+def tell_decibels(sqnr_db: float) -> str:
+    """Write a signal to noise ratio: `31.2 dB`, `exact` without noise, `NaN` if an output is no number."""
+    return f"{sqnr_db:.1f} dB" if math.isfinite(sqnr_db) else "exact" if sqnr_db > 0 else "NaN"
+
+
+def tell_change(score: ScoreChange) -> str:
+    """Write how a score changed, with its 95 % interval: accuracy in percentage points, others in their own unit."""
+    write = points if score.name == "accuracy" else "{:+.2g}".format
+    interval = "" if score.low is None or score.high is None else f" ({write(score.low)} to {write(score.high)})"
+    return f"{write(score.value)}{interval}"
+
+
+def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str, Cell]:
+    """Return the cells of a part's line, by header."""
+    several = len(part.layers) > 1
+    operators = dict.fromkeys(layer.operator for layer in part.layers)
+    score = next((one.score.name for one in found.parts if one.score), "")
+    return {
+        found.by: part.name,
+        "number": f"{part.layer.number} to {part.layers[-1].number}" if several else str(part.layer.number),
+        "operator": ", ".join(operators),
+        SQNR: tell_decibels(part.sqnr_db),
+        "weights alone": "" if part.weights_db is None else tell_decibels(part.weights_db),
+        "activations alone": "" if part.activations_db is None else tell_decibels(part.activations_db),
+        "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
+        **({score: tell_change(part.score) if part.score else ""} if score else {}),
+        "weights": size(part.weight_bytes) if part.weight_bytes else "",
+        "operations": f"{part.flops_share:.1%}",
+    }
+
+
+def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
+    """Say how to read the table, and what is missing from it."""
+    first, by = found[0], found[0].by
+    notes = []
+    if more := first.parts[MOST_LINES:]:
+        shares = [part.noise_share for part in more if part.noise_share is not None]
+        error = f", {math.fsum(shares):.1%} of the error" if len(shares) == len(more) else ""
+        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json and -o FILE.svg have all.")
+    notes.append(
+        f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
+        "Rounded in the float graph itself, without a runtime's optimizations."
+    )
+    if len(found) == 1:
+        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s. number: as schemes name layers.")
+    else:
+        notes.append("Weights and activations apart from each other: name one precision, or --json.")
+    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
+        unit = " in percentage points" if scored.name == "accuracy" else ""
+        notes.append(
+            f"{scored.name}: its change{unit} on {counted(scored.rows, 'row')} of the selection split, and its 95 % "
+            "interval."
+        )
+    if Precision.INT8 in {one.precision for one in found} and saturates():
+        notes.append(SEVEN_BITS.format("weights"))
+    for one in found:
+        if one.unmeasured:
+            total = len(one.parts) + one.unmeasured
+            notes.append(
+                f"{one.precision}: {one.unmeasured} of {counted(total, by)} aren't measured, since --max-time was over."
+            )
+    return notes

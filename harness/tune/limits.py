@@ -1,0 +1,132 @@
+"""What a tuning run's settings must keep: read from its options, and judged row by row as `decide` judges them.
+
+A search judges on the selection rows, and each setting by itself, since it only proposes. The winner is judged again on
+the report rows, which no choice has seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from shootout import models
+from shootout.compare.matching import machine_of
+from shootout.decide.candidates import Candidate, Play
+from shootout.decide.limits import FIDELITY, Finding, judge_limits
+from shootout.decide.options import LIMITS, Limit
+from shootout.decide.policy import Objective, Policy, as_policy
+from shootout.errors import UsageError
+from shootout.export.client import Request, is_file
+from shootout.export.request import labels_of
+from shootout.results.accuracy import right_rows
+from shootout.results.analysis import Analysed, analyse_cells
+from shootout.stats.verdicts import Standing
+from shootout.study.options import TuneOptions
+from shootout.study.points import rows_of
+from shootout.study.schema import Study
+
+Findings = Mapping[tuple[str, str], Sequence[Finding]]
+"""By group and arm, how it stands to each limit."""
+WITHOUT_ROWS = frozenset({Limit.ERROR, Limit.AGREEMENT})
+"""Limits on what outputs are worth that need no labels and no truth."""
+
+
+def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
+    """Return the limits that the options name, in basic units; None if they name none.
+
+    A drop of a metric is the study's own (`Study.max_drop`), which then stands for a limit that isn't named here.
+
+    Raises:
+        UsageError: a value can't be read, the policy asks for more than the latency of a call, or no precision is to
+            be tried.
+    """
+    drop, error, given = (options.get(name) for name in ("max_drop", "max_error", "policy"))
+    if drop is None and error is None and given is None:
+        return None
+    if not options.get("precision"):
+        raise UsageError("a limit is on what other precisions cost: name those to try, as in --precision int8,bf16")
+    policy = Policy() if given is None else as_policy(options["policy"])
+    if policy.objective is not Objective.LATENCY or policy.load is not None:
+        raise UsageError("tune makes one call after another fast: leave objective and load out of the policy")
+    limits = dict(policy.limits)
+    if drop is not None and not options.get("metric"):
+        limits[Limit.DROP] = LIMITS[Limit.DROP].unit.read("--max-drop", drop)
+    if error is not None:
+        limits[Limit.ERROR] = LIMITS[Limit.ERROR].unit.read("--max-error", error)
+    return limits
+
+
+def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Request) -> None:
+    """Refuse limits that no rows of this model could show to be kept, before anything is built.
+
+    Raises:
+        UsageError: with what to give.
+    """
+    wanted, labeled = FIDELITY & limits.keys(), _has_labels(request)
+    if study.metric and not (labeled or rows_of(study).truth):
+        why = "without truth a metric compares with FP32's own outputs, which a search has for no rows of its own"
+        raise UsageError(f"--metric {study.metric}: {why}: give --truth, or limit the error, as in --max-error 2e-2")
+    if study.metric or labeled or (wanted and wanted <= WITHOUT_ROWS):
+        return
+    told = f"--max-drop {100 * limits[Limit.DROP]:g}pp" if Limit.DROP in limits else "what a precision costs"
+    raise UsageError(
+        f"{told} can't be judged: {study.model[0]} has no labels here: give --inputs data.npz --labels labels.npz, or "
+        "limit the error instead, as in --max-error 2e-2"
+    )
+
+
+def _has_labels(request: Request) -> bool:
+    if is_file(request.model) or request.inputs_npz:
+        return labels_of(request) is not None
+    return models.get(request.model).task is not None
+
+
+def judge_rows(analysed: Analysed, limits: Mapping[str, float]) -> Findings:
+    """Return how each timed row of a run stands to the limits, each by itself."""
+    policy = policy_of(limits)
+    machine, found = machine_of(analysed.document.environment), dict[tuple[str, str], Sequence[Finding]]()
+    for name, cell in analysed.cells.items():
+        group = analysed.groups[name]
+        right = {arm: rows for (_, arm), rows in right_rows(group).items()}
+        for row in (one for one in cell.rows if one.group == name and one.end_to_end):
+            play = Play(run=analysed.document.run, cell=cell, row=row, group=group, right=right)
+            candidate = Candidate(label=row.arm, machine=machine, plays=(play,))
+            found[name, row.arm] = judge_limits(policy, [candidate])[row.arm]
+    return found
+
+
+def policy_of(limits: Mapping[str, float]) -> Policy:
+    """Return the policy of these limits alone."""
+    return Policy(limits={Limit(name): value for name, value in limits.items()})
+
+
+def find_over_limits(limits: Mapping[str, float], out: Path) -> Mapping[str, Collection[str]]:
+    """Return by group the settings of a run in progress that are known to break a limit.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    found: dict[str, set[str]] = {}
+    for (group, arm), findings in judge_rows(analyse_cells(out), limits).items():
+        if stand(findings) is Standing.BROKEN:
+            found.setdefault(group, set()).add(arm)
+    return found
+
+
+def stand(findings: Sequence[Finding] | None) -> Standing:
+    """Return how a row stands to all limits together."""
+    standings = {one.standing for one in findings or ()}
+    if Standing.BROKEN in standings:
+        return Standing.BROKEN
+    return Standing.MET if standings == {Standing.MET} else Standing.UNKNOWN
+
+
+def list_vendors_words(limits: Mapping[str, float]) -> list[str]:
+    """Return the words of schemes that themselves choose layers to leave in float, for such limits."""
+    words = [] if limits and limits.keys() <= WITHOUT_ROWS else ["accuracy-control"]
+    if drop := limits.get(Limit.DROP):
+        words.append(f"mixed-drop-{100 * drop:.6f}".rstrip("0").rstrip("."))
+    if error := limits.get(Limit.ERROR):
+        words.append(f"mixed-sqnr-{max(math.ceil(-20 * math.log10(error)), 1)}")
+    return words

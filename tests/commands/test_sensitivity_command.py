@@ -1,0 +1,121 @@
+"""`shootout sensitivity` as a command: its screen, its JSON, its figure, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.console import here
+
+from shootout.commands.sensitivity import as_data
+from shootout.contract import Precision
+from shootout.exported.layers import Layer
+from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.report.sensitivity import MOST_LINES, render
+
+
+def layer(number: int) -> Layer:
+    return Layer(
+        number=number, name=f"body.{number}.fc", operator="Gemm", node="", output="", weight="", block=f"body.{number}"
+    )
+
+
+def part(number: int, sqnr_db: float, **more: Any) -> LayerSensitivity:
+    one = layer(number)
+    return LayerSensitivity(name=one.name, layers=(one,), sqnr_db=sqnr_db, weight_bytes=64, flops_share=0.1, **more)
+
+
+def precision(*parts: LayerSensitivity, name: Precision = Precision.INT8, **more: Any) -> PrecisionSensitivity:
+    whole = more.pop("whole", part(9, 20.0))
+    return PrecisionSensitivity(precision=name, by="layer", parts=parts, whole=whole, **more)
+
+
+def screen(*found: PrecisionSensitivity, width: int = 120) -> str:
+    console = Console(width=width, record=True, file=None)
+    with console.capture() as shown:
+        console.print(render(found, "net, batch 1", width))
+    return shown.get()
+
+
+def test_the_answer_comes_first_and_says_what_it_is_worth():
+    score = ScoreChange(name="accuracy", before=0.97, after=0.96, value=-0.01, low=-0.015, high=-0.003, rows=400)
+    worst = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=score)
+    found = precision(worst, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
+    lines = screen(found).splitlines()
+    assert lines[1] == "Leave body.3.fc in float first: it alone causes 81% of INT8's error."
+    assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With body.3.fc in float: SQNR 29.5 dB."
+    (row,) = (line for line in lines if line.startswith("body.3.fc"))
+    assert [*row.split()][1:9] == ["3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
+    assert "81.0%  -1.0 (-1.5 to -0.3)" in row
+    assert "400 rows of the selection split" in " ".join(lines)
+
+
+def test_several_precisions_have_a_column_each():
+    shown = screen(
+        precision(part(0, 21.0), part(1, 30.0)), precision(part(1, 55.0), part(0, 60.0), name=Precision.BF16)
+    )
+    (row,) = (line for line in shown.splitlines() if line.startswith("body.1.fc"))
+    assert row.split() == ["body.1.fc", "1", "Gemm", "30.0", "dB", "55.0", "dB"]
+    assert "SQNR int8" in shown
+    assert "SQNR bf16" in shown
+
+
+def test_what_a_long_table_leaves_out_is_counted():
+    parts = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
+    assert "5 more layers, 5.0% of the error: --json and -o FILE.svg have all." in screen(precision(*parts))
+    assert "more layer" not in screen(precision(*parts[:MOST_LINES]))
+    assert "3 of 4 layers aren't measured, since --max-time was over." in screen(precision(parts[0], unmeasured=3))
+
+
+def test_no_error_and_no_number_are_told_apart():
+    exact = precision(part(0, math.inf), part(1, math.inf), whole=part(9, math.inf))
+    assert "INT8 changes no output of this model" in screen(exact)
+    one, other = (as_data([precision(part(0, db))], "net")["precisions"][0]["parts"][0] for db in (math.inf, -math.inf))
+    assert one["both"] == {"sqnr_db": None, "is_exact": True, "is_finite": True}
+    assert other["both"] == {"sqnr_db": None, "is_exact": False, "is_finite": False}
+    assert one["weights"] is None
+    assert one["layers"][0] == {
+        "number": 0,
+        "name": "body.0.fc",
+        "operator": "Gemm",
+        "node": "",
+        "output": "",
+        "weight": "",
+        "block": "body.0",
+    }
+
+
+def test_json_and_the_figure_have_every_layer(tmp_path: Path):
+    done = here("sensitivity", "digits", "--precision", "int8,bf16", "-o", "layers.svg", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.data["model"] == "digits, batch 1"
+    assert [one["precision"] for one in done.data["precisions"]] == ["int8", "bf16"]
+    for one in done.data["precisions"]:
+        assert {found["layers"][0]["number"] for found in one["parts"]} == {0, 1, 2}
+        assert all(found["weights"] and found["activations"] and found["score"] for found in one["parts"])
+        assert math.fsum(found["noise_share"] for found in one["parts"]) == pytest.approx(1)
+    svg = (tmp_path / "layers.svg").read_text()
+    assert svg.count(">layers.1</text>") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--precision", "int5"], "unknown precision in --precision 'int5': did you mean 'int8'?"),
+        (["--precision", "fp32"], "unknown precision in --precision 'fp32'"),
+        (["--precision", "int8,int8"], "--precision names one twice, got int8,int8"),
+        (["--by", "stage"], "unknown part in --by 'stage': known: block, layer"),
+        (["-o", "layers.png"], "-o 'layers.png': the figure is an .svg file; --json prints its numbers"),
+        (["--batch", "1,2"], "sensitivity looks at one model at a time: give one value for each --set, got 2 models"),
+        (["--truth", "truth.npz"], "truth (--truth) is for a metric: add one"),
+        (["--metric", "mea"], "mea"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is_made(words: list[str], says: str, tmp_path: Path):
+    done = here("sensitivity", "digits", *words, cwd=tmp_path)
+    assert done.code == 2
+    assert says in done.err
+    assert "rounding" not in done.err

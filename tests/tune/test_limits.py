@@ -1,0 +1,245 @@
+"""Mixed precision under a limit: what is tried, what keeps the limit, and on which rows that is judged."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from support.races import made
+from test_search import Machine, ground, tune
+
+from shootout.contract import Arm, Fidelity, Precision, Target
+from shootout.decide.limits import Finding
+from shootout.decide.options import Limit
+from shootout.errors import UsageError
+from shootout.export.client import Request
+from shootout.exported.layers import Layer
+from shootout.host import environment
+from shootout.stats.verdicts import Standing
+from shootout.study.options import TuneOptions
+from shootout.study.schema import Study
+from shootout.tune import search, table
+from shootout.tune.limits import list_vendors_words, read_limits, refuse_unjudged, stand
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning
+from shootout.tune.search import TuningSearch
+from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
+
+ROWS = 400
+LIMIT = {"max-accuracy-drop": 0.01}
+Lost = dict[tuple[str, str], int]
+"""By stage and precision, how many rows are lost of those that plain FP32 has right."""
+
+
+def fast_in_integers(_: str, arm: Arm) -> float:
+    """The fewer layers stay in float, the faster; other settings gain nothing."""
+    if arm.target.precision is not Precision.INT8:
+        return 1e6 if arm.settings == "closed" else 1.1e6
+    return {"": 0.4e6, "float-1": 0.6e6, "float-0.1": 0.8e6}.get(arm.target.scheme, 0.9e6)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
+    monkeypatch.setattr(environment, "facts", dict)
+    return Machine(fast_in_integers)
+
+
+def losing(lost: Lost) -> Any:
+    """What is right of each arm: all rows, less those that it has lost."""
+
+    def fidelity(stage: str, arm: Arm) -> Fidelity:
+        few = lost.get((stage, arm.target.scheme), 0) if arm.target.precision is Precision.INT8 else 0
+        return replace(made.EXACT, accuracy=1 - few / ROWS, right="0" * few + "1" * (ROWS - few))
+
+    return fidelity
+
+
+def asked() -> TuningSearch:
+    return replace(ground("openvino"), precisions=(Precision.INT8,), limits=LIMIT, mixes=("float-1", "float-0.1"))
+
+
+def both(scheme: str, few: int) -> Lost:
+    """The same in the search and in the confirmation."""
+    return {(stage, scheme): few for stage in (ALONE, TOGETHER, CONFIRMED)}
+
+
+def test_the_fastest_that_keeps_the_limit_wins_and_not_the_fastest(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing(both("", 40))
+    (found,) = tune(machine, asked(), tmp_path / "out").found.values()
+    assert found.conclusion.outcome is TuneOutcome.BETTER
+    assert str(found.ship.target) == "openvino:cpu:int8/float-1"
+    standings = {one.setting: stand(one.limits) for one in found.tried}
+    assert standings["int8"] is Standing.BROKEN
+    assert standings["int8/float-1"] is standings["int8/float-0.1"] is Standing.MET
+
+
+def test_the_search_sees_the_selection_rows_and_the_confirmation_the_report_rows(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.fidelity = losing(both("", 40))
+    tune(machine, asked(), tmp_path / "out")
+    assert {name: plan.on_selection for name, plan in machine.plans.items()} == {ALONE: True, CONFIRMED: False}
+    assert all(plan.limits == LIMIT for plan in machine.plans.values())
+
+
+def test_a_winner_that_breaks_the_limit_on_rows_it_was_not_chosen_by_is_not_shipped(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
+    (found,) = tune(machine, asked(), tmp_path / "out").found.values()
+    assert found.conclusion.outcome is TuneOutcome.OVER_LIMIT
+    assert found.conclusion.reason.startswith("on rows that the search did not see: max-accuracy-drop")
+    assert found.ship is found.default
+
+
+def test_a_winner_whose_loss_is_not_known_closely_enough_is_not_shipped(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
+    (found,) = tune(machine, asked(), tmp_path / "out").found.values()
+    assert found.conclusion.outcome is TuneOutcome.CANT_TELL
+    assert "400 labeled rows; about" in found.conclusion.reason
+    assert not found.held
+
+
+def test_if_nothing_keeps_the_limit_the_nearest_is_named(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing({**both("", 40), **both("float-1", 30), **both("float-0.1", 20)})
+    (found,) = tune(machine, asked(), tmp_path / "out").found.values()
+    assert found.conclusion.outcome is TuneOutcome.NONE_BETTER
+    assert found.conclusion.reason.startswith("3 faster settings over the limit, such as int8: max-accuracy-drop")
+    assert machine.ran == [ALONE]
+
+
+def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing(both("", 40))
+    found = tune(machine, replace(ground("openvino"), precisions=(Precision.INT8,)), tmp_path / "out")
+    (only,) = found.found.values()
+    assert str(only.ship.target) == "openvino:cpu:int8"
+    assert not any(one.limits for one in only.tried)
+    assert not any(plan.on_selection for plan in machine.plans.values())
+
+
+def rendered(tuning: Tuning) -> str:
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(table.render(tuning, 160))
+    return console.export_text()
+
+
+def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing(both("", 40))
+    found = tune(machine, asked(), tmp_path / "out")
+    text = rendered(found)
+    (broken,) = [line for line in text.splitlines() if line.startswith("int8 ")]
+    assert "10 pp (7 to 13)" in broken
+    assert broken.rstrip().endswith("broken")
+    (kept,) = [line for line in text.splitlines() if line.startswith("int8/float-1 ")]
+    assert "kept" in kept
+    assert f"shootout ship {tmp_path}/out/confirmed -o shipped --target openvino:cpu:int8/float-1" in text
+    data = json.loads(json.dumps(table.as_data(found), allow_nan=False))
+    assert data["limits"] == LIMIT
+    (target,) = data["targets"]
+    assert [one["standing"] for one in target["limits"]] == ["met"]
+    assert {one["setting"]: one["limits"][0]["standing"] for one in target["tried"] if one["limits"]}[
+        "int8"
+    ] == "broken"
+    assert set(data["seconds"]) == {ALONE, CONFIRMED}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, None),
+        ({"precision": ["int8"]}, None),
+        ({"precision": ["int8"], "max_drop": "0.5pp"}, {Limit.DROP: 0.005}),
+        ({"precision": ["int8"], "max_error": "2e-2"}, {Limit.ERROR: 0.02}),
+        ({"precision": ["int8"], "max_drop": "1%", "metric": "iou"}, {}),
+        ({"precision": ["int8"], "policy": {"limits": {"size": "5MB"}}, "max_drop": "1pp"},
+         {Limit.SIZE: 5e6, Limit.DROP: 0.01}),
+    ],
+)  # fmt: skip
+def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict[Limit, float] | None) -> None:
+    found = read_limits(options)
+    assert (found is None) is (wanted is None)
+    assert {name: round(value, 9) for name, value in (found or {}).items()} == (wanted or {})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
+        ({"precision": ["int8"], "max_drop": "0.5"}, "write percentage points with their unit as 0.5pp"),
+        ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
+        ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
+    ],
+)
+def test_a_wrong_limit_is_answered_with_the_right_form(options: TuneOptions, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_limits(options)
+
+
+def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once() -> None:
+    study = Study(name="s", model=("bert",), targets=("openvino",))
+    with pytest.raises(UsageError, match=r"--max-drop 0.5pp can't be judged: bert has no labels here: give --inputs"):
+        refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="bert"))
+    with pytest.raises(UsageError, match="what a precision costs can't be judged"):
+        refuse_unjudged({Limit.SIZE: 1e6}, study, Request(model="bert"))
+    refuse_unjudged({Limit.ERROR: 0.02}, study, Request(model="bert"))
+    refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="digits"))
+    scored = study.model_copy(update={"metric": "iou"})
+    with pytest.raises(UsageError, match="--metric iou: without truth a metric compares with FP32's own outputs"):
+        refuse_unjudged({}, scored, Request(model="bert"))
+
+
+def test_a_limit_beside_another_precision_than_fp32_is_refused() -> None:
+    study = Study(name="s", model=("digits",), targets=("openvino:cpu:bf16",))
+    with pytest.raises(UsageError, match="limits compare with plain FP32, and openvino:cpu:bf16 isn't"):
+        search.make_search(study, [Precision.INT8], {Limit.DROP: 0.005})
+
+
+def layer(number: int, block: str) -> Layer:
+    return Layer(number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block)
+
+
+def test_the_worst_layers_and_the_worst_blocks_are_left_in_float_ever_more() -> None:
+    order = [layer(number, block) for number, block in ((4, "b"), (0, "a"), (5, "b"), (1, "a"), (2, "c"), (3, "c"))]
+    assert list_mixes(order) == ["float-4", "float-0.4", "float-4.5", "float-0.1.4.5"]
+    assert list_mixes(order[:1]) == []
+    assert list_mixes([]) == []
+
+
+def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
+    words = ["accuracy-control", "mixed-drop-0.5", "float-1"]
+
+    def tried(backend: str, *precisions: Precision) -> set[str]:
+        default = Arm(target=Target(backend=backend), model="digits")
+        changes = list_changes(default, 1, precisions, words)
+        return {describe_setting(default, apply_changes(default, [one])) for one in changes if one.precision}
+
+    assert tried("openvino", Precision.INT8) == {"int8", *(f"int8/{word}" for word in words)}
+    assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/mixed-drop-0.5", "int8/float-1"}
+    assert tried("onnxruntime", Precision.INT8_DYNAMIC) == {"int8-dynamic", "int8-dynamic/float-1"}
+    assert tried("openvino", Precision.BF16) == {"bf16"}
+    default = Arm(target=Target(backend="openvino"), model="digits")
+    by_label = {
+        arm.label: arm
+        for arm in (apply_changes(default, [one]) for one in list_changes(default, 1, [Precision.INT8], words))
+    }
+    assert by_label["openvino:cpu:int8/mixed-drop-0.5"].quantizer == "shared"
+    assert by_label["openvino:cpu:int8/float-1"].quantizer == "vendor"
+
+
+def test_vendors_own_words_follow_the_limit() -> None:
+    assert list_vendors_words({Limit.DROP: 0.005}) == ["accuracy-control", "mixed-drop-0.5"]
+    assert list_vendors_words({Limit.ERROR: 0.02}) == ["mixed-sqnr-34"]
+    assert list_vendors_words({}) == ["accuracy-control"]
+
+
+def test_what_was_not_timed_is_unknown() -> None:
+    met = Finding(limit=Limit.DROP, wanted=0.01, value=0.0, low=0.0, high=0.0, standing=Standing.MET)
+    assert stand(()) is Standing.UNKNOWN
+    assert stand([met]) is Standing.MET
+    assert stand([met, met.model_copy(update={"standing": Standing.BROKEN})]) is Standing.BROKEN
