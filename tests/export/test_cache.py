@@ -112,7 +112,9 @@ def test_the_key_covers_every_module_that_makes_a_exported():
         print(sorted(name for name in names if not name.startswith("host/") and not name.endswith("__init__.py")))
         """
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == str(["budget.py", "clock.py", "errors.py", "messages.py", "trace_events.py", "units.py"])
+    intervals = ["stats/jackknife.py", "stats/paired.py"]  # of a sensitivity's accuracy: no export goes by these
+    known = ["budget.py", "clock.py", "errors.py", "messages.py", *intervals, "trace_events.py", "units.py"]
+    assert found.strip() == str(known)
 
 
 GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
