@@ -177,7 +177,7 @@ def tabulate_blocks(explanation: Explanation) -> Table:
         name = block.name if block.layers == 1 else f"{block.name} ({block.layers} layers)"
         cells = (
             name,
-            tell_error(first.error) if first.error is not None else "",
+            _mark(first.error, bool(first.beyond)),
             _mark(second.error, bool(second.beyond)),
             tell_error(second.own) if second.own is not None else "",
             tell_time(first.ns),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.exports import obtain
 from support.races import made
 from support.races.shipping import let_numpy_ship
 
+from shootout.commands import explain as command
 from shootout.commands.explain import explain
 from shootout.contract import Arm, Precision, Target
 from shootout.errors import UsageError
@@ -104,6 +106,7 @@ def test_a_run_is_shown_and_written(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     let_numpy_ship(monkeypatch)
+    monkeypatch.setattr(command, "machine_lock", lambda *_: nullcontext(0.0))
     assert show(run, out=tmp_path / "nodes.json", as_json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert [layer["name"] for layer in said["layers"]] == [f"layers.{number}" for number in range(4)]
