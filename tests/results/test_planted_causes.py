@@ -65,7 +65,8 @@ def test_scales_that_no_kernel_takes_in_are_the_cause(tmp_path: Path):
     why = found["onnxruntime:cpu:native(pairs.onnx)"]["why"]
     assert why["cause"] == "unfused scales"
     assert why["text"].endswith("nodes more than in FP32 only convert, next to 4 products (fp32)")
-    assert found["openvino:cpu:native(pairs.onnx)"]["why"]["cause"] == "other nodes", "it has no node for such a pair"
+    other = found["openvino:cpu:native(pairs.onnx)"]["why"]["cause"]  # it has no node for such a pair
+    assert other in ("other nodes", "float layers"), "the first if it is slower, the second if it is as fast"
 
 
 def test_a_layer_that_no_quantizer_takes_is_named(tmp_path: Path):
