@@ -29,18 +29,17 @@ from shootout.exported.workload import is_product
 from shootout.quantize import error_bounds, onnx_error_bounds
 from shootout.quantize.error_bounds import Weights, by_channel, by_group
 from shootout.quantize.onnx_error_bounds import (
+    HALF_FLOATS,
     OWN,
     Chain,
     Rounding,
     Steps,
-    half,
     make_chain,
     observe,
     operands,
     prepared,
     significant,
     to_bits,
-    to_float16,
     to_grid,
     to_own_grid,
 )
@@ -68,8 +67,13 @@ class LayerRounding:
     rounds_results: bool = False
 
 
-def _by_size(rounding: Rounding) -> Weights:
-    return lambda weight, _axis: rounding(weight)
+def _by_size(steps: Steps, rounding: Rounding, *, rounds_results: bool = False) -> LayerRounding:
+    """Return the rounding to a narrower float, of each number by its own size."""
+    return LayerRounding(
+        weights=lambda weight, _axis: rounding(weight),
+        activations=lambda _: steps,
+        rounds_results=rounds_results,
+    )
 
 
 ROUNDINGS: Mapping[Precision, LayerRounding] = {
@@ -77,11 +81,8 @@ ROUNDINGS: Mapping[Precision, LayerRounding] = {
     Precision.INT8_DYNAMIC: LayerRounding(weights=by_channel, activations=lambda _: to_own_grid),
     Precision.INT4: LayerRounding(weights=by_group, activations=None),
     Precision.FP8: LayerRounding(weights=error_bounds.to_e4m3, activations=onnx_error_bounds.to_e4m3, has_ranges=True),
-    Precision.FP16: LayerRounding(weights=_by_size(half), activations=lambda _: to_float16, rounds_results=True),
-    Precision.BF16: LayerRounding(
-        weights=_by_size(significant(8)), activations=lambda _: to_bits(8), rounds_results=True
-    ),
-    Precision.TF32: LayerRounding(weights=_by_size(significant(11)), activations=lambda _: to_bits(11)),
+    Precision.TF32: _by_size(to_bits(11), significant(11)),
+    **{Precision(name): _by_size(*how, rounds_results=True) for name, how in HALF_FLOATS.items()},
 }
 
 

@@ -73,7 +73,7 @@ class ScoreChange:
         after: of the rounded one.
         value: after less before.
         low, high: its 95 % interval, by rows in pairs; None: these rows tell nothing of others.
-        rows: how many.
+        rows: how many; `unit`: what each is.
         lower_is_better: else higher is.
         output: the output that is scored, if the model has several.
     """
@@ -85,6 +85,7 @@ class ScoreChange:
     low: float | None
     high: float | None
     rows: int
+    unit: str = "row"
     lower_is_better: bool = False
     output: str = ""
 
@@ -99,7 +100,8 @@ class LayerSensitivity:
         sqnr_db: signal to quantization noise of the outputs; inf: no error; -inf: NaN or infinity.
         weights_db: the same with weights alone rounded; None: not measured, or the precision rounds none here.
         activations_db: likewise.
-        noise_share: the noise among the sum of all parts' noises; None if one has NaN or none has any.
+        noise_share: the noise among the sum of all parts' noises; None if one has NaN, none has any, or a part wasn't
+            measured.
         score: what it costs on the selection rows; None: not measured.
         weight_bytes: of the float32 weights.
         flops_share: the part's operations among those of all layers.
@@ -209,7 +211,9 @@ def _measure_precision(
             break
         tell(f"{precision}: {number} of {len(parts)} rounded alone")
         found.append(measuring.measure(name, layers))
-    found = _share_noise(sorted(found, key=lambda part: part.sqnr_db))
+    found.sort(key=lambda part: part.sqnr_db)
+    if len(found) == len(parts):  # a share of what there was time for would tell nothing
+        found = _share_noise(found)
     every = [layer for layers in parts.values() for layer in layers]
     whole = measuring.measure("all layers", every)
     without = None
@@ -374,6 +378,7 @@ def _compare_output(before: Scores, after: Scores) -> ScoreChange:
         low=change.low if change else None,
         high=change.high if change else None,
         rows=count,
+        unit=after.unit,
         lower_is_better=lower,
         output=after.output,
     )

@@ -12,9 +12,12 @@ from shootout.contract import Precision
 from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
 from shootout.report.columns import Cell, fit_table
+from shootout.schemes import write_floats
 from shootout.units import counted, points, size
 
 NAMES, SQNR = ("layer", "block", "number", "operator"), "SQNR"
+FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+"""The word of schemes that leave layers in float, and the precisions that have it."""
 MOST_LINES = 20
 """The table has no more lines: JSON and the figure have all."""
 
@@ -53,11 +56,15 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
         told = [*told, f"With {worst.name} in float: {_tell_state(found.without_worst)}."]
     if worst.sqnr_db == -math.inf:
         advice = f"Leave {worst.name} in float: in {precision} it gives NaN or infinity."
-    elif len(found.parts) + found.unmeasured == 1:
+    elif found.unmeasured:
+        total = counted(len(found.parts) + found.unmeasured, found.by)
+        advice = f"{worst.name} errs most of the {len(found.parts)} of {total} that --max-time left time for."
+    elif len(found.parts) == 1:
         advice = f"{worst.name} is the only {found.by} of this model."
     else:
         share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
-        advice = f"Leave {worst.name} in float first{share}."
+        scheme = f" ({write_floats(_numbers(worst))})" if found.precision in OFFERING_FLOATS else ""
+        advice = f"Leave {worst.name} in float first{scheme}{share}."
     return [advice, " ".join(told)]
 
 
@@ -81,14 +88,17 @@ def tell_change(score: ScoreChange) -> str:
     return f"{write(score.value)}{interval}"
 
 
+def _numbers(part: LayerSensitivity) -> list[int]:
+    return [layer.number for layer in part.layers]
+
+
 def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str, Cell]:
     """Return the cells of a part's line, by header."""
-    several = len(part.layers) > 1
     operators = dict.fromkeys(layer.operator for layer in part.layers)
     score = next((one.score.name for one in found.parts if one.score), "")
     return {
         found.by: part.name,
-        "number": f"{part.layer.number} to {part.layers[-1].number}" if several else str(part.layer.number),
+        "number": write_floats(_numbers(part)).removeprefix(FLOATS),
         "operator": ", ".join(operators),
         SQNR: tell_decibels(part.sqnr_db),
         "weights alone": "" if part.weights_db is None else tell_decibels(part.weights_db),
@@ -112,22 +122,16 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
         f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
         "Rounded in the float graph itself, without a runtime's optimizations."
     )
-    if len(found) == 1:
-        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s. number: as schemes name layers.")
-    else:
+    if len(found) > 1:
         notes.append("Weights and activations apart from each other: name one precision, or --json.")
-    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
-        unit = " in percentage points" if scored.name == "accuracy" else ""
+    else:
         notes.append(
-            f"{scored.name}: its change{unit} on {counted(scored.rows, 'row')} of the selection split, and its 95 % "
-            "interval."
+            f"error: the {by}'s noise among the sum of those of all {by}s. "
+            f"number: of the scheme {FLOATS}N, which leaves the layer in float."
         )
+    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
+        unit, rows = " in percentage points" if scored.name == "accuracy" else "", counted(scored.rows, scored.unit)
+        notes.append(f"{scored.name}: its change{unit} on {rows} of the selection split, and its 95 % interval.")
     if Precision.INT8 in {one.precision for one in found} and saturates():
         notes.append(SEVEN_BITS.format("weights"))
-    for one in found:
-        if one.unmeasured:
-            total = len(one.parts) + one.unmeasured
-            notes.append(
-                f"{one.precision}: {one.unmeasured} of {counted(total, by)} aren't measured, since --max-time was over."
-            )
     return notes

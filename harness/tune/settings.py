@@ -82,8 +82,8 @@ def _list_offered(offered: Collection[str], words: Iterable[str]) -> list[str]:
 def list_mixes(order: Sequence[Layer]) -> list[str]:
     """List the words that leave the most sensitive layers in float: the worst 1, 2, 4, 8 … and the worst blocks.
 
-    A block's layers lie side by side, so that a runtime converts at its edges alone. A block is as sensitive as its
-    worst layer.
+    At most half of them: with more in float there is little left to gain. A block's layers lie side by side, so that a
+    runtime converts at its edges alone. A block is as sensitive as its worst layer.
 
     Args:
         order: all layers that a quantizer takes, the most sensitive first.
@@ -95,7 +95,7 @@ def list_mixes(order: Sequence[Layer]) -> list[str]:
     worst = [*blocks.values()]
     rungs += [list(chain.from_iterable(worst[: 2**power])) for power in range(len(worst).bit_length())]
     rungs.sort(key=len)
-    return list(dict.fromkeys(write_floats(rung) for rung in rungs if len(rung) < len(order)))
+    return list(dict.fromkeys(write_floats(rung) for rung in rungs if len(rung) <= len(order) / 2))
 
 
 def thread_counts(most: int) -> list[int]:

@@ -45,7 +45,7 @@ def test_the_answer_comes_first_and_says_what_it_is_worth():
     worst = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=score)
     found = precision(worst, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
     lines = screen(found).splitlines()
-    assert lines[1] == "Leave body.3.fc in float first: it alone causes 81% of INT8's error."
+    assert lines[1] == "Leave body.3.fc in float first (float-3): it alone causes 81% of INT8's error."
     assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With body.3.fc in float: SQNR 29.5 dB."
     (row,) = (line for line in lines if line.startswith("body.3.fc"))
     assert [*row.split()][1:9] == ["3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
@@ -67,7 +67,8 @@ def test_what_a_long_table_leaves_out_is_counted():
     parts = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
     assert "5 more layers, 5.0% of the error: --json and -o FILE.svg have all." in screen(precision(*parts))
     assert "more layer" not in screen(precision(*parts[:MOST_LINES]))
-    assert "3 of 4 layers aren't measured, since --max-time was over." in screen(precision(parts[0], unmeasured=3))
+    late = screen(precision(part(0, 21.0), unmeasured=3))
+    assert "body.0.fc errs most of the 1 of 4 layers that --max-time left time for." in late
 
 
 def test_no_error_and_no_number_are_told_apart():

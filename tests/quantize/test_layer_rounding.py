@@ -89,7 +89,7 @@ def test_a_layer_with_an_outlier_channel_is_the_worst_in_int8_by_what_it_reads(n
     assert worst.activations_db < worst.weights_db - 10
     assert found.without_worst is not None
     assert found.without_worst.sqnr_db > found.whole.sqnr_db + 10
-    assert tell_answer(found)[0] == "Leave body.1.fc2 in float first: it alone causes 100% of INT8's error."
+    assert tell_answer(found)[0] == "Leave body.1.fc2 in float first (float-2): it alone causes 100% of INT8's error."
 
 
 def test_a_precision_that_rounds_by_size_does_not_mind_the_outliers(net: ExportedModel):
@@ -282,6 +282,7 @@ def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
     assert found.unmeasured == 3
     assert found.without_worst is None
     assert found.parts[0].weights_db is None
+    assert found.parts[0].noise_share is None, "a share of one in four tells nothing"
 
 
 def test_what_has_nothing_to_round_is_refused(tmp_path: Path):
@@ -313,4 +314,4 @@ def test_the_figure_has_a_bar_for_each_layer_in_the_graphs_order(net: ExportedMo
     assert svg.count(f'fill="{BEHIND}"') == 1
     places = [svg.index(f">body.{number // 2}.fc{number}</text>") for number in range(4)]
     assert places == sorted(places)
-    assert "Leave body.1.fc2 in float first" in svg
+    assert "Leave body.1.fc2 in float first (float-2)" in svg
