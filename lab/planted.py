@@ -10,7 +10,7 @@ A net that is done keeps its rows in the bench's folder: the same command goes o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from shootout import run
 from shootout.clock import Stopwatch
 from shootout.commands.output import show_progress
 from shootout.contract import Arrays
-from shootout.exported.layers import Layer, layers_of
+from shootout.exported.layers import Layer, find_owners, layers_of
 from shootout.quantize.qdq import Quantizer
 from shootout.results.document import Row
 
@@ -74,10 +74,15 @@ NETS: Mapping[str, Net] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plant:
-    """Hold one fault: its kind, the layer that has it, and the file."""
+    """Hold one fault: its kind, the layer that has it, and the file.
+
+    Attributes:
+        beside: the layer that makes what this one reads, and those that read it too: a scale there is any one's.
+    """
 
     fault: str
     layer: Layer
+    beside: Sequence[str]
     file: Path
 
 
@@ -128,34 +133,38 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
     found: Table = []
     for backend in BACKENDS:
         rows = {row.file: row for row in raced.rows if row.backend == backend}
-        for fault, layer, file in [("", None, sound), *((one.fault, one.layer, one.file) for one in plants)]:
+        for plant in (None, *plants):
+            file = plant.file if plant else sound
             with Stopwatch() as watch:
-                told = _look_at(folder / "run", rows, file, fault, layer)
-            found.append({"net": name, "backend": backend, "fault": fault, **told, "seconds": round(watch.seconds, 1)})
+                told = _look_at(folder / "run", rows[""], rows[file.name], plant)
+            found.append({"net": name, "backend": backend, **told, "seconds": round(watch.seconds, 1)})
             say(f"  {found[-1]}")
     return found
 
 
-def _look_at(folder: Path, rows: Mapping[str, Row], file: Path, fault: str, layer: Layer | None) -> dict[str, Any]:
-    """Hold a file beside the float one, and return what was named and whether that is the plant."""
+def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[str, Any]:
+    """Hold a row's file beside the float one, and return what was named and whether that is the plant."""
     from shootout.explain.measure import explain
     from shootout.explain.sides import choose_sides
 
-    row = rows[file.name]
     with show_progress() as progress:
-        found = explain(choose_sides(folder, [rows[""].arm, row.arm]), progress)
-    names = {one.number: one.name for one in found.layers}
-    first = found.sides[1].first_beyond
-    named, wanted = names.get(first, "") if first is not None else "", layer.name if layer else ""
+        found = explain(choose_sides(folder, [plain.arm, row.arm]), progress)
+    fault, layer = (plant.fault, plant.layer) if plant else ("", None)
     if fault == "left in float":
         named = ", ".join((row.executed or {}).get("layers_in_float") or ())
-    if fault == "slow block":
+    elif fault == "slow block":
         grew = {one.name: (one.sides[1].ns or 0.0) - (one.sides[0].ns or 0.0) for one in found.blocks}
-        named, wanted = max(grew, key=lambda name: grew[name]), layer.block if layer else ""
+        named = max(grew, key=lambda name: grew[name])
+    else:
+        first = found.sides[1].first_beyond
+        named = next((one.name for one in found.layers if one.number == first), "")
+    right = [""] if plant is None or layer is None else [layer.block if fault == "slow block" else layer.name]
+    right += plant.beside if plant and fault == "wrong scale" else []
     return {
-        "layer": wanted,
+        "fault": fault,
+        "planted": " or ".join(dict.fromkeys(right)),
         "named": named,
-        "found": named == wanted,
+        "found": named in right,
         "why": row.why.text if row.why else "",
         "error": row.fidelity.relative_l2 if row.fidelity else None,
     }
@@ -168,7 +177,9 @@ def plant_all(source: Path, *, quick: bool) -> Iterator[Plant]:
         source: the float file, beside which the others are written.
         quick: one layer for each fault.
     """
-    layers = layers_of(onnx.load(source))
+    model = onnx.load(source)
+    layers = layers_of(model)
+    owners, made = find_owners(model, layers), {node.output[0]: node for node in model.graph.node}
     quantizer = Quantizer(source, _draw_inputs(source))
     by_node = {node.output[0]: name for name, node in quantizer.layers.items()}
     weighted = [layer for layer in layers if layer.output in by_node and layer.weight]
@@ -181,10 +192,13 @@ def plant_all(source: Path, *, quick: bool) -> Iterator[Plant]:
             if fault == "left in float":
                 quantizer.write(file, every - {by_node[layer.output]})
             else:
-                model = onnx.load(sound)
-                PLANTS[fault](model, layer)
-                onnx.save(model, file)
-            yield Plant(fault=fault, layer=layer, file=file)
+                broken = onnx.load(sound)
+                PLANTS[fault](broken, layer)
+                onnx.save(broken, file)
+            reads = made[layer.output].input[0]
+            beside = [one.name for one in layers if made[one.output].input[0] == reads]
+            beside += [layers[owners[reads]].name] if reads in owners else []
+            yield Plant(fault=fault, layer=layer, beside=beside, file=file)
 
 
 def spread(layers: Sequence[Layer], count: int, shift: int) -> list[Layer]:
@@ -203,7 +217,8 @@ def _draw_inputs(source: Path) -> list[Arrays]:
 
 
 def _find_node(model: ModelProto, output: str) -> NodeProto:
-    return next(node for node in model.graph.node if output in node.output)
+    nodes: Iterable[NodeProto] = model.graph.node
+    return next(node for node in nodes if output in node.output)
 
 
 def _break_weight(model: ModelProto, layer: Layer) -> None:
@@ -232,7 +247,7 @@ def _slow_down(model: ModelProto, layer: Layer) -> None:
         for at, name in enumerate(node.input):
             if name == value:
                 node.input[at] = f"{value}/slow"
-    graph.initializer.append(numpy_helper.from_array(np.float32(TINY), f"{value}/tiny"))
+    graph.initializer.append(numpy_helper.from_array(np.array(TINY, np.float32), f"{value}/tiny"))
     names = [value, *(f"{value}/slow_{index}" for index in range(SLOW_NODES))]
     added = [helper.make_node("Sin", [one], [two]) for one, two in pairwise(names)]
     added.append(helper.make_node("Mul", [names[-1], f"{value}/tiny"], [f"{value}/nothing"]))

@@ -206,9 +206,9 @@ def _explain_nearer_cache(case: PrecisionPair) -> str | None:
 def _explain_arithmetic(case: PrecisionPair) -> str | None:
     flops = _account(case.row, "flops_by_precision") or {}
     name = shown_as(case.row.precision, case.row.scheme)
-    if name == "fp32" or not sum(flops.values()):
+    if name == "fp32" or not flops.get(name):
         return None
-    return f"{flops.get(name, 0) / sum(flops.values()):.0%} of the operations run in {name}"
+    return f"{flops[name] / sum(flops.values()):.0%} of the operations run in {name}"
 
 
 def _explain_fewer_conversions(case: PrecisionPair) -> str | None:

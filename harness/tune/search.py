@@ -126,6 +126,8 @@ class TuningSearch:
             best = before.found[target].best
             return [best] if best else []
         changes = list_changes(default, self.most_threads, self.precisions, self.mixes)
+        if self.limits is not None:  # each mix takes a build, so under a limit other knobs wait
+            changes = [change for change in changes if change.precision]
         if name == ALONE:
             return [apply_changes(default, [change]) for change in changes]
         stage = before.stages[ALONE]

@@ -304,7 +304,8 @@ def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path,
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
     (whole,) = onnx_error_bounds.error_bounds(reference_outputs, [1e-5])
     monkeypatch.setattr(onnx_error_bounds, "to_e4m3", lambda _: broken)
-    monkeypatch.setitem(onnx_error_bounds.HALF_FLOATS, "fp16", (broken, onnx_error_bounds.half))  # type: ignore[arg-type]
+    rounding = onnx_error_bounds.HALF_FLOATS["fp16"][1]
+    monkeypatch.setitem(onnx_error_bounds.HALF_FLOATS, "fp16", (broken, rounding))
     assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == (
         {name: whole[name] for name in whole if name not in {"fp8", "fp16"}},
     )

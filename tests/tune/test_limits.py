@@ -75,6 +75,7 @@ def test_the_fastest_that_keeps_the_limit_wins_and_not_the_fastest(machine: Mach
     assert found.conclusion.outcome is TuneOutcome.BETTER
     assert str(found.ship.target) == "openvino:cpu:int8/float-1"
     standings = {one.setting: stand(one.limits) for one in found.tried}
+    assert list(standings) == ["int8", "int8/float-1", "int8/float-0.1"], "nothing but the precision is turned"
     assert standings["int8"] is Standing.BROKEN
     assert standings["int8/float-1"] is standings["int8/float-0.1"] is Standing.MET
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from shootout import backends
+from shootout.backends._onnxruntime.quantize import QUANTIZED
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -52,7 +53,7 @@ def run_arm(exported: ExportedModel, arm: Arm, folder: Path) -> Ran:
         built = adapter.build(exported, arm, folder)
     except (ValueError, SkippedArm) as error:
         return Ran(arm, said=str(error))
-    assert {path.name for path in folder.iterdir()} - {"quantized.onnx"} == {"model.onnx"}
+    assert {path.name for path in folder.iterdir()} - {QUANTIZED} == {"model.onnx"}
     session = adapter.load(built)
     outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(exported.input_buffers()))
     operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
