@@ -769,6 +769,7 @@ class NoGain(Part):
     """A lower precision that isn't faster than its own backend's FP32.
 
     Attributes:
+        why: the cause, and the FP32 row that it is held against.
         explain: the command that holds the two beside each other layer by layer; null if nothing can.
     """
 
