@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from shootout.backends.adapter import Built
 
 ROUND, CUTS = "FakeQuantize", ("Relu", "Clamp")
+UNSCALING, SCALING = ("Convert", "Subtract"), "Multiply"
+"""The nodes of a Q/DQ file's integers up to its scale, and that one."""
 TOO_SHORT = "OpenVINO's counters tell whole microseconds, too coarse for nodes as short as these"
 
 
@@ -67,8 +69,20 @@ def _find_ports(model: Any, values: Collection[str]) -> Iterator[tuple[str, Any]
             kinds = {one.get_type_name() for one in readers} - {"Result"}
             if kinds <= set(CUTS) and len(readers) == 1 and kinds:
                 continue
-            read = readers[0].output(0) if kinds == {ROUND} and len(readers) == 1 else port
+            read = _find_rounded(readers[0]) if kinds == {ROUND} and len(readers) == 1 else port
             yield from ((value, read) for value in sorted(port.get_names())[:1] if value in values)
+
+
+def _find_rounded(rounding: Any) -> Any:
+    """Return where a rounded value can be read: of a Q/DQ file behind the scale, which is a node of its own there."""
+    node, kinds = rounding, list[str]()
+    while not kinds or kinds[-1] in UNSCALING:
+        readers = [one.get_node() for one in node.output(0).get_target_inputs()]
+        if len(readers) != 1 or readers[0].get_type_name() not in (*UNSCALING, SCALING):
+            break
+        node = readers[0]
+        kinds.append(node.get_type_name())
+    return (node if kinds[:1] == ["Convert"] and kinds[-1] == SCALING else rounding).output(0)
 
 
 def _list_nodes(built: Built, inputs: Arrays) -> Iterator[RanNode]:

@@ -73,15 +73,17 @@ def _scale_ir(folder: Path, name: str, places: tuple[int, ...], factor: float) -
         path.replace(folder / path.name)
 
 
-def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder: Path) -> list[str]:
+def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder: Path, scheme: str = "") -> list[str]:
     """Build, plant, and name the layers that err beyond what the precision explains."""
-    exported = obtain("residual_mlp", {"d_model": 64, "n_layers": 4}, 2)
-    target = Target(backend=backend, precision=precision)
-    arm = Arm(target=target, model="residual_mlp", parameters=exported.parameters, batch=2)
+    model, parameters = ("digits", {}) if scheme else ("residual_mlp", {"d_model": 64, "n_layers": 4})
+    plain = obtain(model, parameters, 2)
+    exported = obtain(model, parameters, 2, variant=scheme) if scheme else plain
+    target = Target(backend=backend, precision=precision, scheme=scheme)
+    arm = Arm(target=target, model=model, parameters=exported.parameters, batch=2)
     built: Built = backends.get(backend).build(exported, arm, folder)
     if plant:
         plant(folder)
-    graph = exported.path(Artifact.ONNX)
+    graph = plain.path(Artifact.ONNX)
     outline = look.describe_graph(graph)
     values = [value for some in outline["values"] for value in some]
     kept = folder / "kept.npz"
@@ -112,6 +114,12 @@ def test_a_broken_layer_is_found_by_name(backend: str, plant: Plant, tmp_path: P
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_sound_build_shows_no_fault(backend: str, precision: Precision, tmp_path: Path) -> None:
     assert run_fresh(_find_beyond, backend, precision, None, tmp_path) == []
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
+    """Its scales are nodes of their own: a tensor before them holds integers."""
+    assert run_fresh(_find_beyond, backend, Precision.INT8, None, tmp_path, "shared") == []
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "litert"])
