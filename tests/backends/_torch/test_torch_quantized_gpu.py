@@ -111,7 +111,7 @@ def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, 
         Precision.INT4: quantize._quantize_int4,
     }
     quantize.saturates = lambda: True  # type: ignore[assignment] # of the CPU, which is nothing to a GPU
-    swap[precision](layers, Arm(target=target, model="made"))
+    swap[precision](layers, Arm(target=target, model="made"), quantize._linear_layers(layers))
     return [(name, {key: str(value) for key, value in config.items()}) for name, config in told]
 
 
