@@ -160,16 +160,23 @@ def _choose_method(precision: Precision, scheme: Scheme) -> Method:
 
 
 def _name_floats(prepared: Path, exported: ExportedModel, scheme: Scheme) -> list[str]:
-    """Return the names of the nodes that stay in float; one without a name gets it in the file."""
+    """Return the names of the nodes that stay in float; one without a name gets it in the file.
+
+    What follows a layer up to the next one stays with it: boxes and scores that a head puts into one tensor would share
+    a scale.
+    """
     if not scheme.floats:
         return []
     import onnx
 
     from shootout.exported import onnx_files
-    from shootout.exported.layers import find_nodes
+    from shootout.exported.layers import find_nodes, find_owners, layers_of
 
     model = onnx.load(prepared)
-    nodes = find_nodes(common_onnx.layers_in(exported), scheme.floats, model.graph.node)
+    layers = find_nodes(common_onnx.layers_in(exported), scheme.floats, model.graph.node)
+    owners = find_owners(model, layers_of(model))
+    numbers = {owners[node.output[0]] for node in layers}
+    nodes = [node for node in model.graph.node if owners.get(node.output[0]) in numbers]
     nameless = [node for node in nodes if not node.name]
     for node in nameless:
         node.name = f"float_{node.output[0]}"

@@ -207,7 +207,9 @@ class TunedTarget:
                 for setting in self.tried
                 if setting.ratio and setting.ratio.low is not None and not setting.ratio.reason
             ]
-            if self.tried and not bounded:
+            timed = [setting for setting in self.tried if setting.ratio]
+            is_out = bool(timed) and all(stand(setting.limits) is Standing.BROKEN for setting in timed)
+            if self.tried and not bounded and not is_out:
                 why = first.reason or "no setting was measured well enough"
                 return Conclusion(TuneOutcome.CANT_TELL, why, first.fix or "")
             return Conclusion(TuneOutcome.NONE_BETTER, self._why_none() if self.tried else "there is nothing to try")
