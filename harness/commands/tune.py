@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.show import show
+from shootout.decide.options import Limit
 from shootout.decide.racing import find_breach
-from shootout.errors import ExitCode, Interrupted
+from shootout.errors import ExitCode, Interrupted, ModelError
 from shootout.export.client import Request
 from shootout.export.sensitivity import rank_layers
 from shootout.exported.layers import Layer
@@ -65,26 +67,30 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
 def _make_search(options: TuneOptions, progress: ProgressDisplay) -> TuningSearch:
     pass_on(options.get("env", ()))
     limits = read_limits(options)
-    chosen = selection.choose(selection.DEFAULT, _without_limits(options))
+    chosen = selection.choose(selection.DEFAULT, _without_limits(options, limits or {}))
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
 
     def rank(request: Request) -> list[Layer]:
         progress.stage(f"quantizing each layer of {request.model} alone, to find those to leave in float")
-        with in_use():
-            return [one.layer for one in rank_layers(request)]
+        try:
+            with in_use():
+                return [one.layer for one in rank_layers(request)]
+        except ModelError as error:
+            progress.say(f"no layers are left in float: {error}")
+            return []
 
     return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits, rank)
 
 
-def _without_limits(options: TuneOptions) -> dict[str, Any]:
+def _without_limits(options: TuneOptions, limits: Mapping[Limit, float]) -> dict[str, Any]:
     """Return the options as a study has them: a metric's limit is its own, an error under its limit is tolerated."""
     given: dict[str, Any] = {**options}
     if not options.get("metric"):
         given.pop("max_drop", None)
-    if "max_error" in options:
-        given["max_error"] = float(options["max_error"])
+    if Limit.ERROR in limits:
+        given["max_error"] = limits[Limit.ERROR]
     return given
 
 

@@ -695,13 +695,14 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
 
 
-MIXED = frozenset({"onnxruntime", "openvino", "torch-eager", "torch-compile"})
+MIXED = frozenset({"onnxruntime", "openvino", "torch-eager", "torch-compile", "litert"})
 """The backends of which `shootout tune` can leave layers in float."""
 
 
 def _command_to_mix(cell: Cell, row: Row) -> str | None:
     """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
     is_mixed = row.backend in MIXED and row.precision in INTEGERS and row.scenario == Scenario.LATENCY
+    is_mixed &= row.device == Device.CPU  # else --backends has to name the device
     metric = row.fidelity.metric if row.fidelity else None
     if not is_mixed or (metric and metric.limits == "agreement"):
         return None

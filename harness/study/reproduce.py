@@ -25,6 +25,7 @@ def given(study: Study) -> tuple[str, ...]:
     options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []
+    options += [(_FLAGS["max_error"], f"{study.max_error:g}")] if study.max_error else []
     if study.state is not None:
         pairs = ",".join(f"{name}={made}" for name, made in study.state.items())
         options.append((_FLAGS["state"], pairs or OFF))

@@ -30,6 +30,8 @@ Findings = Mapping[tuple[str, str], Sequence[Finding]]
 """By group and arm, how it stands to each limit."""
 WITHOUT_ROWS = frozenset({Limit.ERROR, Limit.AGREEMENT})
 """Limits on what outputs are worth that need no labels and no truth."""
+OF_ROWS = FIDELITY - {Limit.ERROR}
+"""The limits that are judged on a split's rows, of which a search sees one and its confirmation the other."""
 
 
 def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
@@ -54,6 +56,9 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
         limits[Limit.DROP] = LIMITS[Limit.DROP].unit.read("--max-drop", drop)
     if error is not None:
         limits[Limit.ERROR] = LIMITS[Limit.ERROR].unit.read("--max-error", error)
+    if drop is not None and options.get("metric") and (others := FIDELITY & limits.keys()):
+        named = ", ".join(sorted(others))
+        raise UsageError(f"--max-drop is of --metric, and {named} limits the same outputs otherwise: give one of them")
     return limits
 
 
@@ -66,7 +71,9 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
     wanted, labeled = FIDELITY & limits.keys(), _has_labels(request)
     if study.metric and not (labeled or rows_of(study).truth):
         why = "without truth a metric compares with FP32's own outputs, which a search has for no rows of its own"
-        raise UsageError(f"--metric {study.metric}: {why}: give --truth, or limit the error, as in --max-error 2e-2")
+        raise UsageError(
+            f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
+        )
     if study.metric or labeled or (wanted and wanted <= WITHOUT_ROWS):
         return
     told = f"--max-drop {100 * limits[Limit.DROP]:g}pp" if Limit.DROP in limits else "what a precision costs"
@@ -124,7 +131,7 @@ def stand(findings: Sequence[Finding] | None) -> Standing:
 
 def list_vendors_words(limits: Mapping[str, float]) -> list[str]:
     """Return the words of schemes that themselves choose layers to leave in float, for such limits."""
-    words = [] if limits and limits.keys() <= WITHOUT_ROWS else ["accuracy-control"]
+    words = ["accuracy-control"] if {Limit.DROP, Limit.ACCURACY} & limits.keys() else []
     if drop := limits.get(Limit.DROP):
         words.append(f"mixed-drop-{100 * drop:.6f}".rstrip("0").rstrip("."))
     if error := limits.get(Limit.ERROR):

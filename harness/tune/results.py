@@ -27,7 +27,7 @@ from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
-from shootout.tune.limits import Findings, judge_rows, stand
+from shootout.tune.limits import OF_ROWS, Findings, judge_rows, stand
 from shootout.tune.settings import describe_setting
 from shootout.units import counted
 
@@ -219,7 +219,8 @@ class TunedTarget:
         if self.held:
             return Conclusion(TuneOutcome.BETTER)
         if broken := _find_limit(self.limits, Standing.BROKEN):
-            return Conclusion(TuneOutcome.OVER_LIMIT, f"on rows that the search did not see: {tell_finding(broken)}")
+            where = "on rows that the search did not see: " if broken.limit in OF_ROWS else "when it was confirmed: "
+            return Conclusion(TuneOutcome.OVER_LIMIT, where + tell_finding(broken))
         if gain.verdict is Verdict.FASTER:
             unknown = _find_limit(self.limits, Standing.UNKNOWN)
             why = tell_finding(unknown) if unknown else "what its precision costs isn't known"

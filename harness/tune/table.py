@@ -173,9 +173,9 @@ def _bounds(finding: Finding) -> tuple[float | None, float | None, float | None]
 def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:
     """Return the command that ships a target's confirmed setting."""
     group = tuned.stages[CONFIRMED].groups[tuned.target].name
-    several = ["--group", group] if len(tuned.stages[CONFIRMED].groups) > 1 else []
-    run = str(Path(tuning.run) / CONFIRMED)
-    return reproduce.quote(["shootout", "ship", run, "-o", "shipped", "--target", tuned.ship.label, *several])
+    is_one, run = len(tuned.stages[CONFIRMED].groups) == 1, str(Path(tuning.run) / CONFIRMED)
+    out, several = ("shipped", []) if is_one else (f"shipped-{tuned.default.target.backend}", ["--group", group])
+    return reproduce.quote(["shootout", "ship", run, "-o", out, "--target", tuned.ship.label, *several])
 
 
 def verdict(tuned: TunedTarget) -> str:

@@ -175,6 +175,10 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
         ({"precision": ["int8"], "max_drop": "0.5"}, "write percentage points with their unit as 0.5pp"),
         ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
         ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
+        (
+            {"precision": ["int8"], "metric": "iou", "max_drop": "0.005", "max_error": "2e-2"},
+            "--max-drop is of --metric, and max-error limits the same outputs otherwise: give one of them",
+        ),
     ],
 )
 def test_a_wrong_limit_is_answered_with_the_right_form(options: TuneOptions, says: str) -> None:
@@ -237,7 +241,7 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
 def test_vendors_own_words_follow_the_limit() -> None:
     assert list_vendors_words({Limit.DROP: 0.005}) == ["accuracy-control", "mixed-drop-0.5"]
     assert list_vendors_words({Limit.ERROR: 0.02}) == ["mixed-sqnr-34"]
-    assert list_vendors_words({}) == ["accuracy-control"]
+    assert list_vendors_words({}) == [], "NNCF's search goes by labels, not by a metric"
 
 
 def test_what_was_not_timed_is_unknown() -> None:
