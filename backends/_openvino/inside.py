@@ -7,7 +7,7 @@ FakeQuantize, where a fused node hands on its result. The times are of the model
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
     openvino = import_openvino()
     model = openvino.Core().read_model(built.folder / IR)
     names = [spec.name for spec in built.exported.outputs]
-    shown = dict(_find_ports(model, set(values) - {*names}))
+    shown = dict(_find_ports(model, set(values) - {*names}))  # no port twice: a model has one output for each
     model.add_outputs(list(shown.values()))
     with TemporaryDirectory() as place:
         path = Path(place) / IR
@@ -58,11 +58,12 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
     )
 
 
-def _find_ports(model: Any, values: Collection[str]) -> Iterator[tuple[str, Any]]:
+def _find_ports(model: Any, values: Set[str]) -> Iterator[tuple[str, Any]]:
     """Yield where each value can be read, in the graph's order.
 
     A value that only a Relu reads is left out: the Relu's result tells of it, and the node keeps it.
     """
+    taken = set[tuple[str, int]]()
     for operation in model.get_ordered_ops():
         for port in operation.outputs():
             readers = [one.get_node() for one in port.get_target_inputs()]
@@ -70,7 +71,11 @@ def _find_ports(model: Any, values: Collection[str]) -> Iterator[tuple[str, Any]
             if kinds <= set(CUTS) and len(readers) == 1 and kinds:
                 continue
             read = _find_rounded(readers[0]) if kinds == {ROUND} and len(readers) == 1 else port
-            yield from ((value, read) for value in sorted(port.get_names())[:1] if value in values)
+            place = read.get_node().get_friendly_name(), read.get_index()
+            is_output = any(one.get_node().get_type_name() == "Result" for one in read.get_target_inputs())
+            if (known := sorted(values & port.get_names())) and not is_output and place not in taken:
+                taken.add(place)
+                yield known[0], read
 
 
 def _find_rounded(rounding: Any) -> Any:

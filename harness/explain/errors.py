@@ -82,6 +82,8 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
         if inside.names is not TensorNames.VALUES:
             found |= _match_by_value(outline, inside, reference, found)
         read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
+        if not read:
+            return []
         given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
         cut, inputs = _cut(_copy(model), given)
         local = run(cut, inputs)
@@ -278,7 +280,12 @@ def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: s
     names = bounds.observe(observed, bounds.read_by_products(observed, graph) | bounds.read_by_sums(observed, graph))
     seen = run(observed, inputs)
     extremes = {value: [float(one[output]) for one in seen] for value, output in names.items()}
-    yield from bounds.rounded_models(lambda: bounds.prepared(_copy(cut)), precision, extremes)
+    is_known = False
+    for rounded in bounds.rounded_models(lambda: bounds.prepared(_copy(cut)), precision, extremes):
+        is_known = True
+        yield rounded
+    if not is_known:
+        raise ValueError(f"nothing is known of how {precision} rounds")
 
 
 def _rounding_of_results(precision: str) -> Callable[[Array], Array]:

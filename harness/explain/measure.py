@@ -43,6 +43,8 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
     """
     builts = [find_built(side.source, progress, to="explain") for side in sides]
     reference = _choose_graph(builts)
+    if reference.stream:
+        raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
     with scratch(cache_folder()) as logs:
         ask = _Asker(logs, place(max(built.arm.threads for built in builts)))
@@ -81,7 +83,7 @@ def _choose_graph(builts: Sequence[Built]) -> ExportedModel:
     """Return the export whose graph is the reference: a plain one, of the first target that has it.
 
     Raises:
-        UsageError: there is no ONNX graph, or the two targets got different inputs.
+        UsageError: there is no ONNX graph.
     """
     with_graph = [built.exported for built in builts if Artifact.ONNX in built.exported.artifacts]
     if not with_graph:

@@ -52,11 +52,7 @@ def render(explanation: Explanation) -> str:
                 Point(label=letter, lines=[Line(text=one) for one in tell_side(side, explanation)])
                 for letter, side in zip(LETTERS, explanation.sides, strict=True)
             ),
-            *(
-                [Point(label="Notes", lines=[Line(text=one) for one in list_notes(explanation)])]
-                if list_notes(explanation)
-                else []
-            ),
+            *_list_note_points(explanation),
         ],
     )
     names = " and ".join(side.arm for side in explanation.sides)

@@ -85,8 +85,13 @@ def _tell_none(explanation: Explanation) -> str:
         return f"no layer of {short(side.arm)} could be read"
     worst = max(read, key=lambda one: one.sides[index].own or 0.0)
     found = worst.sides[index]
+    if all(one.sides[index].explained is None for one in read):
+        errs = f"layer {worst.name} of {short(side.arm)} errs most by itself: {tell_error(found.own)}"
+        return f"{errs}; what its precision explains couldn't be predicted, so none is named as wrong"
     explained = f" of {tell_error(found.explained)} explained" if found.explained is not None else ""
     none = f"no layer of {short(side.arm)} errs beyond what its precision explains"
+    if unread := len(explanation.layers) - len(read):
+        none += f", of the {len(read)} that could be read ({unread} could not)"
     return f"{none}; layer {worst.name} errs most by itself: {tell_error(found.own)}{explained}"
 
 

@@ -690,7 +690,8 @@ EXPLAINED = frozenset({"onnxruntime", "openvino", "torch-eager", "litert"})
 
 def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
-    if row.backend not in EXPLAINED or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+    is_open = row.backend in EXPLAINED and row.device == Device.CPU and "--mix" not in cell.named
+    if not is_open or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
         return None
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
 

@@ -238,7 +238,7 @@ def _join_rows(mix: Mix, sizes: Sequence[SizeInMix], label: str, evidence: MixEv
     refused = [row for one, row in own if not one.cell.admits(row)]
     worst = max(refused or rows, key=lambda row: (row.fidelity.relative_l2 or 0.0) if row.fidelity else 0.0)
     together = {name: _sum_known([getattr(row, name) for row in rows]) for name in ADDED}
-    joined = worst.model_copy(update={"group": cell.group, "compute": None, "cpu": None, **together})
+    joined = worst.model_copy(update={"group": cell.group, "compute": None, "cpu": None, "why": None, **together})
     by_size = {one.size: one.row_of(label) for one in sizes}
     lacking = {size: row for size, row in by_size.items() if not (row and row.end_to_end and row.outcome == "measured")}
     if lacking:
