@@ -1,4 +1,4 @@
-"""What LiteRT computes between a model's layers: the tensors of the raced file, from LiteRT's own kernels.
+"""Read what LiteRT computes between a model's layers: the tensors of the raced file, from LiteRT's own kernels.
 
 XNNPACK, which runs most of a raced file, keeps its tensors to itself, and LiteRT's profiler can't be reached from
 Python. So the same file runs in LiteRT's own kernels, which may round otherwise, and no times are told. The converter

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes between a model's layers, and what each node takes.
+"""Read what ONNX Runtime computes between a model's layers, and what each node takes.
 
 Tensors come from the graph as it was before ONNX Runtime optimized it, with outputs added and optimized again: the
 graph that sessions run has layouts of its own and names that are made up. An added output is read where a fused kernel

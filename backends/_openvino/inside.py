@@ -1,4 +1,4 @@
-"""What OpenVINO computes between a model's layers, and what each node takes.
+"""Read what OpenVINO computes between a model's layers, and what each node takes.
 
 Tensors come from the IR with outputs added, compiled as the arm's own. An output is added behind a Relu and behind a
 FakeQuantize, where a fused node hands on its result. The times are of the model as sessions compile it.

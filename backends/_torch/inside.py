@@ -1,4 +1,4 @@
-"""What eager PyTorch computes between a model's layers, and what each module's operations take.
+"""Read what eager PyTorch computes between a model's layers, and what each module's operations take.
 
 A module shows its result by a hook, and its time by an annotation around it in torch's profile. A user's file comes as
 one graph without modules: each of its operations shows its result, and none has a name that the file knows.

@@ -1,4 +1,4 @@
-"""What runs in a worker: read the reference graph, look inside a target, and compare the two."""
+"""Read the reference graph, look inside a target, and compare the two, each in a worker."""
 
 from __future__ import annotations
 

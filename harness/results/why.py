@@ -18,9 +18,10 @@ from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
 from shootout.units import duration, size
 
+_DOT_PRODUCTS = ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 INSTRUCTIONS = {
-    "int8": ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}),
-    "int8-dynamic": ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}),
+    "int8": _DOT_PRODUCTS,
+    "int8-dynamic": _DOT_PRODUCTS,
     "bf16": ("BF16 dot products (AVX512_BF16, AMX)", {"avx512_bf16", "amx_bf16", "bf16"}),
     "fp16": ("FP16 arithmetic (AVX512_FP16, AMX)", {"avx512_fp16", "amx_fp16", "asimdhp"}),
 }

@@ -1,4 +1,4 @@
-"""What a tuning run's settings must keep: read from its options, and judged row by row as `decide` judges them.
+"""Read what a tuning run's settings must keep, and judge them row by row as `decide` does.
 
 A search judges on the selection rows, and each setting by itself, since it only proposes. The winner is judged again on
 the report rows, which no choice has seen.
