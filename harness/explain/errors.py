@@ -84,7 +84,7 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
         ]
         reference = run(_with_outputs(_copy(model), wanted))
         by_name = {*found}
-        found |= _match_by_value(outline, inside, reference, found)
+        found |= match_by_value(outline, inside, reference, found)
         read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
         if not read:
             return []
@@ -140,7 +140,7 @@ def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str
     return found
 
 
-def _match_by_value(
+def match_by_value(
     outline: Outline, inside: Inside, reference: Sequence[Arrays], found: Mapping[int, tuple[str, str]]
 ) -> dict[int, tuple[str, str]]:
     """Match the other layers to tensors by shape, order and closeness to the reference.
@@ -158,8 +158,9 @@ def _match_by_value(
     pairs = dict[tuple[int, int], str]()
     for i, layer in enumerate(layers):
         for j, name in enumerate(names):
-            value = max(outline.values[layer.number], key=lambda value: likeness(name, value))
-            common = likeness(name, value)
+            values = outline.values[layer.number]
+            likenesses = [likeness(name, value) for value in values]
+            common, value = max(zip(likenesses, values, strict=True), key=lambda one: one[0])
             both = best[i, j] + common if common else 0.0
             best[i + 1, j + 1] = max(both, best[i, j + 1], best[i + 1, j])
             if common and both == best[i + 1, j + 1]:
@@ -240,9 +241,13 @@ def _turn(one: Array, order: Order, right: Array) -> Array:
 
 
 def _distance(tensor: Array, right: Array) -> float:
-    size = float(np.linalg.norm(right.astype(np.float64)))
-    error = float(np.linalg.norm(tensor.astype(np.float64).ravel() - right.ravel())) / (size or 1.0)
+    error = _norm(tensor.astype(np.float64).ravel() - right.ravel()) / (_norm(right) or 1.0)
     return error if np.isfinite(error) else np.inf
+
+
+def _norm(array: Array) -> float:
+    """Return the L2 norm; BLAS would wake its threads for each of thousands of short ones."""
+    return float(np.sqrt(np.square(array, dtype=np.float64).sum()))
 
 
 def _copy(model: ModelProto) -> ModelProto:

@@ -42,7 +42,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
             could be read.
     """
     builts = [find_built(side.source, progress, to="explain") for side in sides]
-    _check_alike(builts)
+    check_alike(builts)
     reference = _choose_graph(builts)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
@@ -80,7 +80,7 @@ class _Asker:
             return process.ask("measure", BUILD_TIMEOUT_S, function=name, arguments=given)
 
 
-def _check_alike(builts: Sequence[Built]) -> None:
+def check_alike(builts: Sequence[Built]) -> None:
     """Refuse two targets that don't take the same inputs and give the same outputs.
 
     Raises:

@@ -117,11 +117,8 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     if side.output_error is not None or side.unequal is None:
         told.append(f"error of the outputs {tell_error(side.output_error)}")
     if side.unequal is not None:
-        told.append(
-            f"{side.unequal:.2g} of the outputs' whole numbers differ"
-            if side.unequal
-            else "all whole numbers in the outputs are equal"
-        )
+        whole = "of the outputs' whole numbers"
+        told.append(f"{100 * side.unequal:.2g} % {whole} differ" if side.unequal else f"all {whole} are equal")
     told.append(f"{side.read} of {len(explanation.layers)} layers read")
     if side.call_ns:
         parts = [f"{name} {ns / side.call_ns:.0%}" for name, ns in _parts(side) if ns]

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shootout import backends
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
@@ -689,6 +688,8 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
     if row.device != Device.CPU or "--mix" in cell.named or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
         return None
+    from shootout import backends  # which reading most runs doesn't need; no library is imported
+
     if not backends.shows_inside(row.backend):
         return None
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
@@ -705,6 +706,8 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
         return None
     if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
         return None
+    from shootout import backends  # as above
+
     if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
     given = dict(cell.again([row.arm])) | {"--backends": row.backend, "--precision": row.precision}

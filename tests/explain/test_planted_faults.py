@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -167,3 +168,31 @@ def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["torch-eager", "litert"])
 def test_layers_are_read_by_modules_and_by_values(backend: str, tmp_path: Path) -> None:
     assert run_fresh(_find_beyond, backend, Precision.FP32, None, tmp_path) == []
+
+
+def _find_profiles(folder: Path) -> list[bool]:
+    """Look inside a build; tell of each profile that ONNX Runtime wrote whether it lay in the build."""
+    from shootout.backends._onnxruntime import account
+
+    exported, written, opens = (
+        obtain("residual_mlp", {"d_model": 64, "n_layers": 4}, 2),
+        list[Path](),
+        account.open_session,
+    )
+
+    def watch(*arguments: Any, profile: Path | None = None, **others: Any) -> Any:
+        written.extend([profile] if profile else [])
+        return opens(*arguments, profile=profile, **others)
+
+    arm = Arm(target=Target(backend="onnxruntime"), model="residual_mlp", parameters=exported.parameters, batch=2)
+    built: Built = backends.get("onnxruntime").build(exported, arm, folder)
+    with mock.patch.object(account, "open_session", watch):
+        look.look_inside(built, exported, (), folder.parent / "kept.npz")
+    return [folder in one.parents for one in written]
+
+
+def test_a_profile_is_not_written_into_the_build(tmp_path: Path) -> None:
+    """Several processes may read one build at a time."""
+    folder = tmp_path / "build"
+    folder.mkdir()
+    assert run_fresh(_find_profiles, folder) == [False]
