@@ -180,9 +180,9 @@ def _find_profiles(folder: Path) -> list[bool]:
         account.open_session,
     )
 
-    def watch(*arguments: Any, profile: Path | None = None, **others: Any) -> Any:
+    def watch(path: Path, arm: Arm, profile: Path | None = None) -> Any:
         written.extend([profile] if profile else [])
-        return opens(*arguments, profile=profile, **others)
+        return opens(path, arm, profile)
 
     arm = Arm(target=Target(backend="onnxruntime"), model="residual_mlp", parameters=exported.parameters, batch=2)
     built: Built = backends.get("onnxruntime").build(exported, arm, folder)
