@@ -218,8 +218,8 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
     core, plugin = import_openvino().Core(), chosen_plugin(arm.target.device)
     compiled = core.compile_model(core.read_model(path), plugin, {**properties_of(arm), **more})
     for name, value in _own_properties(arm).items():
-        # What the precision hint did is not read from the hint: the node counts and the probe see what ran. And OpenVINO
-        # gives no getter for the mode of snippets.
+        # What the precision hint did is not read from the hint: the node counts and the probe see what ran. The mode of
+        # snippets has no getter.
         if name not in ("INFERENCE_PRECISION_HINT", SNIPPETS):
             _require_honored(compiled, plugin, name, value)
     return compiled

@@ -204,7 +204,7 @@ def test_honored_options_run():
 
 
 def test_a_quantized_file_is_right_without_generated_kernels(tmp_path: Path):
-    """One thread: in the kernels that OpenVINO generates of such a file, two layers go wrong (docs/evidence/upstream)."""
+    """With one thread, the kernels that OpenVINO generates of such a file are wrong (docs/evidence/upstream.md)."""
     request = Request(model=str(two_quantized_layers(tmp_path / "mlp.onnx")), batch=1)
     (exported,) = exported_models(request)
     arm = replace(arm_of(exported, Precision.NATIVE, SNIPPETS_MODE="DISABLE"), threads=1)
