@@ -108,9 +108,7 @@ def _measure_stages(
         return measure(plan, out, fresh=False, limit=limit, progress=progress, breach=breach, bars=bars)
 
     if limit.left_s <= 0 and not is_tuning(out):
-        raise OutOfTime(
-            f"--max-time {span(limit.seconds or 0.0)} was over before anything was measured: give more time"
-        )
+        raise OutOfTime(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")
     fresh = options.get("fresh", False)
     wanted = search.with_mixes(wanted, out, partial(_rank_mixes, limit=limit, progress=progress), fresh=fresh)
     search.tune(wanted, out, stage, fresh=fresh, limit=limit, say=progress.say)

@@ -363,12 +363,26 @@ def tune(
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
         say(f"stage {name}: {_describe_contents(plan)}")
-        part = limit.part(SHARES[name])
-        measure(plan, out / name, limit=part)
-        limit.put_off(part.waited_s)
+        _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
+        if name == ALONE and _found_nothing_yet(out):
+            _measure_until(limit.part(), limit, measure, plan, out / name)  # later stages have nothing to do yet
+            if _found_nothing_yet(out):
+                say("no setting is measured well enough yet; run the same command again to go on")
+                return
         if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
+
+
+def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan, folder: Path) -> None:
+    """Measure a stage for a part of the time; what it waits for this machine puts the limit off."""
+    measure(plan, folder, limit=part)
+    limit.put_off(part.waited_s)
+
+
+def _found_nothing_yet(out: Path) -> bool:
+    """Return True if the first stage was cut short and no setting leads."""
+    return not journal.read(out / ALONE).played_out and not any(one.best for one in read_stages(out).found.values())
 
 
 def best_of_each(results: Sequence[tuple[Change, Ratio | None, Standing]]) -> list[Change]:

@@ -177,7 +177,7 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
         ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
         ({"precision": ["int8"], "max_drop": "0.5"}, "write percentage points with their unit as 0.5pp"),
         ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
-        ({"precision": ["int8"], "policy": {"limits": {"agreement": "99%"}}}, "tune can't judge the policy's"),
+        ({"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}}, "tune can't judge the policy's"),
         ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
         (
             {"precision": ["int8"], "metric": "iou", "max_drop": "0.005", "max_error": "2e-2"},
@@ -214,7 +214,7 @@ def layer(number: int, block: str, sqnr_db: float = 20.0) -> LayerSensitivity:
     found = Layer(
         number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block
     )
-    return LayerSensitivity(name=name, layers=(found,), sqnr_db=sqnr_db, weight_bytes=1, flops_share=0.1)
+    return LayerSensitivity(name=found.name, layers=(found,), sqnr_db=sqnr_db, weight_bytes=1, flops_share=0.1)
 
 
 def test_the_worst_layers_and_the_worst_blocks_are_left_in_float_ever_more() -> None:
