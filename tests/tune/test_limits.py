@@ -16,7 +16,8 @@ from rich.console import Console
 from support.races import made
 from test_search import Machine, ground, tune
 
-from shootout.contract import Arm, Fidelity, Precision, Target
+from shootout.clock import Deadline
+from shootout.contract import Arm, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.errors import UsageError
@@ -24,12 +25,14 @@ from shootout.export.client import Request
 from shootout.exported.layers import Layer
 from shootout.host import environment
 from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.study.options import TuneOptions
+from shootout.study.plan import Plan
 from shootout.study.schema import Study
 from shootout.tune import search, table
 from shootout.tune.limits import list_vendors_words, read_limits, refuse_unjudged, stand
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
 from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
 
@@ -151,6 +154,22 @@ def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_
         "int8"
     ] == "broken"
     assert set(data["seconds"]) == {ALONE, CONFIRMED}
+
+
+def test_a_mix_that_was_not_built_in_time_is_raced_by_a_new_search_once_another_stage_began(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.fidelity, late = losing({}), "openvino:cpu:int8/float-0.1"
+    why = NotRun(NotRunKind.NOT_REACHED, "not built in time", "run the same command again")
+
+    def cut(plan: Plan, out: Path, *, limit: Deadline) -> Document:
+        if out.name == ALONE:
+            plan = replace(plan, groups=[replace(group, skips={late: why}) for group in plan.groups])
+        return machine.run(plan, out, limit=limit)
+
+    search.tune(asked(), tmp_path / "out", cut, fresh=False, limit=Deadline(None), say=lambda _: None)
+    told = " ".join(rendered(read_tuning(tmp_path / "out")).split())
+    assert "not raced: int8/float-0.1: not built in time. Fix: add --fresh and more time, which searches again" in told
 
 
 @pytest.mark.parametrize(

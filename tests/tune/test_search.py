@@ -195,7 +195,7 @@ class Machine:
         for group in plan.groups:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
-                    file.append(skip(group.record.name, arm, why.reason, why.fix))
+                    file.append(Skip(group=group.record.name, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind))
             for restart in range(8 if group.playing else 0):
                 lines = [
                     made.played(
@@ -220,10 +220,6 @@ class Machine:
             environment={},
             limits=plan.limits,
         )
-
-
-def skip(group: str, arm: Arm, reason: str, fix: str) -> Skip:
-    return Skip(group=group, arm=arm, reason=reason, fix=fix)
 
 
 def times(stage: str, arm: Arm) -> float:
