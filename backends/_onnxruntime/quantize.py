@@ -17,7 +17,7 @@ each call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,15 @@ from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
+from shootout.exported.workload import is_product
 from shootout.host.environment import SEVEN_BITS, prefers_signed, saturates
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
+    from onnx import NodeProto
+
     from shootout.exported.model import ExportedModel
 
 S8S8, N_BITS = "s8s8", "matmul-nbits"
@@ -84,6 +87,8 @@ class Method:
 STATIC = Method(("MatMul", "Gemm", "Conv"), "QuantizeLinear")
 DYNAMIC = Method(("MatMul", "Gemm", "Conv"), "DynamicQuantizeLinear")
 BLOCKS = Method(("MatMul", "Gemm"), "MatMulNBits")
+MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze")
+"""Operators that pass values on, which the optimizer takes pairs of Q/DQ across."""
 
 
 def refuse_words(precision: Precision, scheme: Scheme) -> None:
@@ -185,6 +190,49 @@ def _name_floats(prepared: Path, exported: ExportedModel, scheme: Scheme) -> lis
     return [node.name for node in nodes]
 
 
+def _release_reads(path: Path, floats: Collection[str]) -> None:
+    """Let products of two activations in `floats` read values without Q/DQ pairs, past what only moves them.
+
+    Such a product has no weight that the quantizer could leave alone, and what makes its operands gets pairs. With
+    these ONNX Runtime multiplies integers whatever was excluded.
+    """
+    import onnx
+
+    from shootout.exported import onnx_files
+    from shootout.quantize.qdq import ROUND, WIDEN
+
+    model = onnx.load(path)
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output}
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(info.name for info in graph.output)
+    stored = {tensor.name for tensor in graph.initializer}
+
+    def release(node: NodeProto, at: int) -> None:
+        """Let a node read a value as it was before its pair, and likewise what only moved it for this node."""
+        while (widen := makers.get(node.input[at])) and widen.op_type == WIDEN and widen.input[0] not in stored:
+            readers[widen.output[0]] -= 1
+            node.input[at] = makers[widen.input[0]].input[0]
+            readers[node.input[at]] += 1
+        maker = makers.get(node.input[at])
+        if maker is not None and maker.op_type in MOVES:
+            release(maker, 0)
+
+    for node in graph.node:
+        if node.name in floats and is_product(node.op_type) and not stored & {*node.input[:2]}:
+            release(node, 0)
+            release(node, 1)
+    unread = set[str]()
+    for node in reversed([*graph.node]):
+        if node.op_type in (ROUND, WIDEN) and not any(readers[name] for name in node.output):
+            readers.subtract(node.input)
+            unread |= {name for name in node.input if not readers[name]}
+            graph.node.remove(node)
+    for tensor in [tensor for tensor in graph.initializer if tensor.name in unread]:
+        graph.initializer.remove(tensor)
+    onnx_files.save(model, path)
+
+
 def _quantize_static(
     prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str]
 ) -> None:
@@ -212,6 +260,8 @@ def _quantize_static(
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
     )
+    if floats:
+        _release_reads(target, floats)
 
 
 def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme, floats: Sequence[str]) -> None:

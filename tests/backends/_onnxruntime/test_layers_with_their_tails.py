@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import quantize
@@ -49,3 +51,28 @@ def test_what_follows_a_layer_stays_in_float_with_it(
     exported: Any = None
     assert {*quantize._name_floats(file, exported, parse(word))} == names
     assert names <= {"", *(node.name for node in onnx.load(file).graph.node)}
+
+
+@pytest.mark.parametrize(("floats", "multiplied"), [(["attended"], 1), ([], 0)])
+def test_a_product_of_two_activations_that_is_left_in_float_multiplies_floats(
+    floats: list[str], multiplied: int, tmp_path: Path
+) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["q"], name="query"),
+        helper.make_node("MatMul", ["x", "w"], ["k"], name="key"),
+        helper.make_node("Transpose", ["k"], ["t"], name="turned", perm=[1, 0]),
+        helper.make_node("MatMul", ["q", "t"], ["y"], name="attended"),
+    ]
+    stored = [numpy_helper.from_array(np.eye(SIDE, dtype=np.float32), name) for name in "vw"]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIDE, SIDE]) for name in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
+    source, target = tmp_path / "net.onnx", tmp_path / "quantized.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
+    sets = [{"x": np.linspace(-1, edge, SIDE**2, dtype=np.float32).reshape(SIDE, SIDE)} for edge in (1, 2)]
+    quantize._quantize_static(source, target, sets, parse(""), floats)
+    settings = onnxruntime.SessionOptions()
+    settings.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(target, settings)
+    ran = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert ran.count("MatMul") + ran.count("FusedMatMul") == multiplied, ran
+    assert sum("MatMul" in kind for kind in ran) == 3, ran
