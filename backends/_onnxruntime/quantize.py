@@ -16,9 +16,12 @@ each call.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +30,8 @@ from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.exported.workload import is_product
-from shootout.host.environment import SEVEN_BITS, prefers_signed, saturates
+from shootout.host.environment import SEVEN_BITS, machine_key, prefers_signed, saturates, version_of
+from shootout.host.store import RANGES, cache_folder, mark_used
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
 from shootout.schemes import Scheme, parse
@@ -138,7 +142,8 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
         prepared = ort.prepared(source, folder)
         if method is STATIC:
             _flatten_biases(prepared)
-            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme))
+            ranges = _ranges_path(exported, arm, scheme)
+            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme), ranges)
         else:
             _rewrite_gemm(prepared)
             floats = _name_floats(prepared, exported, scheme)
@@ -233,9 +238,29 @@ def _release_reads(path: Path, floats: Collection[str]) -> None:
     onnx_files.save(model, path)
 
 
+def _ranges_path(exported: ExportedModel, arm: Arm, scheme: Scheme) -> Path:
+    """Return the file in the cache for the ranges that all mixes of a model share: layers in float don't change them.
+
+    Its name hashes all that they depend on: model, sets, method, libraries, machine and threads.
+    """
+    model = [exported.key, exported.variant, exported.batch, scheme.ranges, scheme.samples]
+    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    here = [*map(version_of, ("onnxruntime", "onnx")), machine_key(), arm.threads, code]
+    folder = cache_folder() / RANGES
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{hashlib.sha256(repr([*model, *here]).encode()).hexdigest()}.json"
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError):  # not there, or torn by a power cut
+        path.unlink(missing_ok=True)
+    mark_used(path)
+    return path
+
+
 def _quantize_static(
-    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str]
+    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str], ranges: Path
 ) -> None:
+    """Quantize with the ranges in that file, or write them there: an older ONNX Runtime takes them anew each time."""
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
     from shootout.exported import onnx_files
@@ -247,6 +272,8 @@ def _quantize_static(
     options: dict[str, Any] = {"ActivationSymmetric": scheme.symmetry == "symmetric", "QuantizeBias": bool(floats)}
     if scheme.ranges in methods:
         options["CalibStridedMinMax"] = 1  # in spite of its name, for every method
+    known = {"calibration_cache_path": ranges}
+    kept = {name: path for name, path in known.items() if name in signature(quantize_static).parameters}
     quantize_static(
         prepared,
         target,
@@ -259,6 +286,7 @@ def _quantize_static(
         nodes_to_exclude=[*floats],
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
+        **kept,
     )
     if floats:
         _release_reads(target, floats)
