@@ -457,9 +457,26 @@ def describe(name: str) -> Description:
             raise
         return description.broken(str(error))
     if name in SHIPPED:
-        return Description(capabilities=get(name).capabilities)
+        adapter = get(name)
+        return Description(capabilities=adapter.capabilities, shows_inside=hasattr(adapter, "look_inside"))
     together = tuple((one.name, one.value) for one in _third_parties() if _package_of(one) == row.package)
     return description.ask(together, row.fix, _package_folders(), os.environ.get(MORE, ""))[name]
+
+
+def shows_inside(name: str) -> bool:
+    """Tell whether `shootout explain` can look into a backend; False of one that isn't known on this machine."""
+    try:
+        return describe(name).shows_inside
+    except (UsageError, SkippedArm):
+        return False
+
+
+def offers(name: str, precision: Precision, word: str) -> bool:
+    """Tell whether a backend offers a word of a scheme; False of one that isn't known on this machine."""
+    try:
+        return is_among(word, capabilities(name).schemes.get(precision, ()))
+    except (UsageError, SkippedArm):
+        return False
 
 
 def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:

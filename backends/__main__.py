@@ -29,7 +29,11 @@ def main() -> None:
 def _describe_adapter(name: str) -> dict[str, Any]:
     try:
         adapter = backends.get(name)
-        said = {"capabilities": _capabilities_as_json(adapter.capabilities), "code": [*map(str, code_of(adapter))]}
+        said = {
+            "capabilities": _capabilities_as_json(adapter.capabilities),
+            "code": [*map(str, code_of(adapter))],
+            "shows_inside": hasattr(adapter, "look_inside"),
+        }
         json.dumps(said, default=list)
         return said
     except SkippedArm as error:

@@ -127,7 +127,7 @@ class TransparentAdapter(Adapter, Protocol):
 
         Args:
             values: the float values of the model's ONNX graph that are of interest; any part of them will do, in the
-                graph's order.
+                graph's order. Of a graph that lost their names, all floats are: layers are found by value then.
 
         Raises:
             SkippedArm: this arm can't be read; with what can.

@@ -7,7 +7,7 @@ meets it. Imports NumPy only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -239,3 +239,12 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
         from shootout.host import gpu
 
         gpu.require_gpu()
+
+
+def lost_names(values: Collection[str], made: Collection[str]) -> bool:
+    """Tell whether a graph names fewer than half of these values as the model does: its names tell little, then.
+
+    Args:
+        made: the names of the values that it makes.
+    """
+    return 2 * len({*values} & {*made}) < len(values)

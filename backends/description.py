@@ -50,11 +50,13 @@ class Description:
 
     Attributes:
         code: the files that decide what it builds.
+        shows_inside: whether it is a `TransparentAdapter`.
         why: why it can't be loaded, or None.
     """
 
     capabilities: Capabilities = ANYTHING
     code: tuple[str, ...] = ()
+    shows_inside: bool = False
     why: NotRun | None = None
 
 
@@ -153,7 +155,8 @@ def _read_description(said: Mapping[str, Any], path: str, fix: str) -> Descripti
     if "why" in said:
         return broken(f"{said['why']}{hint(said.get('lacks', ''))}", fix)
     try:
-        return Description(capabilities=reported.check_capabilities(said["capabilities"]), code=tuple(said["code"]))
+        can = reported.check_capabilities(said["capabilities"])
+        return Description(capabilities=can, code=tuple(said["code"]), shows_inside=said["shows_inside"])
     except ArmFailed as error:
         return broken(f"{path} can't be loaded: {error}", fix)
 

@@ -78,6 +78,8 @@ MOST_DIGITS = 5
 """Of a layer's number: no model has a million."""
 QUANTIZED = ("shared", "mixed-*")
 """Variants that come as an ONNX file with quantized weights: the same one for every backend."""
+SHARED = "shared+"
+"""The beginning of an offered word that only the shared file has: the backend has no quantizer of its own."""
 SHOWN_AS = {
     "int4/activations-8": "int4-activations-8",
     "int8/weights-only": "int8-weights",
@@ -219,13 +221,23 @@ def without_shapes(text: str) -> str:
 
 
 def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
-    """Return the first word that is not among `offered` (which may end in `*`); None if all are.
+    """Return the first word that is not among `offered` (which may end in `*`, or begin with `shared+`); None if all
+    are.
 
     Pruned weights are a model like any other, so every backend takes them, and padded inputs likewise. Which takes open
     shapes is said elsewhere (`Capabilities.opens`).
     """
-    known = [*offered, "pruned-*", "bucket-*", "dynamic"]
+    known = [*(one.removeprefix(SHARED) if scheme.is_quantized else one for one in offered)]
+    known += ["pruned-*", "bucket-*", "dynamic"]
     return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
+
+
+def find_offered(offered: Iterable[str], word: str) -> str | None:
+    """Return the scheme by which a backend that offers these words (as `unoffered`) has a word.
+
+    That is the word itself, or `shared+` and the word if only the shared file has it; None if neither is offered.
+    """
+    return next((one for one in (word, SHARED + word) if any(fnmatchcase(one, known) for known in offered)), None)
 
 
 def promised(precision: str, scheme: str) -> str:

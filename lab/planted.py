@@ -1,8 +1,9 @@
 """Plant faults in quantized files, and count how often `shootout explain` and `why` name the layer.
 
 Four nets with seeded weights are each written with Q/DQ pairs, and then ten times more with one fault: a broken layer,
-a wrong scale, a layer that is left in float, a block that is slow. All files of a net race each other in one run, as a
-user's own file and its quantized form do; then each planted one is held beside the float one.
+a wrong scale, a layer that is left in float, a block that is slow. The pairs stand where the runtime fuses them: those
+of ONNX Runtime's own quantizer, and around products alone for OpenVINO. All files of a net race each other in one run
+of each runtime, as a user's own file and its quantized form do; then each planted one is held beside the float one.
 
 A net that is done keeps its rows in the bench's folder: the same command goes on with a bench that was stopped.
 """
@@ -10,7 +11,7 @@ A net that is done keeps its rows in the bench's folder: the same command goes o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import onnx
 import torch
 from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_static
 from torch import Tensor, nn
 
 from lab.common import Bench, Table, Tables, say
@@ -30,13 +32,14 @@ from shootout.clock import Stopwatch
 from shootout.commands.output import show_progress
 from shootout.contract import Arrays
 from shootout.exported.layers import Layer, find_owners, layers_of
+from shootout.quantize import ort
 from shootout.quantize.qdq import Quantizer
 from shootout.results.document import Row
 
-BACKENDS = ("onnxruntime", "openvino")
-CALIBRATION_SETS, MAX_TIME_S = 8, 150.0
+CALIBRATION_SETS, MAX_TIME_S = 8, 75.0
 FAULTS = {"broken layer": 3, "wrong scale": 3, "left in float": 2, "slow block": 2}
 """By fault, the layers of each net that get it."""
+SOUND = "sound.onnx"
 SHRINK, SLOW_NODES, TINY = 16.0, 60, 1e-12
 """A wrong scale is so many times too small; a slow block has so many more nodes, whose result counts so little."""
 
@@ -117,22 +120,18 @@ def _make_tables(rows: Table) -> Tables:
 
 
 def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
-    folder = bench.folder / name
-    source = net.write(folder, name)
-    plants = list(plant_all(source, quick=bench.quick))
-    sound = source.with_name("sound.onnx")
-    files = [source, sound, *(plant.file for plant in plants)]
-    say(f"  {name}: racing {len(files)} files")
-    raced = run(
-        ",".join(map(str, files)),
-        backends=list(BACKENDS),
-        max_time_s=MAX_TIME_S,
-        out=str(folder / "run"),
-        fresh=True,
-    )
     found: Table = []
     for backend in BACKENDS:
-        rows = {row.file: row for row in raced.rows if row.backend == backend}
+        folder = bench.folder / name / backend
+        source = net.write(folder, name)
+        plants = list(plant_all(source, backend, quick=bench.quick))
+        sound = source.with_name(SOUND)
+        files = [source, sound, *(plant.file for plant in plants)]
+        say(f"  {name}: racing {len(files)} files on {backend}")
+        raced = run(
+            ",".join(map(str, files)), backends=backend, max_time_s=MAX_TIME_S, out=str(folder / "run"), fresh=True
+        )
+        rows = {row.file: row for row in raced.rows}
         for plant in (None, *plants):
             file = plant.file if plant else sound
             with Stopwatch() as watch:
@@ -170,8 +169,8 @@ def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[st
     }
 
 
-def plant_all(source: Path, *, quick: bool) -> Iterator[Plant]:
-    """Write the sound quantized file, and one for each fault in several of its layers; yield these.
+def plant_all(source: Path, backend: str, *, quick: bool) -> Iterator[Plant]:
+    """Write the sound quantized file for a runtime, and one for each fault in several of its layers; yield these.
 
     Args:
         source: the float file, beside which the others are written.
@@ -180,25 +179,70 @@ def plant_all(source: Path, *, quick: bool) -> Iterator[Plant]:
     model = onnx.load(source)
     layers = layers_of(model)
     owners, made = find_owners(model, layers), {node.output[0]: node for node in model.graph.node}
-    quantizer = Quantizer(source, _draw_inputs(source))
-    by_node = {node.output[0]: name for name, node in quantizer.layers.items()}
-    weighted = [layer for layer in layers if layer.output in by_node and layer.weight]
-    every = set(quantizer.layers)
-    sound = source.with_name("sound.onnx")
-    quantizer.write(sound, every)
+    quantizable, write = BACKENDS[backend](source)
+    weighted = [layer for layer in layers if layer.output in quantizable and layer.weight]
+    sound = source.with_name(SOUND)
+    write(sound, ())
     for shift, (fault, count) in enumerate(FAULTS.items()):
         for layer in spread(weighted, 1 if quick else count, shift):
             file = source.with_name(f"{fault.replace(' ', '-')}-{layer.number}.onnx")
             if fault == "left in float":
-                quantizer.write(file, every - {by_node[layer.output]})
+                write(file, {layer.output})
             else:
                 broken = onnx.load(sound)
-                PLANTS[fault](broken, layer)
+                PLANTS[fault](broken, quantizable[layer.output])
                 onnx.save(broken, file)
             reads = made[layer.output].input[0]
             beside = [one.name for one in layers if made[one.output].input[0] == reads]
             beside += [layers[owners[reads]].name] if reads in owners else []
             yield Plant(fault=fault, layer=layer, beside=beside, file=file)
+
+
+Write = Callable[[Path, Collection[str]], None]
+"""Write a quantized file in which the layers that compute these values stay in float."""
+
+
+def _quantize_all(source: Path) -> tuple[Mapping[str, str], Write]:
+    """Return the products that ONNX Runtime quantizes, by what they compute, and a function that writes its pairs.
+
+    These are around every node. What follows a layer up to the next one stays in float with it: the runtime itself
+    rounds the weights of a layer that stands between two pairs.
+    """
+    prepared = ort.prepared(source, source.parent)
+    model = onnx.load(prepared)
+    layers = layers_of(model)
+    owners = find_owners(model, layers)
+    nodes = {node.output[0]: node.name for node in model.graph.node}
+
+    def write(target: Path, floats: Collection[str]) -> None:
+        kept = [name for value, name in nodes.items() if value in owners and layers[owners[value]].output in floats]
+        with ort.quietly():
+            quantize_static(
+                prepared,
+                target,
+                ort.CalibrationReader(_draw_inputs(source)),
+                weight_type=QuantType.QInt8,
+                activation_type=QuantType.QUInt8,
+                per_channel=True,
+                nodes_to_exclude=kept,
+            )
+
+    return {layer.output: nodes[layer.output] for layer in layers if layer.operator in ort.PRODUCTS}, write
+
+
+def _quantize_products(source: Path) -> tuple[Mapping[str, str], Write]:
+    """Return the products that the shared file quantizes, likewise; its pairs are around these alone."""
+    quantizer = Quantizer(source, _draw_inputs(source))
+    nodes = {node.output[0]: name for name, node in quantizer.layers.items()}
+
+    def write(target: Path, floats: Collection[str]) -> None:
+        quantizer.write(target, [name for value, name in nodes.items() if value not in floats])
+
+    return nodes, write
+
+
+BACKENDS = {"onnxruntime": _quantize_all, "openvino": _quantize_products}
+"""By runtime, what writes the pairs that it fuses."""
 
 
 def spread(layers: Sequence[Layer], count: int, shift: int) -> list[Layer]:
@@ -221,18 +265,23 @@ def _find_node(model: ModelProto, output: str) -> NodeProto:
     return next(node for node in nodes if output in node.output)
 
 
-def _break_weight(model: ModelProto, layer: Layer) -> None:
+def _find_named(model: ModelProto, name: str) -> NodeProto:
+    nodes: Iterable[NodeProto] = model.graph.node
+    return next(node for node in nodes if node.name == name)
+
+
+def _break_weight(model: ModelProto, name: str) -> None:
     """Turn every second stored weight of the layer's over, as a wrong layout would."""
-    widen = _find_node(model, _find_node(model, layer.output).input[1])
+    widen = _find_node(model, _find_named(model, name).input[1])
     tensor = next(one for one in model.graph.initializer if one.name == widen.input[0])
     weight = numpy_helper.to_array(tensor).copy()
     weight.reshape(-1)[::2] *= -1
     tensor.CopyFrom(numpy_helper.from_array(weight, tensor.name))
 
 
-def _shrink_scale(model: ModelProto, layer: Layer) -> None:
+def _shrink_scale(model: ModelProto, name: str) -> None:
     """Give the pair before the layer a scale that cuts most of what it rounds."""
-    widen = _find_node(model, _find_node(model, layer.output).input[0])
+    widen = _find_node(model, _find_named(model, name).input[0])
     narrow = _find_node(model, widen.input[0])
     tensor = next(one for one in model.graph.initializer if one.name == widen.input[1])
     small = numpy_helper.from_array((numpy_helper.to_array(tensor) / SHRINK).astype(np.float32), f"{tensor.name}/small")
@@ -240,13 +289,11 @@ def _shrink_scale(model: ModelProto, layer: Layer) -> None:
     narrow.input[1] = widen.input[1] = small.name
 
 
-def _slow_down(model: ModelProto, layer: Layer) -> None:
+def _slow_down(model: ModelProto, name: str) -> None:
     """Add what nodes behind the layer compute, made so small that it changes nothing."""
-    graph, value = model.graph, layer.output
+    graph, value = model.graph, _find_named(model, name).output[0]
     for node in graph.node:
-        for at, name in enumerate(node.input):
-            if name == value:
-                node.input[at] = f"{value}/slow"
+        node.input[:] = [f"{value}/slow" if one == value else one for one in node.input]
     graph.initializer.append(numpy_helper.from_array(np.array(TINY, np.float32), f"{value}/tiny"))
     names = [value, *(f"{value}/slow_{index}" for index in range(SLOW_NODES))]
     added = [helper.make_node("Sin", [one], [two]) for one, two in pairwise(names)]
@@ -258,7 +305,7 @@ def _slow_down(model: ModelProto, layer: Layer) -> None:
     graph.node.extend(nodes)
 
 
-PLANTS: Mapping[str, Callable[[ModelProto, Layer], None]] = {
+PLANTS: Mapping[str, Callable[[ModelProto, str], None]] = {
     "broken layer": _break_weight,
     "wrong scale": _shrink_scale,
     "slow block": _slow_down,

@@ -369,11 +369,10 @@ class Graph:
 
 def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]], bool]:
     """Return the kernels of each call, and whether float32 products are rounded to TF32."""
-    session = open_session(path, arm, profile=path.parent / "profile")
-    count = len(_time_calls_us(session, inputs))
-    profile = Path(session.end_profiling())
-    events = json.loads(profile.read_text(encoding="utf-8"))
-    profile.unlink()
+    with tempfile.TemporaryDirectory() as place:  # the graph's own folder may be one that other processes read
+        session = open_session(path, arm, profile=Path(place) / "profile")
+        count = len(_time_calls_us(session, inputs))
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     calls: list[list[Kernel]] = [[]]
     for event in events:
         if event["name"] == "model_run":

@@ -14,7 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from shootout.backends._onnxruntime.account import MODEL, list_nodes, open_to_optimize
+from shootout.backends.common import lost_names
 from shootout.contract import Arrays, Inside, TensorNames
 
 if TYPE_CHECKING:
@@ -46,7 +49,11 @@ def look_inside(built: Built, source: Path, without: str, sets: Sequence[Arrays]
         wanted = [*outputs, *shown]
         calls = [dict(zip(wanted, session.run(wanted, dict(one)), strict=True)) for one in sets]
     return Inside(
-        tensors={value: tuple(call[name] for call in calls) for name, value in shown.items()},
+        tensors={
+            value: tuple(call[name] for call in calls)
+            for name, value in shown.items()
+            if getattr(calls[0][name], "dtype", np.dtype(bool)).kind == "f"  # a sequence has none
+        },
         names=TensorNames.VALUES,
         outputs=tuple({name: call[name] for name in outputs} for call in calls),
         nodes=tuple(list_nodes(built.folder / MODEL, built.arm, sets[0])),
@@ -54,7 +61,9 @@ def look_inside(built: Built, source: Path, without: str, sets: Sequence[Arrays]
 
 
 def _add_outputs(model: ModelProto, values: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Add an output for each value that the graph has; yield the output's name and the value's, in the graph's order.
+    """Add an output for each value that the graph has, or for all if it lost their names; in the graph's order.
+
+    Yields the output's name and the value's.
 
     A value that only a Relu reads is left out: the Relu's result tells of it, and the kernel keeps it.
     """
@@ -66,7 +75,8 @@ def _add_outputs(model: ModelProto, values: Collection[str]) -> Iterator[tuple[s
         for name in node.input:
             readers[name].append(node)
     given, added = {output.name for output in model.graph.output}, list["NodeProto"]()
-    for value in [name for node in model.graph.node for name in node.output if name in values]:
+    made = [name for node in model.graph.node if node.op_type != "Constant" for name in node.output if name]
+    for value in made if lost_names(values, made) else [name for name in made if name in values]:
         kinds = [reader.op_type for reader in readers[value]]
         if value in given:
             yield value, value

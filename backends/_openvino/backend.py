@@ -27,6 +27,7 @@ from shootout.backends._openvino.graph import (
     LISTED,
     PLUGINS,
     PROPERTIES,
+    SNIPPETS,
     chosen_plugin,
     floats_of,
     full_name,
@@ -80,7 +81,7 @@ ERROR_HINTS = (
     ErrorHint(
         said=r"snippets/.*assign_registers",
         reason="OpenVINO can't compile this graph at this batch and thread count: a fused kernel has too few registers",
-        fix="other backends take the file as it is; its Gemm layers instead of MatMul and Add pass",
+        fix=f"--option openvino.{SNIPPETS}=DISABLE leaves those nodes apart; other backends take the file as it is",
     ),
     ErrorHint(
         said="Calibration dataset must not be empty",

@@ -54,6 +54,7 @@ ACCELERATED = {Device.XPU: (Precision.FP32, Precision.FP16), Device.NPU: (Precis
 """Precisions beside the CPU, where only floats run; an NPU computes floats in FP16 whatever the file holds."""
 ON_CPU, HINTED = frozenset({Device.CPU}), frozenset({Device.CPU, Device.XPU})
 DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+SNIPPETS = "SNIPPETS_MODE"
 PROPERTIES = (
     Option(name="NUM_STREAMS", help="requests that run at once (1)", devices=ON_CPU, tries=("2",), parallel=True),
     Option(name="PERFORMANCE_HINT", help="what OpenVINO optimizes for (LATENCY)", tries=("THROUGHPUT",)),
@@ -71,6 +72,11 @@ PROPERTIES = (
         help="how many activations share a scale where weights are compressed; 0: they stay float",
         devices=ON_CPU,
         precisions=frozenset(INTEGERS),
+    ),
+    Option(
+        name=SNIPPETS,
+        help="whether it fuses nodes into kernels that it generates (ENABLE); DISABLE mends some Q/DQ files",
+        devices=ON_CPU,
     ),
     Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core", devices=ON_CPU),
     Option(name="INFERENCE_NUM_THREADS", help="compute threads (the target's)", devices=ON_CPU),
@@ -212,8 +218,9 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
     core, plugin = import_openvino().Core(), chosen_plugin(arm.target.device)
     compiled = core.compile_model(core.read_model(path), plugin, {**properties_of(arm), **more})
     for name, value in _own_properties(arm).items():
-        # What the precision hint did is not read from the hint: the node counts and the probe see what ran.
-        if name != "INFERENCE_PRECISION_HINT":
+        # What the precision hint did is not read from the hint: the node counts and the probe see what ran. The mode of
+        # snippets has no getter.
+        if name not in ("INFERENCE_PRECISION_HINT", SNIPPETS):
             _require_honored(compiled, plugin, name, value)
     return compiled
 

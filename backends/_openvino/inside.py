@@ -21,12 +21,14 @@ from shootout.backends._openvino.account import (
     only_converts,
 )
 from shootout.backends._openvino.graph import IR, compile_model, import_openvino
+from shootout.backends.common import lost_names
 from shootout.contract import Arrays, Inside, RanNode, TensorNames
 
 if TYPE_CHECKING:
     from shootout.backends.adapter import Built
 
 ROUND, CUTS = "FakeQuantize", ("Relu", "Clamp")
+UNSHOWN = ("Constant", "Parameter", "Result")
 UNSCALING, SCALING = ("Convert", "Subtract"), "Multiply"
 """The nodes of a Q/DQ file's integers up to its scale, and that one."""
 TOO_SHORT = "OpenVINO's counters tell whole microseconds, too coarse for nodes as short as these"
@@ -59,12 +61,13 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
 
 
 def _find_ports(model: Any, values: Set[str]) -> Iterator[tuple[str, Any]]:
-    """Yield where each value can be read, in the graph's order.
+    """Yield where each value can be read, in the graph's order; of a graph that lost their names, all floats.
 
     A value that only a Relu reads is left out: the Relu's result tells of it, and the node keeps it.
     """
-    taken = set[tuple[str, int]]()
-    for operation in model.get_ordered_ops():
+    taken, operations = set[tuple[str, int]](), model.get_ordered_ops()
+    is_lost = lost_names(values, {name for one in operations for port in one.outputs() for name in port.get_names()})
+    for operation in operations:
         for port in operation.outputs():
             readers = [one.get_node() for one in port.get_target_inputs()]
             kinds = {one.get_type_name() for one in readers} - {"Result"}
@@ -73,7 +76,10 @@ def _find_ports(model: Any, values: Set[str]) -> Iterator[tuple[str, Any]]:
             read = _find_rounded(readers[0]) if kinds == {ROUND} and len(readers) == 1 else port
             place = read.get_node().get_friendly_name(), read.get_index()
             is_output = any(one.get_node().get_type_name() == "Result" for one in read.get_target_inputs())
-            if (known := sorted(values & port.get_names())) and not is_output and place not in taken:
+            known = sorted(values & port.get_names())
+            if is_lost and operation.get_type_name() not in UNSHOWN and read.get_element_type().is_real():
+                known = known or [":".join(map(str, place))]
+            if known and not is_output and place not in taken:
                 taken.add(place)
                 yield known[0], read
 

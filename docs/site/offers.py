@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 
 from shootout import backends
 from shootout.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
-from shootout.schemes import WORDS
+from shootout.schemes import WORDS, find_offered
 
 OPTIONS_HEAD = """# Every backend's own options
 
@@ -105,9 +104,7 @@ def _offered_by(word: str) -> str:
             name,
             can.opens
             if word == OPEN
-            else [
-                precision for precision, words in can.schemes.items() if any(fnmatchcase(word, one) for one in words)
-            ],
+            else [precision for precision, words in can.schemes.items() if find_offered(words, word)],
         )
         for name, can in list_shipped().items()
     )

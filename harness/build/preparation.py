@@ -102,7 +102,7 @@ class Preparation:
 
         Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
         but one start during the export, because a build's first steps need no model. If there is a limit, cached builds
-        and the baseline come first, then the shortest, and a build that would take longer isn't begun.
+        and the baseline come first, then the shortest (see `_rank`), and a build that would take longer isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -202,10 +202,18 @@ class Preparation:
             late += needless
             waiting = [job for job in waiting if job not in late]
             waiting.sort(
-                key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), job.expected_s)
+                key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), self._rank(job))
             )
         for job in waiting:
             pool.submit(job, partial(self._build_arm, job, builder), spared=job in kept)
+
+    def _rank(self, job: BuildJob) -> tuple[int, float]:
+        """Return what sorts the builds for which there may be no time: the shortest first.
+
+        Under a tuning run's limits it is each group's own order first, which begins with the most telling.
+        """
+        labels = [arm.label for arm in job.group.record.arms]
+        return 0 if self.plan.limits is None else labels.index(job.arm.label), job.expected_s
 
     def _hung_before(self, job: BuildJob) -> bool:
         return self.ledger.hung(job.group.record.name, job.arm)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shootout.build.builder import leading_of, needs_of
 from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.show import show
 from shootout.decide.options import Limit
 from shootout.decide.racing import find_breach
-from shootout.errors import ExitCode, Interrupted, ModelError
-from shootout.export.client import Request
+from shootout.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
+from shootout.export.client import obtain_all
 from shootout.export.sensitivity import rank_layers
-from shootout.exported.layers import Layer
 from shootout.host import gpu
 from shootout.host.placement import pass_on
 from shootout.host.store import in_use
@@ -27,15 +28,17 @@ from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.tune import search
 from shootout.tune.limits import find_over_limits, policy_of, read_limits
-from shootout.tune.results import TuneOutcome, Tuning, read_tuning
+from shootout.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
 from shootout.tune.search import TuningSearch
+from shootout.tune.settings import list_mixes
+from shootout.units import span
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:
     """Tune and print; return the exit code."""
     code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
-        wanted = _make_search(options, progress)
+        wanted = _make_search(options)
         out = _choose_folder(wanted, options)
         try:
             _measure_stages(wanted, out, options, progress, limit)
@@ -50,7 +53,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:
     """Tune without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
-    wanted = _make_search(options, progress)
+    wanted = _make_search(options)
     out = _choose_folder(wanted, options)
     _measure_stages(wanted, out, options, progress, limit)
     return read_tuning(out)
@@ -64,24 +67,14 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
     return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 
 
-def _make_search(options: TuneOptions, progress: ProgressDisplay) -> TuningSearch:
+def _make_search(options: TuneOptions) -> TuningSearch:
     pass_on(options.get("env", ()))
     limits = read_limits(options)
     chosen = selection.choose(selection.DEFAULT, _without_limits(options, limits or {}))
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
-
-    def rank(request: Request) -> list[Layer]:
-        progress.stage(f"quantizing each layer of {request.model} alone, to find those to leave in float")
-        try:
-            with in_use():
-                return [one.layer for one in rank_layers(request)]
-        except ModelError as error:
-            progress.say(f"no layers are left in float: {error}")
-            return []
-
-    return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits, rank)
+    return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits)
 
 
 def _without_limits(options: TuneOptions, limits: Mapping[Limit, float]) -> dict[str, Any]:
@@ -101,6 +94,12 @@ def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
 def _measure_stages(
     wanted: TuningSearch, out: Path, options: TuneOptions, progress: ProgressDisplay, limit: Deadline
 ) -> None:
+    """Rank the layers if mixes are wanted, and run the stages that are left.
+
+    Raises:
+        OutOfTime: there is no time for any.
+    """
+
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
         if plan.limits is None:
             return measure(plan, out, fresh=False, limit=limit, progress=progress)
@@ -108,4 +107,41 @@ def _measure_stages(
         bars = partial(find_over_limits, plan.limits)
         return measure(plan, out, fresh=False, limit=limit, progress=progress, breach=breach, bars=bars)
 
-    search.tune(wanted, out, stage, fresh=options.get("fresh", False), limit=limit, say=progress.say)
+    if limit.left_s <= 0 and not is_tuning(out):
+        raise OutOfTime(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")
+    fresh = options.get("fresh", False)
+    wanted = search.with_mixes(wanted, out, partial(_rank_mixes, limit=limit, progress=progress), fresh=fresh)
+    search.tune(wanted, out, stage, fresh=fresh, limit=limit, say=progress.say)
+
+
+def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisplay) -> list[str]:
+    """Rank the layers of the model, in a share of the time; return the mixes that leave the worst in float.
+
+    Raises:
+        OutOfTime: the model wasn't exported in time.
+    """
+    part, groups = limit.part(search.SHARES[ALONE]), wanted.plan_stage(ALONE, Tuning("", {})).groups
+    needs = needs_of(groups)  # the export is that of the first stage, which finds it in the cache
+    request = replace(groups[0].request, needs=tuple(sorted(needs)))
+    leading = leading_of(groups, any_error=wanted.plan.study.max_error > 0)
+    with in_use():
+        progress.stage(f"exporting {request.model}, to rank its layers")
+        (exported,) = obtain_all([request], progress, part, leading)
+        if isinstance(exported, SkippedArm):
+            raise OutOfTime(f"{exported.why.reason}: {exported.why.fix}")
+        if isinstance(exported, ShootoutError):
+            raise exported
+        time = limit.part(search.RANKING_SHARE)
+        told = "" if time.seconds is None else f", in {span(time.seconds)} of --max-time at most"
+        progress.stage(f"ranking the layers of {request.model}, each quantized alone{told}")
+        try:
+            found = rank_layers(exported, time, progress)
+        except ModelError as error:
+            progress.say(f"no layers are left in float: {error}")
+            return []
+    if found.unmeasured:
+        progress.say(
+            f"ranked {len(found.parts)} layers in {span(time.elapsed_s)}; --max-time left {found.unmeasured} unranked, "
+            "which are never left in float: --fresh and more time rank them"
+        )
+    return list_mixes(found.parts, (wanted.limits or {}).get(Limit.ERROR))

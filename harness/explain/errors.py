@@ -32,6 +32,10 @@ MOST_AXES = 4
 """A tensor of more axes than this is taken in its own order."""
 ALIKE = 0.5
 """A tensor without a name is taken for a layer's if its error is below this."""
+BUCKETS = 1021
+"""A prime, so that what repeats along an axis is spread over all."""
+Order = tuple[int, ...] | None
+"""The axes of a tensor as another has them; None: as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +83,8 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
             for name in ([found[layer.number][0]] if layer.number in found else outline.values[layer.number])
         ]
         reference = run(_with_outputs(_copy(model), wanted))
-        if inside.names is not TensorNames.VALUES:
-            found |= _match_by_value(outline, inside, reference, found)
+        by_name = {*found}
+        found |= match_by_value(outline, inside, reference, found)
         read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
         if not read:
             return []
@@ -88,7 +92,6 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
         cut, inputs = _cut(_copy(model), given)
         local = run(cut, inputs)
         explained = _explain(cut, run, inputs, local, precision)
-    by_name = {number for number, _ in _match_by_name(outline, inside).items()}
     errors = []
     for number, (value, _) in sorted(read.items()):
         tensor = [{value: one} for one in given[value]]
@@ -137,24 +140,30 @@ def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str
     return found
 
 
-def _match_by_value(
+def match_by_value(
     outline: Outline, inside: Inside, reference: Sequence[Arrays], found: Mapping[int, tuple[str, str]]
 ) -> dict[int, tuple[str, str]]:
     """Match the other layers to tensors by shape, order and closeness to the reference.
 
-    Of all ways to do it in order, the one that explains most is taken: the sum of what each pair has in common.
+    Of all ways to do it in order, the one that explains most is taken: the sum of what each pair has in common. A
+    tensor that has the name of a value is that value, and no other layer's.
     """
     layers = [layer for layer in outline.layers if layer.number not in found]
     used = {name for _, name in found.values()}
+    if inside.names is TensorNames.VALUES:
+        used |= {value for some in outline.values for value in some}
     names = [name for name in inside.tensors if name not in used]
+    likeness = _Likeness(inside.tensors, reference)
     best = np.zeros((len(layers) + 1, len(names) + 1))
     pairs = dict[tuple[int, int], str]()
     for i, layer in enumerate(layers):
         for j, name in enumerate(names):
-            likeness, value = _liken(inside.tensors[name], reference, outline.values[layer.number])
-            both = best[i, j] + likeness if likeness else 0.0
+            values = outline.values[layer.number]
+            likenesses = [likeness(name, value) for value in values]
+            common, value = max(zip(likenesses, values, strict=True), key=lambda one: one[0])
+            both = best[i, j] + common if common else 0.0
             best[i + 1, j + 1] = max(both, best[i, j + 1], best[i + 1, j])
-            if likeness and both == best[i + 1, j + 1]:
+            if common and both == best[i + 1, j + 1]:
                 pairs[i, j] = value
     matched, i, j = dict[int, tuple[str, str]](), len(layers), len(names)
     while i and j:
@@ -168,14 +177,41 @@ def _match_by_value(
     return matched
 
 
-def _liken(tensor: Sequence[Array], reference: Sequence[Arrays], values: Sequence[str]) -> tuple[float, str]:
-    """Return how much a tensor has in common with the most alike of these values, from 0 to 1, and that value."""
-    likenesses = [(0.0, "")]
-    for value in values:
-        if _fits(tensor, reference, value):
-            error = _distance(_aligned(tensor[:1], reference, value)[0], reference[0][value])
-            likenesses.append((max(0.0, 1.0 - error / ALIKE), value))
-    return max(likenesses, key=lambda one: one[0])
+class _Likeness:
+    """Tell how much tensors have in common with values of the reference.
+
+    Nearly all of them are unlike, so sketches are compared first: sums of `BUCKETS` groups of elements with random
+    signs. The distance of two sketches is on average that of the tensors, and half as much again at a chance too small
+    to count. Only what is near enough by that is compared in full.
+    """
+
+    def __init__(self, tensors: Mapping[str, Sequence[Array]], reference: Sequence[Arrays]) -> None:
+        self._tensors, self._reference = tensors, reference
+        self._signs = dict[int, Array]()
+        self._rights = dict[str, Array]()
+        self._lefts = dict[tuple[str, tuple[int, ...]], list[tuple[Order, Array]]]()
+
+    def __call__(self, name: str, value: str) -> float:
+        """Return what a tensor and a value have in common, from 0 to 1."""
+        if not _fits(self._tensors[name], self._reference, value):
+            return 0.0
+        left, right = self._tensors[name][0], self._reference[0][value]
+        if value not in self._rights:
+            self._rights[value] = self._sketch(right)
+        if (key := (name, right.shape)) not in self._lefts:
+            orders = _list_orders(left, right)
+            self._lefts[key] = [(order, self._sketch(_turn(left, order, right))) for order in orders]
+        near = [o for o, sketch in self._lefts[key] if _distance(sketch, self._rights[value]) < 1.5 * ALIKE]
+        error = min((_distance(_turn(left, order, right), right) for order in near), default=np.inf)
+        return max(0.0, 1.0 - error / ALIKE)
+
+    def _sketch(self, array: Array) -> Array:
+        whole = -(-array.size // BUCKETS) * BUCKETS
+        if whole not in self._signs:
+            self._signs[whole] = np.random.default_rng(whole).choice(np.array([-1.0, 1.0], np.float32), whole)
+        signed = np.zeros(whole)
+        np.multiply(array.ravel(), self._signs[whole][: array.size], out=signed[: array.size])
+        return np.asarray(signed.reshape(-1, BUCKETS).sum(axis=0))
 
 
 def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> bool:
@@ -186,24 +222,32 @@ def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> b
 def _aligned(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> list[Array]:
     """Return a tensor in the reference's order of axes, with its dtype."""
     right = reference[0][value]
-    orders: list[tuple[int, ...] | None] = [None]
-    kept = tuple(size for size in tensor[0].shape if size > 1)
-    if tensor[0].shape != right.shape and len(kept) <= MOST_AXES:
-        whole = tuple(size for size in right.shape if size > 1)
-        axes = permutations(range(len(kept)))
-        orders += [order for order in axes if tuple(kept[axis] for axis in order) == whole]
+    best = min(_list_orders(tensor[0], right), key=lambda order: _distance(_turn(tensor[0], order, right), right))
+    return [np.ascontiguousarray(_turn(one, best, right), dtype=right.dtype) for one in tensor]
 
-    def turn(one: Array, order: tuple[int, ...] | None) -> Array:
-        return (one if order is None else one.reshape(kept).transpose(order)).reshape(right.shape)
 
-    best = min(orders, key=lambda order: _distance(turn(tensor[0], order), right))
-    return [np.ascontiguousarray(turn(one, best), dtype=right.dtype) for one in tensor]
+def _list_orders(tensor: Array, right: Array) -> list[Order]:
+    """List the orders of axes in which a tensor has another's shape; axes of one element don't count."""
+    kept, whole = (tuple(size for size in one.shape if size > 1) for one in (tensor, right))
+    if tensor.shape == right.shape or len(kept) > MOST_AXES:
+        return [None]
+    axes = permutations(range(len(kept)))
+    return [None, *(order for order in axes if tuple(kept[axis] for axis in order) == whole)]
+
+
+def _turn(one: Array, order: Order, right: Array) -> Array:
+    kept = tuple(size for size in one.shape if size > 1)
+    return (one if order is None else one.reshape(kept).transpose(order)).reshape(right.shape)
 
 
 def _distance(tensor: Array, right: Array) -> float:
-    size = float(np.linalg.norm(right.astype(np.float64)))
-    error = float(np.linalg.norm(tensor.astype(np.float64).ravel() - right.ravel())) / (size or 1.0)
+    error = _norm(tensor.astype(np.float64).ravel() - right.ravel()) / (_norm(right) or 1.0)
     return error if np.isfinite(error) else np.inf
+
+
+def _norm(array: Array) -> float:
+    """Return the L2 norm; BLAS would wake its threads for each of thousands of short ones."""
+    return float(np.sqrt(np.square(array, dtype=np.float64).sum()))
 
 
 def _copy(model: ModelProto) -> ModelProto:

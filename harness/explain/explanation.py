@@ -93,8 +93,12 @@ class SideSummary:
         why: it was chosen; "" if it was named.
         unread: why nothing of it could be read; "" if something was.
         read: how many layers' tensors were.
-        output_error: relative L2 of the model's outputs against the reference; None if it isn't finite or known.
-        instrumented: relative L2 between the outputs of the calls that showed tensors, and the raced artifact's.
+        output_error: relative L2 of the model's outputs against the reference; None if it isn't finite, isn't known,
+            or if no output is a float.
+        unequal: share of the whole numbers and booleans in the outputs that differ from the reference's; None if there
+            are none, or if a float output isn't finite.
+        instrumented: how far the outputs of the calls that showed tensors are from the raced artifact's: relative L2,
+            or the share of unequal whole numbers if that is larger.
         call_ns: of one call, all nodes; None if the runtime tells no times.
         conversions_ns: the part of that in nodes that only convert.
         unmatched_ns: the part in nodes that belong to no layer.
@@ -107,6 +111,7 @@ class SideSummary:
     unread: str = ""
     read: int = 0
     output_error: float | None = None
+    unequal: float | None = None
     instrumented: float | None = None
     call_ns: float | None = None
     conversions_ns: float | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact, Inside, Precision
+from shootout.contract import Artifact, Inside, Precision, TensorSpec
 from shootout.errors import ArmFailed, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
@@ -42,6 +42,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
             could be read.
     """
     builts = [find_built(side.source, progress, to="explain") for side in sides]
+    check_alike(builts)
     reference = _choose_graph(builts)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
@@ -79,6 +80,25 @@ class _Asker:
             return process.ask("measure", BUILD_TIMEOUT_S, function=name, arguments=given)
 
 
+def check_alike(builts: Sequence[Built]) -> None:
+    """Refuse two targets that don't take the same inputs and give the same outputs.
+
+    Raises:
+        UsageError: they don't, such as two files of one model at two fixed sizes.
+    """
+    for kind in ("inputs", "outputs"):
+        first, second = (_describe_specs(getattr(built.exported, kind), typed=kind == "inputs") for built in builts)
+        if first != second:
+            labels = [built.arm.label for built in builts]
+            told = f"{labels[0]} has the {kind} {first}, {labels[1]} {second}"
+            raise UsageError(f"{told}: name two targets with the same inputs and outputs")
+
+
+def _describe_specs(specs: Sequence[TensorSpec], *, typed: bool) -> str:
+    """Describe tensors by name and shape; `typed`: with their types, in which outputs may differ."""
+    return ", ".join(sorted(f"{one.name} {one.dtype if typed else ''}{[*one.shape]}" for one in specs))
+
+
 def _choose_graph(builts: Sequence[Built]) -> ExportedModel:
     """Return the export whose graph is the reference: a plain one, of the first target that has it.
 
@@ -98,10 +118,12 @@ Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
 def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, values: Sequence[str], keep: Path) -> Seen:
     arm, graph = side.source.arm.label, reference.path(Artifact.ONNX)
     try:
-        inside, instrumented = ask(f"look-{arm}", look.look_inside, built, values=values, keep=keep)
+        inside, instrumented = ask(
+            f"look-{arm}", look.look_inside, built, reference=reference, values=values, keep=keep
+        )
         precision = _precision_of(ask, built)
         how = {"graph": graph, "reference": reference, "inside": inside, "kept": keep, "precision": precision}
-        errors, output_error = ask(f"compare-{arm}", look.compare, None, **how)
+        errors, output_error, unequal = ask(f"compare-{arm}", look.compare, None, **how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
     layers = {
@@ -112,6 +134,7 @@ def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, value
         why=side.why,
         read=len(layers),
         output_error=output_error,
+        unequal=unequal,
         instrumented=instrumented,
         notes=inside.notes,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -151,18 +152,25 @@ def _label_layers(explanation: Explanation, most: int) -> list[dict[str, Any]]:
     return [{"layer": number, "name": cut(explanation.layers[number].name, 32)} for number in chosen]
 
 
+def _cut_beginning(name: str, most: int) -> str:
+    """Shorten a block's name from its beginning, which it shares with others; its number is at the end."""
+    return name if len(name) <= most else f"\u2026{name[1 - most :]}"
+
+
 def draw_times(explanation: Explanation, *, narrow: bool) -> Chart | None:
     """Draw each block's time in both targets; None if neither runtime tells times."""
-    bars = list[dict[str, Any]]()
-    for block in choose_blocks(explanation):
+    bars, names = list[dict[str, Any]](), dict[str, str]()
+    for number, block in enumerate(choose_blocks(explanation)):
         for index, (letter, side) in enumerate(zip(LETTERS, block.sides, strict=True)):
             if side.ns is not None:
                 whole, part = side.ns / 1e3, (side.conversions_ns or 0.0) / 1e3
-                row = f"{cut(block.name, 18 if narrow else 40)} {letter}"
+                row = f"{number}{letter}"
+                names[row] = f"{_cut_beginning(block.name, 18 if narrow else 40)} {letter}"
                 bars.append({"row": row, "us": whole, "part": part, "color": COLORS[index], "told": tell_time(side.ns)})
     if not bars or not math.isfinite(max(bar["us"] for bar in bars)):
         return None
-    y = alt.Y("row:N", sort=None, axis=alt.Axis(title=None, labelLimit=300))
+    axis = alt.Axis(title=None, labelLimit=300, labelExpr=f"{json.dumps(names)}[datum.value]")
+    y = alt.Y("row:N", sort=None, axis=axis)
     x = alt.X("us:Q", axis=alt.Axis(title="time of one call, us", tickCount=4))
     return layer(
         marks(bars).mark_bar(height=11).encode(x=x, y=y, color=alt.Color("color:N", scale=None)),

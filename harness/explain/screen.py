@@ -114,7 +114,11 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     told = [short(side.arm) + (f" ({side.why})" if side.why else "")]
     if side.unread:
         return [*told, f"not read: {side.unread}"]
-    told.append(f"error of the outputs {tell_error(side.output_error)}")
+    if side.output_error is not None or side.unequal is None:
+        told.append(f"error of the outputs {tell_error(side.output_error)}")
+    if side.unequal is not None:
+        whole = "of the outputs' whole numbers"
+        told.append(f"{100 * side.unequal:.2g} % {whole} differ" if side.unequal else f"all {whole} are equal")
     told.append(f"{side.read} of {len(explanation.layers)} layers read")
     if side.call_ns:
         parts = [f"{name} {ns / side.call_ns:.0%}" for name, ns in _parts(side) if ns]

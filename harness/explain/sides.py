@@ -9,11 +9,12 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.contract import Precision, Scenario
-from shootout.errors import SkippedArm, UsageError, unknown
+from shootout.errors import UsageError, unknown
+from shootout.journal.records import Prepared
 from shootout.results.analysis import analyse
-from shootout.results.document import Answer, Document, Row
-from shootout.ship.arm_to_ship import ArmToShip, load_records
-from shootout.study.group import find_named, short
+from shootout.results.document import Document, Row
+from shootout.ship.arm_to_ship import ArmToShip, find_groups, load_records
+from shootout.study.group import is_exact, own_fp32, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,31 +42,28 @@ def choose_sides(folder: Path, names: Sequence[str], group: str | None = None) -
         raise UsageError(f"explain holds two targets side by side, got {len(names)}: {', '.join(names)}")
     document = analyse(folder)
     rows = _rows_of_group(document, names, group)
-    second, why_second = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
-    first, why_first = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second, document)
-    if first.arm == second.arm:
-        raise UsageError(f"{first.arm} is named twice: name two targets")
-    sides = [
-        Side(source=load_records(folder, document, row), why=why)
-        for row, why in ((first, why_first), (second, why_second))
-    ]
-    for side in sides:
+    row, why = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
+    second = Side(source=load_records(folder, document, row), why=why)
+    row, why = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second.source)
+    first = Side(source=load_records(folder, document, row), why=why)
+    if first.source.row.arm == second.source.row.arm:
+        raise UsageError(f"{row.arm} is named twice: name two targets")
+    for side in (first, second):
         _refuse(side.source)
-    return sides[0], sides[1]
+    return first, second
 
 
 def _rows_of_group(document: Document, names: Sequence[str], group: str | None) -> list[Row]:
-    groups = {row.group for row in document.rows}
-    if group is not None:
-        groups = find_named(groups, group)
-        if not groups:
-            raise unknown("group", group, {row.group for row in document.rows})
-    elif names:
-        holding = {one for one in groups if all(_named(_of_group(document, one), name) for name in names)}
-        groups = holding or groups
-    if len(groups) > 1:
-        raise UsageError(f"the run has several groups; name one with --group: {', '.join(map(repr, sorted(groups)))}")
-    return _of_group(document, next(iter(groups), ""))
+    groups = find_groups(document, group)
+    holding = {one for one in groups if all(_named(_of_group(document, one), name) for name in names)}
+    for name in names:
+        if not any(_named(_of_group(document, one), name) for one in groups):
+            raise unknown("target", name, {row.arm for row in document.rows if row.group in groups})
+    if not holding and groups:
+        raise UsageError(f"{' and '.join(names)} ran in different groups: name two targets of one")
+    if len(holding) > 1:
+        raise UsageError(f"the run has several groups; name one with --group: {', '.join(map(repr, sorted(holding)))}")
+    return _of_group(document, next(iter(holding), ""))
 
 
 def _of_group(document: Document, group: str) -> list[Row]:
@@ -83,7 +81,11 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
 
 
 def _choose_worst(rows: Sequence[Row]) -> tuple[Row, str]:
-    narrow = [row for row in rows if row.precision != Precision.FP32 and row.fidelity and _can_show(row)]
+    narrow = [
+        row
+        for row in rows
+        if not is_exact(row.precision, row.scheme, row.file) and row.fidelity and backends.shows_inside(row.backend)
+    ]
     if not narrow:
         targets = ", ".join(short(row.arm) for row in rows) or "none"
         raise UsageError(f"no target of a lower precision was checked here: name two of {targets}")
@@ -97,24 +99,20 @@ def _error_of(row: Row) -> float:
     return math.inf if error is None else error
 
 
-def _can_show(row: Row) -> bool:
-    try:
-        return hasattr(backends.get(row.backend), "look_inside")
-    except (UsageError, SkippedArm):
-        return False
-
-
-def _choose_reference(rows: Sequence[Row], second: Row, document: Document) -> tuple[Row, str]:
-    exact = [row for row in rows if row.precision == Precision.FP32 and row.arm != second.arm]
-    if own := [row for row in exact if row.backend == second.backend and not row.scheme]:
-        return own[0], "the FP32 target of the same backend"
-    answers: list[Answer] = [answer for answer in document.answer if answer.group == second.group and answer.ship]
-    ships = answers[0].ship.arm if answers and answers[0].ship else ""
-    if ships and ships != second.arm:
-        return _find_row(rows, ships), "what ships"
-    if exact:
-        return exact[0], "an FP32 target"
-    raise UsageError(f"nothing to hold {second.arm} against: name two targets")
+def _choose_reference(rows: Sequence[Row], second: ArmToShip) -> tuple[Row, str]:
+    """Choose what the second is held against, of what was built and didn't fail."""
+    lines = second.history.of_group(second.row.group)
+    built = {line.arm for line in lines if isinstance(line, Prepared)} - {second.row.arm}
+    usable = {row.arm: row for row in rows if row.arm in built and row.outcome not in ("failed", "skipped")}
+    if own := own_fp32([arm for arm in second.record.arms if arm.label in usable], second.arm):
+        named = "the file as it is" if own.target.precision is Precision.NATIVE else "the FP32 target"
+        return usable[own.label], f"{named} of the same backend"
+    answers = [answer.ship.arm for answer in second.document.answer if answer.group == second.row.group and answer.ship]
+    if ships := [usable[arm] for arm in answers if arm in usable]:
+        return ships[0], "what ships"
+    if exact := [row for row in usable.values() if is_exact(row.precision, row.scheme, row.file)]:
+        return exact[0], "a target of full precision"
+    raise UsageError(f"nothing to hold {second.row.arm} against: name two targets")
 
 
 def _refuse(source: ArmToShip) -> None:

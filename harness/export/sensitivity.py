@@ -23,27 +23,33 @@ from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
 from shootout.export.request import error_from_json, error_to_json
-from shootout.exported.model import open_exported
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import saturates
 from shootout.messages import Progress
 from shootout.quantize.ort import PRODUCTS
-from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, Wanted, measure
+from shootout.quantize.sensitivity import PrecisionSensitivity, Wanted, measure
 from shootout.schemes import parse
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
+RANKING_PLANS = 0.5
+"""A ranking plans with this part of its time, and is ended at its end."""
 _FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[PrecisionSensitivity])
 
 
-def rank_layers(request: Request) -> list[LayerSensitivity]:
+def rank_layers(exported: ExportedModel, limit: Deadline, progress: Progress | None = None) -> PrecisionSensitivity:
     """Rank every layer of a model that quantizers take by what INT8 does to it alone, the most harmful first.
 
+    Args:
+        limit: when it must end. Half of the time is planned with, since the last figures take what they take.
+
     Raises:
-        UsageError, ModelError: as `measure_sensitivity`.
+        UsageError, ModelError: as `measure_sensitivity`, or not even one layer was ranked in time.
     """
-    (found,) = measure_sensitivity(request, Wanted())
-    return [part for part in found.parts if part.layer.operator in PRODUCTS]
+    wanted = Wanted(limit_s=limit.part(RANKING_PLANS).seconds)
+    (found,) = _measure_apart(exported, wanted, limit.left_s, progress)
+    return replace(found, parts=[part for part in found.parts if part.layer.operator in PRODUCTS])
 
 
 def measure_sensitivity(
@@ -64,14 +70,20 @@ def measure_sensitivity(
         raise UsageError(f"variant {request.variant!r} is quantized already: name the plain model")
     limit = Deadline(wanted.limit_s)
     exported = obtain(request)
+    left_s = None if wanted.limit_s is None else max(limit.left_s, 0.0)
+    return _measure_apart(exported, replace(wanted, limit_s=left_s), math.inf, progress)
+
+
+def _measure_apart(
+    exported: ExportedModel, wanted: Wanted, timeout_s: float, progress: Progress | None
+) -> list[PrecisionSensitivity]:
+    """Measure an exported model in a process of its own, which is ended after so many seconds."""
     if Artifact.ONNX not in exported.artifacts:
         raise ModelError(f"sensitivity takes an ONNX file, and {exported.model} has none: {exported.unmade}")
     with cache.workshop() as place:
-        left_s = None if wanted.limit_s is None else max(limit.left_s, 0.0)
-        asked = json.dumps(asdict(replace(wanted, limit_s=left_s)))
-        (place / WANTED).write_text(asked, encoding="utf-8")
+        (place / WANTED).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
         look = partial(_show_progress, place / TOLD, progress)
-        how = run("shootout.export.sensitivity", [exported.folder, place], math.inf, ONE_THREAD, look).how
+        how = run("shootout.export.sensitivity", [exported.folder, place], timeout_s, ONE_THREAD, look).how
         try:
             said = json.loads((place / FOUND).read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Scenario
+from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
 from shootout.results.accuracy import DEFAULT_DROP, MARGIN, keeps_accuracy
 from shootout.results.crossovers import Kind
@@ -684,28 +684,31 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
 
 
-EXPLAINED = frozenset({"onnxruntime", "openvino", "torch-eager", "litert"})
-"""The backends that `shootout explain` can look into."""
-
-
 def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
-    is_open = row.backend in EXPLAINED and row.device == Device.CPU and "--mix" not in cell.named
-    if not is_open or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+    if row.device != Device.CPU or "--mix" in cell.named or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+        return None
+    from shootout import backends  # which reading most runs doesn't need; no library is imported
+
+    if not backends.shows_inside(row.backend):
         return None
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
 
 
-MIXED = frozenset({"onnxruntime", "openvino", "torch-eager", "torch-compile", "litert"})
-"""The backends of which `shootout tune` can leave layers in float."""
+ANY_LAYER = "float-0"
+"""A word of a scheme by which `shootout tune` leaves a layer in float."""
 
 
 def _command_to_mix(cell: Cell, row: Row) -> str | None:
     """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
-    is_mixed = row.backend in MIXED and row.precision in INTEGERS and row.scenario == Scenario.LATENCY
-    is_mixed &= row.device == Device.CPU  # else --backends has to name the device
     metric = row.fidelity.metric if row.fidelity else None
-    if not is_mixed or (metric and metric.limits == "agreement"):
+    if row.device != Device.CPU or row.scenario != Scenario.LATENCY:  # else --backends has to name the device
+        return None
+    if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
+        return None
+    from shootout import backends  # as above
+
+    if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
     given = dict(cell.again([row.arm])) | {"--backends": row.backend, "--precision": row.precision}
     given.setdefault("--max-drop", DEFAULT_DROP if metric else f"{100 * MARGIN:g}pp")

@@ -60,24 +60,35 @@ def find_arm_to_ship(
     if name and policy:
         raise UsageError("pass only one of --target and --policy: either names what is shipped")
     document, decided = analyse(folder), None
-    groups = {row.group for row in document.rows}
-    if group is not None:
-        groups = find_named(groups, group)
-    elif name:  # groups that selected settings have no answer of their own
-        groups = groups & {answer.group for answer in document.answer} or groups
-    rows = [row for row in document.rows if row.group in groups]
     if policy:
         question = read_question([folder], group)
         decided = PolicyAnswer(decide(read_policy(policy, {}), question, today=date.today()), question)
         chosen = _require_chosen(decided.decision)
         row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
-    elif name is None:
-        found = _require_answer([answer for answer in document.answer if answer.group in {row.group for row in rows}])
-        rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
+    else:
+        groups = find_groups(document, group)
+        if name is None:
+            found = _require_answer([answer for answer in document.answer if answer.group in groups])
+            groups, name = {found.group}, found.ship.arm if found.ship else ""
+        rows = [row for row in document.rows if row.group in groups]
     wanted = load_records(folder, document, _find_row(rows, name))
     _refuse_scenario(wanted.arm)
     return replace(wanted, policy=policy, decided=decided)
+
+
+def find_groups(document: Document, group: str | None) -> set[str]:
+    """Find the groups that a name stands for; None: all but those that selected settings, which have no answer.
+
+    Raises:
+        UsageError: there is no such group.
+    """
+    groups = {row.group for row in document.rows}
+    if group is None:
+        return groups & {answer.group for answer in document.answer} or groups
+    if found := find_named(groups, group):
+        return found
+    raise unknown("group", group, groups)
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:

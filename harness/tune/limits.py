@@ -28,8 +28,6 @@ from shootout.study.schema import Study
 
 Findings = Mapping[tuple[str, str], Sequence[Finding]]
 """By group and arm, how it stands to each limit."""
-WITHOUT_ROWS = frozenset({Limit.ERROR, Limit.AGREEMENT})
-"""Limits on what outputs are worth that need no labels and no truth."""
 OF_ROWS = FIDELITY - {Limit.ERROR}
 """The limits that are judged on a split's rows, of which a search sees one and its confirmation the other."""
 
@@ -51,6 +49,11 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
     policy = Policy() if given is None else as_policy(options["policy"])
     if policy.objective is not Objective.LATENCY or policy.load is not None:
         raise UsageError("tune makes one call after another fast: leave objective and load out of the policy")
+    if Limit.AGREEMENT in policy.limits:
+        raise UsageError(
+            f"tune can't judge the policy's {Limit.AGREEMENT}, since a search knows FP32's own outputs for none of its "
+            "rows: leave it out and limit the error, as in --max-error 2e-2, or the accuracy of labeled rows"
+        )
     limits = dict(policy.limits)
     if drop is not None and not options.get("metric"):
         limits[Limit.DROP] = LIMITS[Limit.DROP].unit.read("--max-drop", drop)
@@ -74,7 +77,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
         raise UsageError(
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
-    if study.metric or labeled or (wanted and wanted <= WITHOUT_ROWS):
+    if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {100 * limits[Limit.DROP]:g}pp" if Limit.DROP in limits else "what a precision costs"
     raise UsageError(

@@ -34,6 +34,8 @@ from shootout.units import counted
 T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
+SEARCH_AGAIN = "add --fresh and more time, which searches again; what was built is kept"
+
 
 class TuneOutcome(StrEnum):
     """The result of tuning one target."""
@@ -124,6 +126,11 @@ class TunedTarget:
         """Return the target as it comes."""
         return self.stages[ALONE].groups[self.target].arms[0]
 
+    @property
+    def is_searched(self) -> bool:
+        """Return True if a later stage rests on the first one, which isn't gone on with then."""
+        return not self.stages.keys().isdisjoint(STAGES[1:])
+
     @cached_property
     def tried(self) -> tuple[Tried, ...]:
         """Return the settings that the search raced against the default."""
@@ -211,7 +218,7 @@ class TunedTarget:
             is_out = bool(timed) and all(stand(setting.limits) is Standing.BROKEN for setting in timed)
             if self.tried and not bounded and not is_out:
                 why = first.reason or "no setting was measured well enough"
-                return Conclusion(TuneOutcome.CANT_TELL, why, first.fix or "")
+                return Conclusion(TuneOutcome.CANT_TELL, why, (SEARCH_AGAIN if self.is_searched else first.fix) or "")
             return Conclusion(TuneOutcome.NONE_BETTER, self._why_none() if self.tried else "there is nothing to try")
         if gain is None:
             reason = self.row.reason if self.row else None

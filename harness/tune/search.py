@@ -24,10 +24,9 @@ from shootout.constants import MAX_RESTARTS
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.decide.options import Limit
 from shootout.errors import UsageError, unknown
-from shootout.export.client import Request
-from shootout.exported.layers import Layer
 from shootout.host import environment
 from shootout.host.placement import place
+from shootout.host.store import open_sealed, sealed
 from shootout.journal import journal
 from shootout.journal.run_folder import new_folder
 from shootout.results.document import Document, Ratio
@@ -51,10 +50,14 @@ from shootout.tune.results import (
     read_stages,
     read_tuning,
 )
-from shootout.tune.settings import Change, apply_changes, combine, list_changes, list_mixes
+from shootout.tune.settings import Change, apply_changes, combine, list_changes
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """The most that each stage may take, as a share of the time that is left."""
+RANKING_SHARE = 0.2
+"""The most that ranking the layers may take, as a share of the time that is left once the model is exported."""
+RANKING = "ranking.json"
+"""The file in a tuning run's folder with the mixes that the ranking of the layers gave, sealed."""
 MORE_TO_SEARCH = 3
 """A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
 START_OVER = "add --fresh to start over there, or another --out"
@@ -76,7 +79,8 @@ class TuningSearch:
         most_threads: that an arm can have here.
         precisions: those that may be tried instead of a target's own.
         limits: what a setting must keep, in basic units; None: nothing.
-        mixes: words of schemes that leave layers in float, which are tried under a limit.
+        mixes: words of schemes that leave layers in float, which are tried under a limit; those of single layers are
+            missing before `with_mixes`.
     """
 
     plan: Plan
@@ -84,6 +88,16 @@ class TuningSearch:
     precisions: tuple[Precision, ...]
     limits: Mapping[str, float] | None = None
     mixes: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Return what the first stage's folder must hold for this search to go on in it."""
+        return self.plan_stage(ALONE, Tuning("", {})).identity
+
+    @property
+    def leaves_layers_in_float(self) -> bool:
+        """Return True if mixes of layers are to be tried, which need a ranking."""
+        return self.limits is not None and not {*SCALED}.isdisjoint(self.precisions)
 
     @property
     def defaults(self) -> dict[str, Arm]:
@@ -197,14 +211,12 @@ def make_search(
     study: Study,
     precisions: Collection[Precision],
     limits: Mapping[Limit, float] | None = None,
-    rank: Callable[[Request], Sequence[Layer]] = lambda _: (),
 ) -> TuningSearch:
     """Find out what is here.
 
     Args:
         precisions: those that may be tried instead of a target's own.
         limits: what a setting must keep; None: nothing.
-        rank: returns a model's layers, the most sensitive first; asked under a limit, for precisions of few bits.
 
     Raises:
         UsageError: the study asks for something unknown, or for more than one model, batch or thread count; or a limit
@@ -215,22 +227,56 @@ def make_search(
     if (count := len(points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
     if limits is not None:
-        asked = request(study, points(study)[0])
-        refuse_unjudged(limits, study, asked)
+        refuse_unjudged(limits, study, request(study, points(study)[0]))
         _refuse_inexact(study)
     plan, widest = make_plan(study), place("all")
-    precisions, mixes = tuple(dict.fromkeys(precisions)), list[str]()
     kept = None if limits is None else {str(name): value for name, value in limits.items()}
-    with Stopwatch() as watch:
-        if kept is not None and {*precisions} & {*SCALED}:
-            mixes = [*list_vendors_words(kept), *list_mixes(rank(asked))]
-    return TuningSearch(
-        plan=replace(plan, placement=widest, planning_s=plan.planning_s + watch.seconds),
+    found = TuningSearch(
+        plan=replace(plan, placement=widest),
         most_threads=widest.threads,
-        precisions=precisions,
+        precisions=tuple(dict.fromkeys(precisions)),
         limits=kept,
-        mixes=tuple(mixes),
     )
+    return replace(found, mixes=tuple(list_vendors_words(kept or {}))) if found.leaves_layers_in_float else found
+
+
+def with_mixes(
+    search: TuningSearch, out: Path, rank: Callable[[TuningSearch], Sequence[str]], *, fresh: bool
+) -> TuningSearch:
+    """Return the search with the mixes of layers to try: those kept in `out`, else as `rank` finds them.
+
+    What is found is kept there, since a run goes on with the candidates that it began with.
+
+    Args:
+        rank: returns words of schemes, in the order in which to build them.
+
+    Raises:
+        UsageError: `out` can't be written, or holds another tuning run.
+    """
+    if not search.leaves_layers_in_float:
+        return search
+    if not fresh and (kept := _read_mixes(search, out)):
+        return kept
+    if not fresh and journal.begun(out / ALONE):
+        raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
+    with Stopwatch() as watch:
+        mixes = list(rank(search))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / RANKING).write_text(sealed({"request": search.identity, "mixes": mixes}), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write into {str(out)!r}: {error.strerror}; choose another --out") from None
+    plan = replace(search.plan, planning_s=search.plan.planning_s + watch.seconds)
+    return replace(search, plan=plan, mixes=(*search.mixes, *mixes))
+
+
+def _read_mixes(search: TuningSearch, out: Path) -> TuningSearch | None:
+    """Return the search with the mixes that a folder holds; None if it holds none of this search."""
+    try:
+        kept = open_sealed(out / RANKING)
+    except (OSError, ValueError):
+        return None
+    return replace(search, mixes=(*search.mixes, *kept["mixes"])) if kept["request"] == search.identity else None
 
 
 def _refuse_inexact(study: Study) -> None:
@@ -271,15 +317,17 @@ def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
 
 def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
     """Return `results/tune/<time>` here, or the newest unfinished one there of the same request."""
-    parent = Path("results") / "tune"
-    wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _take_fingerprint()
+    parent, fingerprint = Path("results") / "tune", _take_fingerprint()
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
+        kept = _read_mixes(search, folder)
         try:
             begun = read_tuning(folder)
         except UsageError:
+            if kept:  # it was ended behind the ranking
+                return folder
             continue
-        first = begun.stages[ALONE]
-        if (first.history.header.identity, first.fingerprint) == wanted and not begun.complete:
+        first, wanted = begun.stages[ALONE], (kept or search).identity
+        if (first.history.header.identity, first.fingerprint) == (wanted, fingerprint) and not begun.complete:
             return folder
     return new_folder(parent)
 
@@ -315,12 +363,26 @@ def tune(
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
         say(f"stage {name}: {_describe_contents(plan)}")
-        part = limit.part(SHARES[name])
-        measure(plan, out / name, limit=part)
-        limit.put_off(part.waited_s)
+        _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
+        if name == ALONE and _found_nothing_yet(out):
+            _measure_until(limit.part(), limit, measure, plan, out / name)  # later stages have nothing to do yet
+            if _found_nothing_yet(out):
+                say("no setting is measured well enough yet; run the same command again to go on")
+                return
         if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
+
+
+def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan, folder: Path) -> None:
+    """Measure a stage for a part of the time; what it waits for this machine puts the limit off."""
+    measure(plan, folder, limit=part)
+    limit.put_off(part.waited_s)
+
+
+def _found_nothing_yet(out: Path) -> bool:
+    """Return True if the first stage was cut short and no setting leads."""
+    return not journal.read(out / ALONE).played_out and not any(one.best for one in read_stages(out).found.values())
 
 
 def best_of_each(results: Sequence[tuple[Change, Ratio | None, Standing]]) -> list[Change]:

@@ -6,15 +6,15 @@ precision is a knob of its own, tried only if the user names it: as it is, and u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from itertools import chain
 
 from shootout import backends
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.exported.layers import Layer
-from shootout.schemes import write_floats
+from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.schemes import SHARED, find_offered, write_floats
 from shootout.study.plan import name_quantizer
 
 FEW_THREADS = 8
@@ -63,7 +63,7 @@ def list_changes(
         Change(knob="precision", precision=precision, scheme=scheme)
         for precision in precisions
         if (target.device, precision) in capabilities.targets and precision is not target.precision
-        for scheme in ("", *_list_offered(capabilities.schemes.get(precision, ()), mixes))
+        for scheme in _list_schemes(capabilities.schemes.get(precision, ()), mixes)
     ]
     for option in capabilities.options:
         if option.is_for(target) and option.name not in default.options and not (option.parallel and most_threads == 1):
@@ -74,28 +74,56 @@ def list_changes(
     return changes
 
 
-def _list_offered(offered: Collection[str], words: Iterable[str]) -> list[str]:
-    """List the words that a backend offers for a precision, which may end in `*`."""
-    return [word for word in words if any(fnmatchcase(word, one) for one in offered)]
+def _list_schemes(offered: Collection[str], words: Iterable[str]) -> list[str]:
+    """List the plain scheme of a precision, then those by which its backend offers these words.
+
+    Without a quantizer of its own a backend takes the shared file, which is the plain scheme then.
+    """
+    plain = "shared" if any(one.startswith(SHARED) for one in offered) else ""
+    return [plain, *filter(None, (find_offered(offered, word) for word in words))]
 
 
-def list_mixes(order: Sequence[Layer]) -> list[str]:
+def list_mixes(order: Sequence[LayerSensitivity], most_error: float | None = None) -> list[str]:
     """List the words that leave the most sensitive layers in float: the worst 1, 2, 4, 8 … and the worst blocks.
 
     At most half of them: with more in float there is little left to gain. A block's layers lie side by side, so that a
     runtime converts at its edges alone. A block is as sensitive as its worst layer.
 
+    They are in the order in which to build them, since there may be no time for all. The errors of the layers that are
+    still rounded add up as independent noise, which is an estimate. First come the mixes that keep the error limit by
+    it, the fewest layers in float first; then those over it, the nearest first; last those with more in float than one
+    that stays below half of the limit.
+
     Args:
         order: all layers that a quantizer takes, the most sensitive first.
+        most_error: the limit on the relative error; None, the limit is on something else: half the error of all layers
+            rounded stands for it.
     """
     blocks: dict[str, list[int]] = {}
-    for layer in order:
-        blocks.setdefault(layer.block, []).append(layer.number)
-    rungs = [[layer.number for layer in order[: 2**power]] for power in range(len(order).bit_length())]
+    for one in order:
+        blocks.setdefault(one.layer.block, []).append(one.layer.number)
+    rungs = [[one.layer.number for one in order[: 2**power]] for power in range(len(order).bit_length())]
     worst = [*blocks.values()]
     rungs += [list(chain.from_iterable(worst[: 2**power])) for power in range(len(worst).bit_length())]
     rungs.sort(key=len)
-    return list(dict.fromkeys(write_floats(rung) for rung in rungs if len(rung) <= len(order) / 2))
+    mixes = {write_floats(rung): rung for rung in rungs if len(rung) <= len(order) / 2}
+    errors = {word: _estimate_error(order, rung) for word, rung in mixes.items()}
+    limit = _estimate_error(order, ()) / 2 if most_error is None else most_error
+    finite = {word: error for word, error in errors.items() if error < math.inf}
+    enough = min((len(mixes[word]) for word, error in finite.items() if error <= limit / 2), default=len(order))
+
+    def place(word: str) -> tuple[int, float]:
+        layers = len(mixes[word])
+        if layers > enough:
+            return 2, layers
+        return (0, layers) if word in finite and errors[word] <= limit else (1, errors[word])
+
+    return sorted(mixes, key=place)
+
+
+def _estimate_error(order: Sequence[LayerSensitivity], floats: Collection[int]) -> float:
+    """Estimate the relative error with these layers in float: the root of the sum of squares of all others'."""
+    return math.sqrt(math.fsum(10 ** (-one.sqnr_db / 10) for one in order if one.layer.number not in floats))
 
 
 def thread_counts(most: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.contract import Arm
+from shootout.contract import Arm, NotRunKind
 from shootout.decide.limits import FIDELITY, Finding
 from shootout.decide.options import LIMITS, POINTS
 from shootout.exported.layers import names_in_notes
@@ -25,7 +25,7 @@ from shootout.results.wording import tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.group import short
-from shootout.tune.results import ALONE, CONFIRMED, Tried, TunedTarget, TuneOutcome, Tuning
+from shootout.tune.results import ALONE, CONFIRMED, SEARCH_AGAIN, Tried, TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting
 from shootout.units import duration, size, span
 
@@ -123,8 +123,9 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
     left = [row for row in tried if not row.end_to_end]
     reasons = [
-        Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", row.fix or "")
+        Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", fix or "")
         for row in left
+        for fix in [SEARCH_AGAIN if tuned.is_searched and row.cause == NotRunKind.NOT_REACHED else row.fix]
     ]
     findings = [one for row in timed for one in searched.limits_of(tuned.target, row.arm)]
     unknown = dict.fromkeys(one.reason for one in findings if one.standing is Standing.UNKNOWN and one.reason)

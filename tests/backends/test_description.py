@@ -46,6 +46,7 @@ KINDS = {
         "options: 0: help: text that is no Unicode",
     ),
     "prints": (f"print('welcome')\n{ADAPTER}", ""),
+    "open": (f"{ADAPTER}    def look_inside(self, *_): ...", ""),
 }
 """By name, a module's text and what is said of it; "" where it works."""
 
@@ -71,7 +72,7 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_says_what_is_wrong_and_how_to_mend_it(kind: str):
     found, reason = backends.describe(kind), KINDS[kind][1]
     if not reason:
-        assert found.why is None
+        assert (found.why, found.shows_inside) == (None, kind == "open")
         return
     assert found.why
     assert f"{kind}_adapter:Mine can't be loaded: " in found.why.reason
@@ -224,5 +225,5 @@ def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatc
     monkeypatch.setattr(availability, "_probe_all", probed)
     rows = [finding for finding in doctor.examine().findings if finding.backend in KINDS]
     assert [(row.backend, row.device) for row in rows] == [(kind, Device.CPU) for kind in sorted(KINDS)]
-    assert {row.backend for row in rows if row.availability.ok} == {"prints"}
-    assert set(KINDS).intersection(asked) == {"prints"}
+    assert {row.backend for row in rows if row.availability.ok} == {"prints", "open"}
+    assert set(KINDS).intersection(asked) == {"prints", "open"}

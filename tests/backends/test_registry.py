@@ -93,6 +93,12 @@ def test_a_third_party_is_named_like_any_other(packages: Path):
     assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
 
 
+def test_a_backend_that_is_not_here_shows_and_offers_nothing():
+    assert not backends.shows_inside("elsewhere")
+    assert not backends.offers("elsewhere", Precision.INT8, "float-0")
+    assert backends.offers("onnxruntime", Precision.INT8, "float-0")
+
+
 def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
     source = f"{MODULE}    from shootout.backends.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
     (packages / "mine_fixture.py").write_text(source)

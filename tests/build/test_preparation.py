@@ -155,6 +155,7 @@ def prepared(
     deadline: Deadline | None = None,
     begun_on: Mapping[tuple[str, str], str] | None = None,
     skips: Mapping[str, NotRun] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, Any], Ledger]:
     """What a group comes to, its models as `export` gives them."""
     monkeypatch.setattr(preparation, "export_all", export)
@@ -173,6 +174,7 @@ def prepared(
         study=SimpleNamespace(max_error=0.0),
         delivery=None,
         on_selection=False,
+        limits=limits,
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
     ready = preparation.Preparation(
@@ -268,6 +270,14 @@ def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_tak
     assert shop.begun == [LABELS[4], LABELS[1], LABELS[0], LABELS[3]]
     assert ledger.out[LABELS[2]].kind is NotRunKind.NOT_REACHED
     assert sorted(ready) == sorted([LABELS[1], LABELS[3], LABELS[4]])
+
+
+def test_in_a_limited_time_a_tuning_run_with_limits_builds_in_the_order_of_its_candidates(shop, monkeypatch):
+    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(100.0))
+    assert shop.begun == [LABELS[1], LABELS[0], LABELS[3], LABELS[2], LABELS[4]], "the shortest first"
+    shop.begun.clear()
+    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(100.0), limits={"max-error": 0.1})
+    assert shop.begun == [LABELS[1], LABELS[0], LABELS[2], LABELS[3], LABELS[4]]
 
 
 def test_what_can_t_run_here_anyway_is_not_said_to_have_lacked_time(shop, monkeypatch):

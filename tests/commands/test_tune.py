@@ -11,6 +11,7 @@ from support.console import deaf_here, here
 
 from shootout.clock import Deadline
 from shootout.commands import tune
+from shootout.errors import ExitCode
 from shootout.study.options import TuneOptions, flags_of
 
 
@@ -27,6 +28,7 @@ def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.Mon
     done: list[Any] = []
     monkeypatch.setattr(tune, "Deadline", lambda seconds: done.append("limit") or Deadline(seconds))
     monkeypatch.setattr(tune, "_make_search", lambda *_: done.append("search"))
+    monkeypatch.setattr(tune.search, "with_mixes", lambda *_, **__: None)
     monkeypatch.setattr(tune, "read_tuning", lambda _: None)
     monkeypatch.setattr(tune.search, "tune", lambda *_, limit, **__: done.append(limit.seconds))
     progress: Any = type("Nobody", (), {"say": None})
@@ -41,6 +43,13 @@ def test_its_help_names_no_option_that_it_lacks(tmp_path: Path):
         "--json",
         "--help",
     }
+
+
+def test_a_time_that_is_over_before_the_first_stage_is_said_in_one_line(tmp_path: Path):
+    words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out"]
+    done = here(*words, "--max-time", "0.01s", cwd=tmp_path)
+    assert done.code == ExitCode.NOTHING
+    assert done.err == "shootout: --max-time 0.01 s was over before anything was measured: give more\n"
 
 
 @pytest.mark.slow  # quantizes each layer, builds six models and races them

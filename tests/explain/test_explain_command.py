@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.exports import obtain
+from support.exports import bare_exported, obtain
 from support.races import made
 from support.races.shipping import let_numpy_ship
 
+from shootout.backends.adapter import Built
 from shootout.commands import explain as command
 from shootout.commands.explain import explain
-from shootout.contract import Arm, Precision, Target
+from shootout.contract import Arm, Precision, Target, TensorSpec
 from shootout.errors import UsageError
+from shootout.explain.measure import check_alike
 from shootout.explain.sides import choose_sides
 from shootout.host import environment
+from shootout.journal.records import Failure
+from shootout.study.group import GroupRecord
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 FP32, INT8 = "onnxruntime:cpu:fp32", "onnxruntime:cpu:int8"
@@ -62,6 +66,88 @@ def test_by_itself_it_takes_what_errs_most_and_its_own_fp32(run: Path) -> None:
     first, second = choose_sides(run, ())
     assert (first.source.arm.label, first.why) == (FP32, "the FP32 target of the same backend")
     assert (second.source.arm.label, second.why) == (INT8, "errs most of the lower precisions")
+
+
+def write_arms(folder: Path, *arms: Arm, unbuilt: Sequence[Arm] = (), failed: Sequence[Arm] = ()) -> Path:
+    """Write a run of targets of which some were never built, or failed."""
+    raced = [*arms, replace(arms[0], control=True)]
+    lines: list[Any] = [made.prepared(arm) for arm in arms if arm not in unbuilt]
+    lines += [
+        Failure(group=made.GROUP, arm=arm, during="build", reason="broken")
+        for arm in arms
+        if arm in (*unbuilt, *failed)
+    ]
+    for restart in range(2):
+        playing = [arm for arm in raced if arm not in (*unbuilt, *failed)]
+        lines += [made.played(arm, restart, 1e5) for arm in playing] + [made.rounds(restart)]
+    return made.write(folder, made.header(raced), *lines, made.ended())
+
+
+def name_arm(name: str) -> Arm:
+    backend, _, precision = name.partition(":")
+    return Arm(target=Target(backend=backend, precision=Precision(precision)), model="m", batch=1)
+
+
+@pytest.mark.parametrize("left_out", ["unbuilt", "failed"])
+def test_what_has_no_build_or_failed_is_held_against_nothing(left_out: str, tmp_path: Path) -> None:
+    own, other, int8 = map(name_arm, ("onnxruntime:fp32", "numpy:fp32", "onnxruntime:int8"))
+    options: dict[str, Sequence[Arm]] = {left_out: [own]}
+    first, _ = choose_sides(write_arms(tmp_path / "run", other, own, int8, **options), [int8.label])
+    assert first.source.arm == other
+    alone = write_arms(tmp_path / "alone", int8, own, **options)
+    with pytest.raises(UsageError, match="nothing to hold onnxruntime:cpu:int8 against"):
+        choose_sides(alone, [int8.label])
+
+
+def test_the_own_fp32_is_of_the_same_mode(tmp_path: Path) -> None:
+    compiled, int8 = (
+        Arm(target=Target(backend="torch-compile", mode="aoti", precision=precision), model="m", batch=1)
+        for precision in (Precision.FP32, Precision.INT8_DYNAMIC)
+    )
+    plain = name_arm("torch-compile:fp32")
+    first, _ = choose_sides(write_arms(tmp_path / "run", plain, compiled, int8), [int8.label])
+    assert (first.source.arm, first.why) == (compiled, "the FP32 target of the same backend")
+
+
+def test_a_group_is_named_or_the_only_one_that_holds_the_targets(tmp_path: Path) -> None:
+    arms = [name_arm(name) for name in ("onnxruntime:fp32", "onnxruntime:int8", "numpy:fp32")]
+    first = made.header(arms[:2])
+    groups = [
+        first.groups[0],
+        GroupRecord(name="other", baseline=arms[0].label, comparisons=1, arms=(arms[0], arms[2])),
+    ]
+    lines = [made.prepared(arm) for arm in arms[:2]]
+    lines += [made.prepared(arm).model_copy(update={"group": "other"}) for arm in (arms[0], arms[2])]
+    run = made.write(tmp_path / "run", made.header(arms[:2], groups=tuple(groups)), *lines, made.ended())
+    with pytest.raises(UsageError, match=r"the run has several groups; name one with --group: '.*', 'other'"):
+        choose_sides(run, ["onnxruntime"])
+    with pytest.raises(UsageError, match="unknown group 'no such'"):
+        choose_sides(run, [], group="no such")
+    with pytest.raises(UsageError, match="onnxruntime:cpu:int8 and numpy ran in different groups"):
+        choose_sides(run, [INT8, "numpy"])
+    assert [side.source.row.group for side in choose_sides(run, [FP32, "numpy"])] == ["other", "other"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"shape": (1, 8)}, r"b:cpu:fp32 x float32\[1, 8\]"),
+        ({"name": "z"}, r"b:cpu:fp32 z float32\[1, 4\]"),
+        ({"dtype": "float16"}, r"b:cpu:fp32 x float16\[1, 4\]"),
+    ],
+)
+def test_targets_of_unlike_inputs_are_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+    spec = TensorSpec(name="x", shape=(1, 4), dtype="float32")
+    builts = [
+        Built(
+            arm=Arm(target=Target(backend=name), model="m"),
+            exported=replace(bare_exported({}), inputs=(one,)),
+            folder=tmp_path,
+        )
+        for name, one in (("a", spec), ("b", replace(spec, **change)))
+    ]
+    with pytest.raises(UsageError, match=rf"a:cpu:fp32 has the inputs x float32\[1, 4\], {told}: name two targets"):
+        check_alike(builts)
 
 
 def test_one_name_is_held_against_its_own_fp32_and_two_are_taken_as_they_are(run: Path) -> None:

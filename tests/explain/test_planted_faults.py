@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -44,6 +46,35 @@ def _scale_onnx(folder: Path, name: str, factor: float) -> None:
     onnx.save(model, folder / QUANTIZED)
 
 
+def lose_onnx_names(folder: Path) -> None:
+    """Call all values otherwise but the model's inputs and outputs."""
+    import onnx
+
+    from shootout.backends._onnxruntime.quantize import QUANTIZED
+
+    model = onnx.load(folder / QUANTIZED)
+    kept = {one.name for one in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name if name in {*kept, ""} else f"renamed {name}" for name in names]
+    del model.graph.value_info[:]
+    onnx.save(model, folder / QUANTIZED)
+
+
+def lose_ir_names(folder: Path) -> None:
+    """Call all values otherwise but the model's inputs and outputs."""
+    from shootout.backends._openvino.graph import IR
+
+    _change_ir(folder, _rename_ports)
+    assert "renamed" in (folder / IR).read_text()
+
+
+def _rename_ports(model: Any) -> None:
+    kept = {name for port in (*model.inputs, *model.outputs) for name in port.get_names()}
+    for port in (port for one in model.get_ordered_ops() for port in one.outputs()):
+        port.set_names({name if name in kept else f"renamed {name}" for name in port.get_names()})
+
+
 def break_ir_weight(folder: Path) -> None:
     """Multiply the scales of one layer's weights."""
     _scale_ir(folder, "node_linear_2/WithoutBiases/fq_weights_1", (1,), 2.0)
@@ -57,18 +88,25 @@ def clip_ir_activation(folder: Path) -> None:
 def _scale_ir(folder: Path, name: str, places: tuple[int, ...], factor: float) -> None:
     from openvino import opset13 as op
 
+    def scale(model: Any) -> None:
+        (node,) = (one for one in model.get_ops() if one.get_friendly_name() == name)
+        for place in places:
+            scaled = node.input(place).get_source_output().get_node().data * np.float32(factor)
+            node.input(place).replace_source_output(op.constant(scaled.astype(np.float32)).output(0))
+
+    _change_ir(folder, scale)
+
+
+def _change_ir(folder: Path, change: Callable[[Any], None]) -> None:
     from shootout.backends._openvino.graph import IR, import_openvino
 
     openvino = import_openvino()
     model = openvino.Core().read_model(folder / IR)
-    (node,) = (one for one in model.get_ops() if one.get_friendly_name() == name)
-    for place in places:
-        scaled = node.input(place).get_source_output().get_node().data * np.float32(factor)
-        node.input(place).replace_source_output(op.constant(scaled.astype(np.float32)).output(0))
+    change(model)
     changed = folder / "changed"
     changed.mkdir()
     openvino.save_model(model, changed / IR, compress_to_fp16=False)
-    del model, node
+    del model
     for path in changed.iterdir():
         path.replace(folder / path.name)
 
@@ -87,8 +125,8 @@ def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder
     outline = look.describe_graph(graph)
     values = [value for some in outline["values"] for value in some]
     kept = folder / "kept.npz"
-    inside, _ = look.look_inside(built, values, kept)
-    errors, _ = look.compare(graph, exported, inside, kept, exported.bound_key(target))
+    inside, _ = look.look_inside(built, exported, values, kept)
+    errors, *_ = look.compare(graph, exported, inside, kept, exported.bound_key(target))
     assert len(errors) == len(outline["layers"])
     found = [LayerError(**one) for one in errors]
     sides = {
@@ -116,6 +154,11 @@ def test_a_sound_build_shows_no_fault(backend: str, precision: Precision, tmp_pa
     assert run_fresh(_find_beyond, backend, precision, None, tmp_path) == []
 
 
+@pytest.mark.parametrize(("backend", "plant"), [("onnxruntime", lose_onnx_names), ("openvino", lose_ir_names)])
+def test_layers_are_found_by_value_in_a_graph_that_lost_its_names(backend: str, plant: Plant, tmp_path: Path) -> None:
+    assert run_fresh(_find_beyond, backend, Precision.INT8, plant, tmp_path) == []
+
+
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
     """Its scales are nodes of their own: a tensor before them holds integers."""
@@ -125,3 +168,31 @@ def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["torch-eager", "litert"])
 def test_layers_are_read_by_modules_and_by_values(backend: str, tmp_path: Path) -> None:
     assert run_fresh(_find_beyond, backend, Precision.FP32, None, tmp_path) == []
+
+
+def _find_profiles(folder: Path) -> list[bool]:
+    """Look inside a build; tell of each profile that ONNX Runtime wrote whether it lay in the build."""
+    from shootout.backends._onnxruntime import account
+
+    exported, written, opens = (
+        obtain("residual_mlp", {"d_model": 64, "n_layers": 4}, 2),
+        list[Path](),
+        account.open_session,
+    )
+
+    def watch(path: Path, arm: Arm, profile: Path | None = None) -> Any:
+        written.extend([profile] if profile else [])
+        return opens(path, arm, profile)
+
+    arm = Arm(target=Target(backend="onnxruntime"), model="residual_mlp", parameters=exported.parameters, batch=2)
+    built: Built = backends.get("onnxruntime").build(exported, arm, folder)
+    with mock.patch.object(account, "open_session", watch):
+        look.look_inside(built, exported, (), folder.parent / "kept.npz")
+    return [folder in one.parents for one in written]
+
+
+def test_a_profile_is_not_written_into_the_build(tmp_path: Path) -> None:
+    """Several processes may read one build at a time."""
+    folder = tmp_path / "build"
+    folder.mkdir()
+    assert run_fresh(_find_profiles, folder) == [False]

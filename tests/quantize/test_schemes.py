@@ -113,6 +113,16 @@ def test_what_is_not_offered_is_named():
     assert schemes.unoffered(schemes.parse("pruned-50"), ()) is None, "pruned weights are for everyone"
 
 
+def test_a_word_may_be_offered_for_the_shared_file_alone():
+    shared_alone, both = {"shared", "mixed-*", "shared+float-*"}, {"shared", "float-*"}
+    assert schemes.unoffered(schemes.parse("float-3"), shared_alone) == "float-3"
+    for offered in (shared_alone, both):
+        assert schemes.unoffered(schemes.parse("float-3+shared"), offered) is None
+    assert schemes.find_offered(shared_alone, "float-3") == "shared+float-3"
+    assert schemes.find_offered(both, "float-3") == "float-3"
+    assert schemes.find_offered({"samples-*"}, "float-3") is None
+
+
 def test_a_probe_is_asked_without_what_needs_data_or_layers():
     asked = schemes.parse("per-tensor+samples-3").for_probe()
     assert asked.words == ("per-tensor",)

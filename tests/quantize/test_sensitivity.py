@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shootout.clock import Deadline
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.export.client import Request, obtain_all
-from shootout.export.sensitivity import rank_layers
+from shootout.export.client import Request, obtain, obtain_all
+from shootout.export.sensitivity import measure_sensitivity, rank_layers
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
 from shootout.exported.model import ExportedModel
 from shootout.host import environment
 from shootout.quantize import qdq, sensitivity, variants
-from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.quantize.sensitivity import LayerSensitivity, Wanted
 from shootout.testing.cases import exported_models
 
 DIGITS = Request(model="digits", batch=9)
@@ -27,7 +28,7 @@ RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4
 
 @cache
 def of_digits() -> list[LayerSensitivity]:
-    return rank_layers(DIGITS)
+    return [*rank_layers(obtain(DIGITS), Deadline(None)).parts]
 
 
 def test_every_layer_is_there_once_the_worst_first():
@@ -143,13 +144,13 @@ def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
 
 def test_sensitivity_is_asked_of_a_float_model():
     with pytest.raises(UsageError, match="'shared' is quantized already"):
-        rank_layers(Request(model="digits", variant="shared"))
+        measure_sensitivity(Request(model="digits", variant="shared"), Wanted())
 
 
 def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
     np.savez(tmp_path / "one.npz", x=np.ones((6, 256), np.float32))
     with pytest.raises(UsageError, match="1 calibration set"):
-        rank_layers(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"))
+        measure_sensitivity(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"), Wanted())
 
 
 def test_asking_imports_no_framework():

@@ -1,6 +1,7 @@
 """Results are read where nothing but the core is installed: analysing a run reaches no backend, framework or worker.
 
-A proposed command leaves a shipped model's defaults out, so the models' own table may be read.
+A proposed command leaves a shipped model's defaults out, so the models' own table may be read. Of a target that loses
+accuracy, a backend's own description tells which commands can look into it.
 """
 
 from __future__ import annotations

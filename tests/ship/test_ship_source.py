@@ -90,7 +90,7 @@ def test_the_best_so_far_has_to_be_named(tmp_path: Path):
     [
         ({"name": "nothing"}, "unknown target 'nothing'"),
         ({"name": "a", "policy": Path("x")}, "pass only one of"),
-        ({"name": "a", "group": "elsewhere"}, "unknown target"),
+        ({"name": "a", "group": "elsewhere"}, "unknown group 'elsewhere'"),
     ],
 )
 def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,23 @@ from rich.console import Console
 from support.races import made
 from test_search import Machine, ground, tune
 
-from shootout.contract import Arm, Fidelity, Precision, Target
+from shootout.clock import Deadline
+from shootout.contract import Arm, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.exported.layers import Layer
 from shootout.host import environment
+from shootout.quantize.sensitivity import LayerSensitivity
+from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.study.options import TuneOptions
+from shootout.study.plan import Plan
 from shootout.study.schema import Study
 from shootout.tune import search, table
 from shootout.tune.limits import list_vendors_words, read_limits, refuse_unjudged, stand
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
 from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
 
@@ -150,6 +156,22 @@ def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_
     assert set(data["seconds"]) == {ALONE, CONFIRMED}
 
 
+def test_a_mix_that_was_not_built_in_time_is_raced_by_a_new_search_once_another_stage_began(
+    machine: Machine, tmp_path: Path
+) -> None:
+    machine.fidelity, late = losing({}), "openvino:cpu:int8/float-0.1"
+    why = NotRun(NotRunKind.NOT_REACHED, "not built in time", "run the same command again")
+
+    def cut(plan: Plan, out: Path, *, limit: Deadline) -> Document:
+        if out.name == ALONE:
+            plan = replace(plan, groups=[replace(group, skips={late: why}) for group in plan.groups])
+        return machine.run(plan, out, limit=limit)
+
+    search.tune(asked(), tmp_path / "out", cut, fresh=False, limit=Deadline(None), say=lambda _: None)
+    told = " ".join(rendered(read_tuning(tmp_path / "out")).split())
+    assert "not raced: int8/float-0.1: not built in time. Fix: add --fresh and more time, which searches again" in told
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
@@ -174,6 +196,7 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
         ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
         ({"precision": ["int8"], "max_drop": "0.5"}, "write percentage points with their unit as 0.5pp"),
         ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
+        ({"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}}, "tune can't judge the policy's"),
         ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
         (
             {"precision": ["int8"], "metric": "iou", "max_drop": "0.005", "max_error": "2e-2"},
@@ -205,16 +228,41 @@ def test_a_limit_beside_another_precision_than_fp32_is_refused() -> None:
         search.make_search(study, [Precision.INT8], {Limit.DROP: 0.005})
 
 
-def layer(number: int, block: str) -> Layer:
-    return Layer(number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block)
+def layer(number: int, block: str, sqnr_db: float = 20.0) -> LayerSensitivity:
+    """A layer that alone errs by 10^(-sqnr_db / 20)."""
+    found = Layer(
+        number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block
+    )
+    return LayerSensitivity(name=found.name, layers=(found,), sqnr_db=sqnr_db, weight_bytes=1, flops_share=0.1)
 
 
 def test_the_worst_layers_and_the_worst_blocks_are_left_in_float_ever_more() -> None:
     order = [layer(number, block) for number, block in ((4, "b"), (0, "a"), (5, "b"), (1, "a"), (2, "c"), (3, "c"))]
-    assert list_mixes(order) == ["float-4", "float-0.4", "float-4.5"]
-    assert list_mixes([*order, layer(6, "d"), layer(7, "d")])[-1] == "float-0.1.4.5", "at most half of them"
+    assert {*list_mixes(order)} == {"float-4", "float-0.4", "float-4.5"}
+    assert "float-0.1.4.5" in list_mixes([*order, layer(6, "d"), layer(7, "d")]), "at most half of them"
     assert list_mixes(order[:1]) == []
     assert list_mixes([]) == []
+
+
+def test_mixes_that_seem_to_keep_the_limit_are_built_first_and_needless_ones_last() -> None:
+    errors = [0.1, 0.04, *([0.003] * 14)]
+    order = [layer(number, f"{number}", -20 * math.log10(error)) for number, error in enumerate(errors)]
+    one, two, four, eight = "float-0", "float-0.1", "float-0to3", "float-0to7"
+    assert list_mixes(order, 0.03) == [two, one, four, eight], "0.041 with one, 0.011 with two"
+    assert list_mixes(order, 0.015) == [two, four, eight, one], "neither stays below half of the limit"
+    assert list_mixes(order, 0.5) == [one, two, four, eight]
+    assert list_mixes(order, 1e-4) == [eight, four, two, one], "all are over it, the nearest comes first"
+    assert list_mixes(order) == [one, two, four, eight], "half of 0.11, which all layers cause"
+
+
+def test_a_mix_that_leaves_nan_is_built_last() -> None:
+    order = [
+        layer(0, "0", -math.inf),
+        layer(1, "1", -math.inf),
+        *(layer(number, f"{number}") for number in range(2, 8)),
+    ]
+    assert list_mixes(order) == ["float-0.1", "float-0", "float-0to3"]
+    assert list_mixes(order, 0.3) == ["float-0.1", "float-0to3", "float-0"]
 
 
 def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
@@ -229,6 +277,7 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
     assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/mixed-drop-0.5", "int8/float-1"}
     assert tried("onnxruntime", Precision.INT8_DYNAMIC) == {"int8-dynamic", "int8-dynamic/float-1"}
     assert tried("openvino", Precision.BF16) == {"bf16"}
+    assert tried("iree", Precision.INT8) == {"int8/shared", "int8/mixed-drop-0.5", "int8/shared+float-1"}
     default = Arm(target=Target(backend="openvino"), model="digits")
     by_label = {
         arm.label: arm
@@ -249,3 +298,50 @@ def test_what_was_not_timed_is_unknown() -> None:
     assert stand(()) is Standing.UNKNOWN
     assert stand([met]) is Standing.MET
     assert stand([met, met.model_copy(update={"standing": Standing.BROKEN})]) is Standing.BROKEN
+
+
+def ranked_by(words: Sequence[str]) -> Callable[[TuningSearch], list[str]]:
+    def rank(_: TuningSearch) -> list[str]:
+        rankings.append(list(words))
+        return list(words)
+
+    rankings.clear()
+    return rank
+
+
+rankings: list[list[str]] = []
+
+
+def test_the_mixes_that_a_run_began_with_are_kept_with_it(machine: Machine, tmp_path: Path) -> None:
+    machine.fidelity = losing(both("", 40))
+    bare, out = replace(asked(), mixes=("mixed-drop-1",)), tmp_path / "out"
+    found = search.with_mixes(bare, out, ranked_by(["float-1", "float-0.1"]), fresh=False)
+    assert found.mixes == ("mixed-drop-1", "float-1", "float-0.1")
+    again = search.with_mixes(bare, out, ranked_by(["float-3"]), fresh=False)
+    assert (again.mixes, again.identity, rankings) == (found.mixes, found.identity, [])
+    tune(machine, again, out)
+    other = replace(bare, limits={"max-accuracy-drop": 0.02})
+    with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
+        search.with_mixes(other, out, ranked_by(["float-3"]), fresh=False)
+    assert rankings == [], "before anything is ranked"
+    assert search.with_mixes(other, out, ranked_by(["float-3"]), fresh=True).mixes == ("mixed-drop-1", "float-3")
+
+
+def test_nothing_is_ranked_where_no_layers_can_be_left_in_float(tmp_path: Path) -> None:
+    for plain in (replace(asked(), limits=None), replace(asked(), precisions=(Precision.BF16,))):
+        assert search.with_mixes(plain, tmp_path / "out", ranked_by(["float-3"]), fresh=False) is plain
+    assert rankings == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_ended_behind_its_ranking_is_gone_on_with(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = search.choose_folder(asked(), fresh=False)
+    found = search.with_mixes(asked(), folder, ranked_by(["float-2"]), fresh=False)
+    assert search.choose_folder(asked(), fresh=False) == folder
+    assert search.choose_folder(replace(asked(), limits={"max-error": 0.1}), fresh=False) != folder
+    machine.unfinished = {ALONE, CONFIRMED}
+    tune(machine, found, folder)
+    assert search.choose_folder(asked(), fresh=False) == folder

@@ -195,7 +195,7 @@ class Machine:
         for group in plan.groups:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
-                    file.append(skip(group.record.name, arm, why.reason, why.fix))
+                    file.append(Skip(group=group.record.name, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind))
             for restart in range(8 if group.playing else 0):
                 lines = [
                     made.played(
@@ -220,10 +220,6 @@ class Machine:
             environment={},
             limits=plan.limits,
         )
-
-
-def skip(group: str, arm: Arm, reason: str, fix: str) -> Skip:
-    return Skip(group=group, arm=arm, reason=reason, fix=fix)
 
 
 def times(stage: str, arm: Arm) -> float:
@@ -362,6 +358,23 @@ def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, t
     machine.unfinished = set()
     assert tune(machine, ground(), tmp_path / "out").complete
     assert machine.ran[3:] == [CONFIRMED, TUNED]  # and isn't gone on with, once something rests on it
+
+
+def test_a_search_that_was_cut_short_before_any_setting_leads_gets_the_rest_of_the_time_and_is_gone_on_with(
+    machine: Machine, tmp_path: Path
+):
+    machine.unfinished = {ALONE}
+    found = tune(machine, ground("numpy", "onnxruntime"), tmp_path / "out", max_time_s=40.0)  # of which one leads
+    assert machine.ran[:2] == [ALONE, CONFIRMED]
+    machine.ran.clear()
+    machine.times = lambda *_: 1e6  # as if nothing had been built in time
+    found = tune(machine, ground("numpy", "openvino"), tmp_path / "none", max_time_s=40.0)
+    assert machine.ran == [ALONE, ALONE]
+    assert machine.limits[ALONE] == pytest.approx(40.0 - 7.0)
+    assert not found.complete
+    machine.unfinished = set()
+    assert tune(machine, ground("numpy", "openvino"), tmp_path / "none").complete
+    assert machine.ran[2:] == [ALONE, TUNED]
 
 
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):

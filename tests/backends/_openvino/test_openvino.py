@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,7 @@ from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
 from shootout.worker.precision_checks import executed_fault, probe_fault
+from tests.support import onnx_made
 
 PROBE = probe_request("permutation_probe", "")
 DIGITS = Request(model="digits", batch=1)
@@ -81,7 +82,12 @@ def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
     return found
 
 
-HONORED = {"CPU_DENORMALS_OPTIMIZATION": "YES", "ENABLE_CPU_PINNING": "NO", "PERFORMANCE_HINT": "THROUGHPUT"}
+HONORED = {
+    "CPU_DENORMALS_OPTIMIZATION": "YES",
+    "ENABLE_CPU_PINNING": "NO",
+    "PERFORMANCE_HINT": "THROUGHPUT",
+    "SNIPPETS_MODE": "DISABLE",
+}
 ARMS: dict[str, tuple[Request, Precision, dict[str, str]]] = {
     "as fp32 in bf16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "bf16"}),
     "as fp32 in f16": (PROBE, Precision.FP32, {"INFERENCE_PRECISION_HINT": "f16"}),
@@ -195,6 +201,43 @@ def test_options_are_honored_or_refused(told: list[tuple[str, str, str]]):
 
 def test_honored_options_run():
     assert error_of(everything()["with options"], DIGITS) < 1e-6
+
+
+def test_a_quantized_file_is_right_without_generated_kernels(tmp_path: Path):
+    """With one thread, the kernels that OpenVINO generates of such a file are wrong (docs/evidence/upstream.md)."""
+    request = Request(model=str(two_quantized_layers(tmp_path / "mlp.onnx")), batch=1)
+    (exported,) = exported_models(request)
+    arm = replace(arm_of(exported, Precision.NATIVE, SNIPPETS_MODE="DISABLE"), threads=1)
+    (found,) = run_fresh(run_all, [(exported, arm)], warm=OURS)
+    assert error_of(found, request) < 0.05
+
+
+def two_quantized_layers(path: Path) -> Path:
+    """An MLP as ONNX Runtime's quantizer writes it: pairs around all but the Relu, activations with a zero point."""
+    rng, nodes, last = np.random.default_rng(0), list[Any](), "x"
+    weights: dict[str, Any] = {"zw": np.int8(0)}
+
+    def add_pair(value: str, low: float, high: float) -> str:
+        step = (high - low) / 255
+        weights[f"s{value}"], weights[f"z{value}"] = np.float32(step), np.int8(round(-128 - low / step))
+        pair = [f"s{value}", f"z{value}"]
+        nodes.append(helper.make_node("QuantizeLinear", [value, *pair], [f"q{value}"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"q{value}", *pair], [f"d{value}"]))
+        return f"d{value}"
+
+    for number, (rows, columns) in enumerate([(64, 32), (32, 10)]):
+        weight = rng.standard_normal((rows, columns)).astype(np.float32) / rows**0.5
+        weights[f"sw{number}"] = np.float32(np.abs(weight).max() / 127)
+        weights[f"w{number}"] = np.rint(weight / weights[f"sw{number}"]).astype(np.int8)
+        nodes.append(helper.make_node("DequantizeLinear", [f"w{number}", f"sw{number}", "zw"], [f"dw{number}"]))
+        read = add_pair(last, -3.0 if last == "x" else 0.0, 3.0)
+        nodes.append(helper.make_node("MatMul", [read, f"dw{number}"], [f"m{number}"]))
+        last = f"m{number}"
+        if number == 0:
+            nodes.append(helper.make_node("Relu", [last], ["r"]))
+            last = "r"
+    last = add_pair(last, -3.0, 3.0)
+    return onnx_made.write(path, nodes, [onnx_made.value("x", (1, 64))], [onnx_made.value(last, (1, 10))], weights)
 
 
 def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):

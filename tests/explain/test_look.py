@@ -1,0 +1,54 @@
+"""Outputs are compared as what they are: floats by distance, whole numbers by equality, and NaN with NaN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shootout.contract import Array
+from shootout.explain.explanation import Explanation, SideSummary
+from shootout.explain.look import differ_by, share_unequal
+from shootout.explain.screen import list_notes, tell_side
+
+IDS = np.array([[1, 2, 3, 4]])
+NAN = np.array([1.0, np.nan, 2.0], np.float32)
+
+
+def test_whole_numbers_count_by_those_that_differ() -> None:
+    shown = [{"ids": IDS, "y": np.ones(2)}, {"ids": IDS + np.array([0, 0, 0, 1]), "y": np.ones(2)}]
+    right = [{"ids": IDS, "y": np.ones(2)}] * 2
+    assert share_unequal(shown, right) == 1 / 8
+    assert differ_by(shown, right) == 1 / 8
+    assert share_unequal([{"y": np.ones(2)}], [{"y": np.ones(2)}]) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "raced", "apart"),
+    [
+        pytest.param(NAN, NAN, 0.0, id="alike"),
+        pytest.param(NAN, np.nan_to_num(NAN), None, id="of one alone"),
+        pytest.param(np.nan_to_num(NAN), NAN, None, id="of the other"),
+        pytest.param(NAN * np.float32(1.1), NAN, 0.1, id="beside what differs"),
+    ],
+)
+def test_what_is_not_finite_in_both_is_no_difference(shown: Array, raced: Array, apart: float | None) -> None:
+    found = differ_by([{"y": shown}], [{"y": raced}])
+    assert found == (apart if apart is None else pytest.approx(apart, rel=1e-5))
+
+
+@pytest.mark.parametrize(
+    ("error", "unequal", "told"),
+    [
+        (None, 0.25, ["25 % of the outputs' whole numbers differ"]),
+        (None, 0.0, ["all of the outputs' whole numbers are equal"]),
+        (None, None, ["error of the outputs NaN or infinity"]),
+        (0.01, 0.5, ["error of the outputs 1.0e-02", "50 % of the outputs' whole numbers differ"]),
+    ],
+)
+def test_a_target_is_told_by_the_kind_of_its_outputs(
+    error: float | None, unequal: float | None, told: list[str]
+) -> None:
+    side = SideSummary(arm="b", output_error=error, unequal=unequal, instrumented=0.0)
+    found = Explanation(run="r", group="g", model="m", sides=(side, side), layers=(), blocks=())
+    assert tell_side(side, found)[1:-2] == told
+    assert list_notes(found) == []
