@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.backends._litert.account import list_products
+from shootout.backends._litert.account import PRODUCTS, list_products
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Arrays, Option, Precision
+from shootout.contract import Arm, Array, Arrays, Artifact, Option, Precision
+from shootout.errors import SkippedArm
 from shootout.exported.layers import pick_layers
 from shootout.schemes import Scheme
 
@@ -74,22 +75,41 @@ def _find_floats(source: Path, exported: ExportedModel, scheme: Scheme) -> list[
     """Return a pattern of the name of each product that stays in float.
 
     The converter keeps neither the modules' names nor the weights', so a layer is known by its place: the file has the
-    same kinds of products in the same order as the ONNX file.
+    same kinds of products in the same order as the ONNX file, with weights of the same sizes.
 
     Raises:
         UsageError: there is no such layer.
-        ValueError: the file has other products than the ONNX file.
+        SkippedArm: the file has other products than the ONNX file.
     """
     if not scheme.floats:
         return []
     layers, products = common_onnx.layers_in(exported), list_products(source)
     chosen = pick_layers(layers, scheme.floats)
-    if ["CONV" in one.kind for one in products] != ["Conv" in one.operator for one in layers]:
-        raise ValueError(
-            f"the converter makes {len(products)} products of {len(layers)} layers, or in another order: no "
-            "number tells which one stays in float"
-        )
+    shapes, faults = _weight_shapes(exported), list[str]()
+    if len(layers) != len(products):
+        faults.append(f"the converter makes {len(products)} products of {len(layers)} layers")
+    for layer, product in zip(layers, products, strict=False):
+        stored, weight = shapes.get(layer.weight), product.shapes[PRODUCTS[product.kind][1]]
+        is_other = ("CONV" in product.kind) != ("Conv" in layer.operator)
+        if is_other or (stored and _without_ones(stored) != _without_ones(weight)):
+            ours = f"layer {layer.number} {layer.name} is {layer.operator} with weights {list(stored or ())}"
+            faults.append(f"{ours}, and in its place the converter has {product.kind} with {list(weight)}")
+    if faults:
+        reason = f"{faults[0]}: no number tells which one stays in float"
+        raise SkippedArm(reason, "leave the word float-… out, or choose another backend")
     return [f"^{re.escape(products[one.number].name)};" for one in chosen]
+
+
+def _weight_shapes(exported: ExportedModel) -> dict[str, tuple[int, ...]]:
+    import onnx
+
+    graph = onnx.load(exported.path(Artifact.ONNX), load_external_data=False).graph
+    return {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+
+
+def _without_ones(shape: Iterable[int]) -> list[int]:
+    """Return a shape's axes in order of size: the converter moves them, and adds some of 1."""
+    return sorted(size for size in shape if size > 1)
 
 
 def notes_of(arm: Arm, scheme: Scheme) -> list[str]:

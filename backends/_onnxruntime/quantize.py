@@ -16,9 +16,12 @@ each call.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +29,16 @@ from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
-from shootout.host.environment import SEVEN_BITS, prefers_signed, saturates
+from shootout.exported.workload import is_product
+from shootout.host.environment import SEVEN_BITS, machine_key, prefers_signed, saturates, version_of
+from shootout.host.store import RANGES, cache_folder, mark_used
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
+    from onnx import NodeProto
+
     from shootout.exported.model import ExportedModel
 
 S8S8, N_BITS = "s8s8", "matmul-nbits"
@@ -84,6 +91,8 @@ class Method:
 STATIC = Method(("MatMul", "Gemm", "Conv"), "QuantizeLinear")
 DYNAMIC = Method(("MatMul", "Gemm", "Conv"), "DynamicQuantizeLinear")
 BLOCKS = Method(("MatMul", "Gemm"), "MatMulNBits")
+MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze")
+"""Operators that pass values on, which the optimizer takes pairs of Q/DQ across."""
 
 
 def refuse_words(precision: Precision, scheme: Scheme) -> None:
@@ -133,7 +142,8 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
         prepared = ort.prepared(source, folder)
         if method is STATIC:
             _flatten_biases(prepared)
-            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme))
+            ranges = _ranges_path(exported, arm, scheme)
+            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme), ranges)
         else:
             _rewrite_gemm(prepared)
             floats = _name_floats(prepared, exported, scheme)
@@ -185,9 +195,72 @@ def _name_floats(prepared: Path, exported: ExportedModel, scheme: Scheme) -> lis
     return [node.name for node in nodes]
 
 
+def _release_reads(path: Path, floats: Collection[str]) -> None:
+    """Let products of two activations in `floats` read values without Q/DQ pairs, past what only moves them.
+
+    Such a product has no weight that the quantizer could leave alone, and what makes its operands gets pairs. With
+    these ONNX Runtime multiplies integers whatever was excluded.
+    """
+    import onnx
+
+    from shootout.exported import onnx_files
+    from shootout.quantize.qdq import ROUND, WIDEN
+
+    model = onnx.load(path)
+    graph = model.graph
+    makers = {name: node for node in graph.node for name in node.output}
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(info.name for info in graph.output)
+    stored = {tensor.name for tensor in graph.initializer}
+
+    def release(node: NodeProto, at: int) -> None:
+        """Let a node read a value as it was before its pair, and likewise what only moved it for this node."""
+        while (widen := makers.get(node.input[at])) and widen.op_type == WIDEN and widen.input[0] not in stored:
+            readers[widen.output[0]] -= 1
+            node.input[at] = makers[widen.input[0]].input[0]
+            readers[node.input[at]] += 1
+        maker = makers.get(node.input[at])
+        if maker is not None and maker.op_type in MOVES:
+            release(maker, 0)
+
+    for node in graph.node:
+        if node.name in floats and is_product(node.op_type) and not stored & {*node.input[:2]}:
+            release(node, 0)
+            release(node, 1)
+    unread = set[str]()
+    for node in reversed([*graph.node]):
+        if node.op_type in (ROUND, WIDEN) and not any(readers[name] for name in node.output):
+            readers.subtract(node.input)
+            unread |= {name for name in node.input if not readers[name]}
+            graph.node.remove(node)
+    for tensor in [tensor for tensor in graph.initializer if tensor.name in unread]:
+        graph.initializer.remove(tensor)
+    onnx_files.save(model, path)
+
+
+def _ranges_path(exported: ExportedModel, arm: Arm, scheme: Scheme) -> Path:
+    """Return the file in the cache for the ranges that all mixes of a model share: layers in float don't change them.
+
+    Its name hashes all that they depend on: model, sets, method, libraries, machine and threads.
+    """
+    model = [exported.key, exported.variant, exported.batch, scheme.ranges, scheme.samples]
+    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    here = [*map(version_of, ("onnxruntime", "onnx")), machine_key(), arm.threads, code]
+    folder = cache_folder() / RANGES
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{hashlib.sha256(repr([*model, *here]).encode()).hexdigest()}.json"
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError):  # not there, or torn by a power cut
+        path.unlink(missing_ok=True)
+    mark_used(path)
+    return path
+
+
 def _quantize_static(
-    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str]
+    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str], ranges: Path
 ) -> None:
+    """Quantize with the ranges in that file, or write them there: an older ONNX Runtime takes them anew each time."""
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
     from shootout.exported import onnx_files
@@ -199,6 +272,8 @@ def _quantize_static(
     options: dict[str, Any] = {"ActivationSymmetric": scheme.symmetry == "symmetric", "QuantizeBias": bool(floats)}
     if scheme.ranges in methods:
         options["CalibStridedMinMax"] = 1  # in spite of its name, for every method
+    known = {"calibration_cache_path": ranges}
+    kept = {name: path for name, path in known.items() if name in signature(quantize_static).parameters}
     quantize_static(
         prepared,
         target,
@@ -211,7 +286,10 @@ def _quantize_static(
         nodes_to_exclude=[*floats],
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
+        **kept,
     )
+    if floats:
+        _release_reads(target, floats)
 
 
 def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme, floats: Sequence[str]) -> None:

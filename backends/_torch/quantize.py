@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,7 @@ from shootout.schemes import Scheme
 if TYPE_CHECKING:
     import torch
 
+    from shootout.exported.layers import Layer
     from shootout.exported.model import ExportedModel
 
 TARGETS = frozenset(
@@ -258,18 +260,32 @@ def _group_size(layer: Any, *, padded: bool) -> int:
 def _find_floats(exported: ExportedModel, scheme: Scheme, module: torch.nn.Module) -> set[str]:
     """Return the modules that a scheme leaves in float, by their names.
 
+    Torchao leaves out whole modules, so each has to be one layer and nothing else: a weight, no modules inside, one
+    call.
+
     Raises:
         UsageError: there is no such layer.
-        ValueError: a layer's name is no module's, as in a program of an ONNX file.
+        SkippedArm: a layer's name is no such module's, as of a product that an attention's own code computes, or of
+            one in a program of an ONNX file.
     """
     if not scheme.floats:
         return set()
-    wanted = pick_layers(common_onnx.layers_in(exported), scheme.floats)
-    known = {name for name, _ in module.named_modules()}
-    names = {one.number: one.name.partition("#")[0] for one in wanted}
-    if lost := [one for one in wanted if names[one.number] not in known]:
-        raise ValueError(f"layer {lost[0].number} {lost[0].name} is no module of what torchao quantizes")
-    return {*names.values()}
+    layers = common_onnx.layers_in(exported)
+    known = {name: part for name, part in module.named_modules() if hasattr(part, "weight") and not [*part.children()]}
+    counts, found = Counter(map(_module_of, layers)), set[str]()
+    for one in pick_layers(layers, scheme.floats):
+        name = _module_of(one)
+        if name not in known or counts[name] > 1:
+            reason = f"layer {one.number} {one.name} is no module with a weight of its own that is called once"
+            fix = "torchao leaves out such modules only: name others behind float-, or choose another backend"
+            raise SkippedArm(reason, fix)
+        found.add(name)
+    return found
+
+
+def _module_of(layer: Layer) -> str:
+    """Return the name of the module that a layer belongs to, which further calls of it share."""
+    return layer.name.partition("#")[0]
 
 
 def _linear_layers(module: torch.nn.Module) -> dict[str, Any]:

@@ -33,6 +33,8 @@ LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 CONVERTER = "litert-converter-"
 """The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
+RANGES = "ranges"
+"""The folder of ranges that quantizers took on calibration sets."""
 READ_ROWS = "rows-"
 """The prefix of a folder that holds the rows that a user's function has read."""
 KINDS = {
@@ -41,6 +43,7 @@ KINDS = {
     "modules given in Python": "exported/program-*",
     "rows read by functions of yours": f"exported/{READ_ROWS}*",
     "converted models": "exported/tflite/*",
+    "ranges of activations": f"exported/{RANGES}/*.json",
     "what jobs for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
     "jobs with results to fetch": "fleet/job-*",
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,

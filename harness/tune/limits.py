@@ -132,9 +132,13 @@ def stand(findings: Sequence[Finding] | None) -> Standing:
     return Standing.MET if standings == {Standing.MET} else Standing.UNKNOWN
 
 
-def list_vendors_words(limits: Mapping[str, float]) -> list[str]:
-    """Return the words of schemes that themselves choose layers to leave in float, for such limits."""
-    words = ["accuracy-control"] if {Limit.DROP, Limit.ACCURACY} & limits.keys() else []
+def list_schemes_for(limits: Mapping[str, float]) -> list[str]:
+    """Return the words of schemes that may keep such limits by themselves, the cheapest first.
+
+    That is the shared file, which rounds products alone, and what chooses layers to leave in float.
+    """
+    words = ["shared"]
+    words += ["accuracy-control"] if {Limit.DROP, Limit.ACCURACY} & limits.keys() else []
     if drop := limits.get(Limit.DROP):
         words.append(f"mixed-drop-{100 * drop:.6f}".rstrip("0").rstrip("."))
     if error := limits.get(Limit.ERROR):

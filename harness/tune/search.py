@@ -38,7 +38,7 @@ from shootout.study.group import GroupRecord, is_exact, with_control
 from shootout.study.plan import Plan, PlannedGroup, make_plan
 from shootout.study.points import group_name, points, request, targets_of
 from shootout.study.schema import Study
-from shootout.tune.limits import list_vendors_words, refuse_unjudged
+from shootout.tune.limits import list_schemes_for, refuse_unjudged
 from shootout.tune.results import (
     ALONE,
     CONFIRMED,
@@ -79,8 +79,8 @@ class TuningSearch:
         most_threads: that an arm can have here.
         precisions: those that may be tried instead of a target's own.
         limits: what a setting must keep, in basic units; None: nothing.
-        mixes: words of schemes that leave layers in float, which are tried under a limit; those of single layers are
-            missing before `with_mixes`.
+        mixes: words of schemes that leave a part of the model in float, which are tried under a limit; those of single
+            layers are missing before `with_mixes`.
     """
 
     plan: Plan
@@ -237,7 +237,7 @@ def make_search(
         precisions=tuple(dict.fromkeys(precisions)),
         limits=kept,
     )
-    return replace(found, mixes=tuple(list_vendors_words(kept or {}))) if found.leaves_layers_in_float else found
+    return replace(found, mixes=tuple(list_schemes_for(kept or {}))) if found.leaves_layers_in_float else found
 
 
 def with_mixes(

@@ -80,7 +80,7 @@ def _list_schemes(offered: Collection[str], words: Iterable[str]) -> list[str]:
     Without a quantizer of its own a backend takes the shared file, which is the plain scheme then.
     """
     plain = "shared" if any(one.startswith(SHARED) for one in offered) else ""
-    return [plain, *filter(None, (find_offered(offered, word) for word in words))]
+    return [*dict.fromkeys([plain, *filter(None, (find_offered(offered, word) for word in words))])]
 
 
 def list_mixes(order: Sequence[LayerSensitivity], most_error: float | None = None) -> list[str]:

@@ -31,7 +31,7 @@ from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.study.schema import Study
 from shootout.tune import search, table
-from shootout.tune.limits import list_vendors_words, read_limits, refuse_unjudged, stand
+from shootout.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
 from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
 from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
@@ -266,7 +266,7 @@ def test_a_mix_that_leaves_nan_is_built_last() -> None:
 
 
 def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
-    words = ["accuracy-control", "mixed-drop-0.5", "float-1"]
+    words = ["shared", "accuracy-control", "mixed-drop-0.5", "float-1"]
 
     def tried(backend: str, *precisions: Precision) -> set[str]:
         default = Arm(target=Target(backend=backend), model="digits")
@@ -274,7 +274,7 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
         return {describe_setting(default, apply_changes(default, [one])) for one in changes if one.precision}
 
     assert tried("openvino", Precision.INT8) == {"int8", *(f"int8/{word}" for word in words)}
-    assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/mixed-drop-0.5", "int8/float-1"}
+    assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/shared", "int8/mixed-drop-0.5", "int8/float-1"}
     assert tried("onnxruntime", Precision.INT8_DYNAMIC) == {"int8-dynamic", "int8-dynamic/float-1"}
     assert tried("openvino", Precision.BF16) == {"bf16"}
     assert tried("iree", Precision.INT8) == {"int8/shared", "int8/mixed-drop-0.5", "int8/shared+float-1"}
@@ -287,10 +287,10 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
     assert by_label["openvino:cpu:int8/float-1"].quantizer == "vendor"
 
 
-def test_vendors_own_words_follow_the_limit() -> None:
-    assert list_vendors_words({Limit.DROP: 0.005}) == ["accuracy-control", "mixed-drop-0.5"]
-    assert list_vendors_words({Limit.ERROR: 0.02}) == ["mixed-sqnr-34"]
-    assert list_vendors_words({}) == [], "NNCF's search goes by labels, not by a metric"
+def test_schemes_for_the_whole_model_follow_the_limit() -> None:
+    assert list_schemes_for({Limit.DROP: 0.005}) == ["shared", "accuracy-control", "mixed-drop-0.5"]
+    assert list_schemes_for({Limit.ERROR: 0.02}) == ["shared", "mixed-sqnr-34"]
+    assert list_schemes_for({}) == ["shared"], "NNCF's search goes by labels, not by a metric"
 
 
 def test_what_was_not_timed_is_unknown() -> None:

@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from shootout import backends
-from shootout.backends._litert import backend, converter
+from shootout.backends import common_onnx
+from shootout.backends._litert import backend, converter, quantize
+from shootout.backends._litert.account import LiteRtNode
 from shootout.backends.description import code_of
 from shootout.contract import Arm, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
+from shootout.exported.layers import layers_of
 from shootout.host import store
 from shootout.host.placement import passed_on
 from shootout.host.scratch import NAME
+from shootout.schemes import parse
 
 
 @pytest.fixture
@@ -96,3 +102,40 @@ def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
     arm = Arm(target=Target(backend="litert", precision=Precision.INT8), model="m")
     with pytest.raises(ValueError, match=r"nothing to quantize: AI Edge Quantizer takes .* products \(3 in fp32\)"):
         backends.get("litert").build(Mock(), arm, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("widths", "told"),
+    [
+        ((6, 8), ""),
+        ((8, 6), "layer 0 first is MatMul with weights [4, 6], and in its place the converter has FULLY_CONNECTED"),
+        ((6,), "the converter makes 1 products of 2 layers"),
+    ],
+)
+def test_a_layer_has_the_weights_of_its_place_or_none_is_left_in_float(
+    widths: tuple[int, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [helper.make_node("MatMul", ["x", name], [name.upper()], name=name) for name in ("first", "second")]
+    stored = [
+        helper.make_tensor(name, TensorProto.FLOAT, [4, width], [0.0] * 4 * width)
+        for name, width in (("first", 6), ("second", 8))
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, width])
+        for name, width in (("x", 4), ("FIRST", 6), ("SECOND", 8))
+    ]
+    file = helper.make_model(helper.make_graph(nodes, "net", ends[:1], ends[1:], stored))
+    onnx.save(file, tmp_path / "model.onnx")
+    products = [
+        LiteRtNode("FULLY_CONNECTED", (), (), ((2, 4), (width, 4), (2, width)), (), False, False, name=f"of {width}")
+        for width in widths
+    ]
+    monkeypatch.setattr(quantize, "list_products", lambda _: products)
+    monkeypatch.setattr(common_onnx, "layers_in", lambda _: layers_of(file))
+    exported: Any = Mock(path=lambda _: tmp_path / "model.onnx")
+    if not told:
+        assert quantize._find_floats(tmp_path, exported, parse("float-1")) == [r"^of\ 8;"]
+        return
+    with pytest.raises(SkippedArm) as caught:
+        quantize._find_floats(tmp_path, exported, parse("float-1"))
+    assert caught.value.reason.startswith(told)

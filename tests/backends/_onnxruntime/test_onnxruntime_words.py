@@ -43,6 +43,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(quantize, name, lambda *_: None)
     for name in ("saturates", "prefers_signed"):
         monkeypatch.setattr(quantize, name, lambda: False)
+    monkeypatch.setattr(quantize, "_ranges_path", lambda *_: Path("ranges.json"))
+    monkeypatch.setattr(quantize, "_release_reads", lambda *_: None)
     monkeypatch.setattr(quantize, "_name_floats", lambda _, __, scheme: [*map(str, scheme.floats)])
     monkeypatch.setattr(quantize, "calibration_of", lambda _, scheme: [{}] * (scheme.samples or 0))
     monkeypatch.setattr(quantize, "CalibrationReader", lambda sets: SimpleNamespace(rows=len(sets)))

@@ -15,8 +15,10 @@ from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Device, Executed, Precision, Target
+from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.exported import fidelity
+from shootout.exported.layers import Layer
 from shootout.exported.model import ExportedModel
 from shootout.models.probes import GRID_BATCH
 from shootout.schemes import parse
@@ -246,3 +248,40 @@ def imported_by_float(exported: ExportedModel, target: Target, folder: Path) -> 
 
 def test_float_arms_don_t_import_torchao(tmp_path: Path):
     assert run_fresh(imported_by_float, exported_of("digits"), FLOAT, tmp_path, warm=warm_of(FLOAT)) == []
+
+
+def float_modules() -> dict[int, object]:
+    """What each layer of a small attention, and of a module that is called twice, is left in float as."""
+    import torch
+    from torch import nn
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.shared = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    module: Any = nn.ModuleDict({"attention": Attention()})
+    assert isinstance(module, torch.nn.Module)
+    names = ("attention.query", "attention", "attention.shared", "attention.shared#2")
+    quantize.common_onnx.layers_in = lambda _: tuple(  # type: ignore[assignment]
+        Layer(number=at, name=name, operator="MatMul", node="", output="", weight="", block="")
+        for at, name in enumerate(names)
+    )
+    exported: Any = None
+    found: dict[int, object] = {}
+    for at in range(len(names)):
+        try:
+            found[at] = quantize._find_floats(exported, parse(f"float-{at}"), module)
+        except SkippedArm as skipped:
+            found[at] = skipped.reason
+    return found
+
+
+def test_only_a_module_that_is_one_layer_is_left_in_float() -> None:
+    found = run_fresh(float_modules, warm=warm_of(FLOAT))
+    assert found[0] == {"attention.query"}
+    assert found[1] == "layer 1 attention is no module with a weight of its own that is called once"
+    assert [str(found[at]).partition(" is ")[0] for at in (2, 3)] == [
+        "layer 2 attention.shared",
+        "layer 3 attention.shared#2",
+    ]
