@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 from support.races import made
-from test_search import Machine, ground, tune
+from test_search import Machine, ground, plant, tune
 
 from shootout.clock import Deadline
 from shootout.contract import Arm, Fidelity, NotRun, NotRunKind, Precision, Target
@@ -23,7 +22,6 @@ from shootout.decide.options import Limit
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.exported.layers import Layer
-from shootout.host import environment
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
@@ -51,9 +49,7 @@ def fast_in_integers(_: str, arm: Arm) -> float:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
-    monkeypatch.setattr(environment, "facts", dict)
-    return Machine(fast_in_integers)
+    return plant(monkeypatch, fast_in_integers)
 
 
 def losing(lost: Lost) -> Any:

@@ -25,10 +25,11 @@ from shootout.contract import Arm, Availability, Device, Fidelity, NotRun, NotRu
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import place
-from shootout.journal import run_folder
+from shootout.journal import journal, run_folder
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Rounds, Skip
 from shootout.results import analysis
+from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import axes, points, reproduce
@@ -210,7 +211,7 @@ class Machine:
                 file.append(*lines, Rounds(group=group.record.name, restart=restart, tried=3, voided=(), wall_s=1))
         file.append(Ended(complete=stage not in self.unfinished, why="made", wall_s=7.0))
         file.close()
-        return analysis.analyse(out)
+        return analysis.analyse_cells(out).document
 
     def _header(self, plan: Plan) -> Header:
         return made.header(
@@ -232,12 +233,26 @@ def times(stage: str, arm: Arm) -> float:
     return 1e6 if arm.settings == "closed" else 1.1e6
 
 
+def plant(patch: pytest.MonkeyPatch, times: Times = times) -> Machine:
+    """Make a machine, and what reads its journals read no samples and analyze a journal once."""
+    analysed: dict[tuple[Path, bytes], Analysed] = {}
+
+    def analyse_once(folder: Path) -> Analysed:
+        """Spare it for a stage that was not played since: each stage begins with all before it."""
+        place = folder, (folder / journal.NAME).read_bytes()
+        if place not in analysed:
+            analysed[place] = analyse_cells(folder)
+        return analysed[place]
+
+    patch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
+    patch.setattr(environment, "facts", dict)
+    patch.setattr(analysis, "analyse_cells", analyse_once)
+    return Machine(times)
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine(times)
-    monkeypatch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
-    monkeypatch.setattr(environment, "facts", dict)
-    return found
+    return plant(monkeypatch)
 
 
 def ground(
@@ -279,8 +294,17 @@ def tune(machine: Machine, found: TuningSearch, out: Path, max_time_s: float | N
     return read_tuning(out)
 
 
-def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: Machine, tmp_path: Path):
-    found = tune(machine, ground(), tmp_path / "out")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, Tuning, Path]:
+    """A whole tuning: the machine that played it, what it came to, and its folder."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        machine = plant(patch)
+        return machine, tune(machine, ground(), folder), folder
+
+
+def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(whole: tuple[Machine, Tuning, Path]):
+    machine, found, _ = whole
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
     assert found.complete
     openvino, onnxruntime, numpy = found.found.values()
@@ -298,8 +322,8 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: M
     assert (numpy.conclusion.outcome, numpy.best) == (TuneOutcome.NONE_BETTER, None)
 
 
-def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
-    tune(machine, ground(), tmp_path / "out")
+def test_each_stage_races_what_the_one_before_it_left(whole: tuple[Machine, Tuning, Path]):
+    machine, *_ = whole
     arms = {
         stage: {group.record.name.rpartition(", ")[2]: [arm.label for arm in group.playing] for group in planned.groups}
         for stage, planned in machine.plans.items()
@@ -319,12 +343,14 @@ def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path
     assert machine.plans[ALONE].study.max_restarts < machine.plans[CONFIRMED].study.max_restarts
 
 
-def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(machine: Machine, tmp_path: Path):
-    tune(machine, ground(), tmp_path / "out")
-    assert tune(machine, ground(), tmp_path / "out").complete
-    assert len(machine.ran) == 4
+def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(
+    machine: Machine, whole: tuple[Machine, Tuning, Path]
+):
+    *_, folder = whole
+    assert tune(machine, ground(), folder).complete
     with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
-        tune(machine, ground("openvino"), tmp_path / "out")
+        tune(machine, ground("openvino"), folder)
+    assert machine.ran == []
 
 
 def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for_later(
@@ -428,8 +454,8 @@ def test_a_tuning_goes_on_with_the_same_versions_only(
     assert search.choose_folder(ground(), fresh=False).name == "2020"
 
 
-def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machine, tmp_path: Path):
-    found = tune(machine, ground(), tmp_path / "out")
+def test_people_and_programs_are_told_the_gain_and_how_to_get_it(whole: tuple[Machine, Tuning, Path]):
+    _, found, _ = whole
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(table.render(found, 200))
     text = console.export_text()
