@@ -21,6 +21,8 @@ from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 DIGITS = Request(model="digits", parameters={"hidden": 64, "n_layers": 2}, batch=2)
 CNN = Request(model="digits_cnn", batch=2)
 OFFERED = [

@@ -139,8 +139,8 @@ def trained_by(
 
 
 def models_for(backend: str) -> list[str]:
-    """All of them; one for torch.compile, which takes seconds for each kernel."""
-    return ["residual_mlp"] if backend == "torch-compile" else list(REQUESTS)
+    """All of them; one for what compiles, which takes seconds for each."""
+    return list(REQUESTS) if backend == "torch-eager" else ["residual_mlp"]
 
 
 COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for a minute
@@ -157,10 +157,24 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_gradients_are_the_reference_s(trained: tuple[str, dict[str, Verified], Any]):
     backend, verdicts, _ = trained
     assert list(verdicts) == models_for(backend)
+    hold_gradients(verdicts)
+
+
+def hold_gradients(verdicts: dict[str, Verified]) -> None:
     for name, found in verdicts.items():
         assert found.fault is None, f"{name}: {found.fault}"
         assert found.fidelity.gradient_l2 is not None
         assert 0 < found.fidelity.gradient_l2 < 1e-5, name
+
+
+@pytest.mark.long
+def test_gradients_of_further_models_are_the_reference_s_in_jax_too(tmp_path: Path):
+    further = {name: one for name, one in exported_models().items() if name not in models_for("jax-jit")}
+    verdicts, _ = run_fresh(
+        trained_by, "jax-jit", further, tmp_path, timeout_s=600, warm=warm_of(Target(backend="jax-jit"))
+    )
+    assert verdicts
+    hold_gradients(verdicts)
 
 
 def test_the_account_counts_the_backward_pass_too(trained: tuple[str, dict[str, Verified], Any]):

@@ -93,6 +93,7 @@ def _told(is_right: Array) -> str:
     return "".join("01"[int(one)] for one in is_right)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "losses",
     [[0.0201] * 4, [0.0199] * 4, [0.0201, 0.0201, 0.005, 0.06], [0.0201, 0.0199, 0.0201, 0.0199]],

@@ -98,6 +98,7 @@ def test_a_board_measures_what_was_built_here_and_ships_it(
         ship_there(board, part, model, target="litert", policy=None, group=None)
 
 
+@pytest.mark.long
 def test_the_conformance_suite_runs_on_a_board_on_models_that_were_exported_here(
     board: str, capsys: pytest.CaptureFixture[str]
 ):

@@ -47,6 +47,7 @@ def same_weights(ours: Any, theirs: Any) -> None:
     theirs.load_state_dict(dict(zip(into, taken.values(), strict=True)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("variant", "size"), [("b0", 64), ("b2", 100)])  # all sides even; some odd
 def test_efficientnet_is_that_of_transformers(variant: str, size: int):
     import torch
@@ -67,6 +68,7 @@ def test_efficientnet_is_that_of_transformers(variant: str, size: int):
     agree(model.trained(parameters), theirs, model.draw(parameters, 2)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["14", "26"])
 def test_resnet_is_that_of_transformers(variant: str):
     from transformers import ResNetConfig, ResNetForImageClassification
@@ -76,6 +78,7 @@ def test_resnet_is_that_of_transformers(variant: str):
     agree(model.trained(parameters), ResNetForImageClassification(config).eval(), model.draw(parameters, 2)[0])
 
 
+@pytest.mark.long
 def test_bert_is_that_of_transformers():
     from transformers import BertConfig, BertModel
 

@@ -156,6 +156,7 @@ def quantized(exported_models: list[ExportedModel]) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.long
 def test_real_int8_passes(toy: ExportedModel, digits: ExportedModel):
     pytest.importorskip("nncf")
     for exported, outputs in zip((toy, digits), run_fresh(quantized, [toy, digits], warm="torch"), strict=True):

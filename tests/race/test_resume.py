@@ -102,7 +102,7 @@ def killed(study: Path, restart: int | str, *, forked: bool) -> bytes:
     return (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
 
 
-@pytest.mark.parametrize(("restart", "forked"), [(0, False), (1, True)])
+@pytest.mark.parametrize(("restart", "forked"), [(0, True), pytest.param(1, False, marks=pytest.mark.long)])
 def test_killed_at_any_point_it_goes_on_from_the_last_whole_restart(study: Path, restart: int, forked: bool):
     out = study.parent / "out"
     begun = killed(study, BUILDS, forked=forked) if restart == 0 else b""  # in its builds first
@@ -138,7 +138,9 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("how", "forked"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+@pytest.mark.parametrize(
+    ("how", "forked"), [(signal.SIGTERM, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.long)]
+)
 def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     study: Path, how: signal.Signals, forked: bool
 ):

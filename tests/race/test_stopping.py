@@ -247,11 +247,13 @@ def test_nobody_plays_beyond_the_limit():
     assert next_players(replace(race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0).state(), played=20)) == []
 
 
+@pytest.mark.long
 def test_the_truly_fastest_arm_is_among_the_leaders_where_all_are_close():
     races = [race_for(BEST, CLOSE, sd=0.01, seed=seed) for seed in range(6)]
     assert all(one.found for one in races), "lab/simulate.py has the share"
 
 
+@pytest.mark.long
 def test_a_race_for_the_best_ends_with_fewer_leaders():
     best, told = (
         [race_for(goal, DEFAULT, sd=0.03, seed=seed, rounding=2) for seed in range(5)] for goal in (BEST, Goal())

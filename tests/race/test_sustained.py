@@ -163,6 +163,7 @@ def test_one_that_slows_down_by_30_percent_loses_its_place_and_the_interval_hold
     assert found.answer[0].ship.arm == "b:cpu:fp32", "what is fastest at the end is shipped"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [TIMES, {"a": 1e6, "b": 1e6, "c": 1e6}])
 def test_no_change_is_told_where_nothing_drifts(tmp_path: Path, times: Mapping[str, float]):
     for seed in SEEDS:

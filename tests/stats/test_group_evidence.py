@@ -139,6 +139,7 @@ def test_the_baseline_s_own_defeat_is_no_second_answer():
     assert group.alpha == bonferroni(1), "two pairs beside it are answered, the third is of the two arms"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", simulation.NOISES)
 def test_a_mixed_list_seldom_has_any_false_verdict(noise: str):
     """Nine arms, three of them equal to the base. A verdict on those is wrong, on the others a wrong direction."""

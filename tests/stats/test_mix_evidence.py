@@ -104,6 +104,7 @@ def test_an_arm_that_lacks_a_size_has_no_cost():
     assert math.isinf(evidence.cost_ns(["c", "c", "c"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sd", [0.01, 0.05])
 def test_the_interval_holds_the_true_ratio_though_the_winner_flips(sd: float):
     """95 % for the one that is read, at any one look; the one that verdicts rest on holds at least as often."""
@@ -187,6 +188,7 @@ def test_equal_arms_make_no_router():
     assert not any(gains(times, rng, (2, 4), 0.05) for _ in range(RUNS // 5))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("share", "restarts"), [(0.10, 10), (0.15, 6)])
 def test_a_router_that_gains_well_over_a_twentieth_is_called(share: float, restarts: int):
     rng = np.random.default_rng(10)

@@ -89,6 +89,7 @@ def planted(kind: str, count: int, loss: float, rng: np.random.Generator) -> tup
     return before, np.where(rng.random(count) < loss / 0.9, 0.0, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["noise", "errors", "rare", "flips"])
 @pytest.mark.parametrize("count", [30, 100, 1_000])
 def test_a_loss_at_the_limit_is_rarely_admitted(kind: str, count: int):

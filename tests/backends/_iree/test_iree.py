@@ -88,6 +88,7 @@ def everything() -> dict[str, Ran]:
     return dict(zip(ARMS, found, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "label"), [("images", "fp32"), ("images in bf16, tiled", "bf16")])
 def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str, label: str):
     """Pooling has a window and sums, and multiplies nothing; tiled weights are rearranged as the module is loaded."""

@@ -24,6 +24,8 @@ from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 TORCHAX = warm_of(Target(backend="jax-jit", mode="torchax"))
 LAYERS, WIDTH = 4, 64
 """Of the fixture's residual MLP."""

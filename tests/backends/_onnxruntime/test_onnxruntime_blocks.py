@@ -24,6 +24,8 @@ from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 LIMIT = 20_000
 """Bytes of a file, in place of 2 GB."""
 

@@ -28,6 +28,8 @@ from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 CNN = Request(model="digits_cnn", batch=2)
 INT8 = ["", "per-tensor", "symmetric", "asymmetric+minmax", "entropy", "percentile", "samples-8", "s8s8"]
 OTHERS = [

@@ -36,6 +36,8 @@ from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 WIDTH = 384
 DIGITS = Request(model="digits", parameters={"hidden": WIDTH, "n_layers": 2}, batch=1)
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)

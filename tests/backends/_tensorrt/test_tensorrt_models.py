@@ -18,6 +18,8 @@ from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
 
+pytestmark = pytest.mark.long  # builds every model; a run in commands/test_cli_runs.py builds one
+
 FP16, INT8 = Precision.FP16, Precision.INT8
 
 

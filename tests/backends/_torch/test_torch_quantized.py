@@ -27,6 +27,8 @@ from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 DIGITS = Request(model="digits", parameters={"hidden": 64, "n_layers": 1}, batch=2)
 PROBE = Request(model="grid_probe", batch=GRID_BATCH)
 STATIC = Target(backend="torch-compile", precision=Precision.INT8)
