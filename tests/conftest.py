@@ -32,8 +32,18 @@ MADE: list[str] = []
 """The cache folder that the processes of `-n` share, in the process that made it."""
 
 
-TOGETHER = tuple(f"tests/backends/{start}" for start in ("test_", "_torch/", "_jax/", "_executorch/"))
-"""What these files start is forked from processes that have imported torch, Inductor or JAX, for up to 7 s each."""
+TOGETHER = (
+    tuple(f"tests/backends/{start}" for start in ("test_", "_torch/", "_jax/", "_executorch/")),
+    (
+        "tests/docs/test_claims",
+        "tests/docs/test_run",
+        "tests/page/test_page",
+        "tests/report/test_kept",
+        "tests/compare/",
+    ),
+)
+"""What the first family's files start is forked from processes that have imported torch, Inductor or JAX, for up to 7 s
+each. The second's analyze the same runs, for up to 4 s each."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.UsageError: LONGEST or TOGETHER names what is not there.
     """
     stale = [name for name in LONGEST if not (TESTS / name).is_file()]
-    stale += [start for start in TOGETHER if not [*TESTS.parent.glob(f"{start}*")]]
+    stale += [start for family in TOGETHER for start in family if not [*TESTS.parent.glob(f"{start}*")]]
     if stale:
         raise pytest.UsageError(f"tests/conftest.py names {', '.join(stale)}, which is not there")
     if getattr(config.option, "numprocesses", None) and "SHOOTOUT_TEST_CACHE" not in os.environ:
@@ -90,12 +100,13 @@ left to one process in the end."""
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One process of `-n` gets them all, and the others a file at a time: else each would import all that."""
+    """One process of `-n` gets a whole family, and each a file at a time of the rest."""
     from xdist.scheduler import LoadFileScheduling
 
     class FamilyScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER[0] if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+            family = next((one for one in TOGETHER if nodeid.startswith(one)), None)
+            return family[0] if family else super()._split_scope(nodeid)
 
     return FamilyScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 

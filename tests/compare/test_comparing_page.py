@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from rich.console import RenderableType
 from support.plain import as_plain
+from support.reference_runs import read
 
 from shootout.compare.compare import compare, compare_folders
 from shootout.compare.merge import merge_runs
 from shootout.constants import ALPHA
 from shootout.errors import UsageError
 from shootout.report import compared
-from shootout.results.analysis import analyse_cells
 from shootout.results.document import Ratio
 from shootout.stats.sessions import learn_floor
 from shootout.stats.verdicts import Verdict
@@ -85,7 +85,7 @@ UNCHANGED = (
 
 
 def test_the_page_tells_how_often_unchanged_arms_read_as_changed():
-    runs = [analyse_cells(ROOT / "results" / "reference" / name) for name in UNCHANGED]
+    runs = [read(name) for name in UNCHANGED]
     found: list[Ratio] = []
     for one, other in combinations(runs, 2):
         with suppress(UsageError):

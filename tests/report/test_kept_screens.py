@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 from support.plain import as_plain
+from support.reference_runs import read
 
 from shootout.report.table import ERRORS, MARKED, PAIRED, render
-from shootout.results.analysis import analyse
-from shootout.results.document import Document
 from shootout.results.wording import tell_ratio
 from shootout.study.group import short
 
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")
 
 
 @cache
-def read(name: str) -> Document:
-    return analyse(REFERENCE / name)
-
-
-@cache
 def shown(name: str, width: int, *, full: bool = False) -> str:
-    return as_plain([render(read(name), width, full=full)], width)
+    return as_plain([render(read(name).document, width, full=full)], width)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -34,8 +26,9 @@ def shown(name: str, width: int, *, full: bool = False) -> str:
 @pytest.mark.parametrize("name", RUNS)
 def test_each_comparison_has_its_interval_at_every_width(name: str, width: int, full: bool):
     text = shown(name, width, full=full)
-    ships = {answer.group for answer in read(name).answer if answer.ship}
-    rows = [row for row in read(name).rows if row.group in ships and row.end_to_end and row.outcome == "measured"]
+    found = read(name).document
+    ships = {answer.group for answer in found.answer if answer.ship}
+    rows = [row for row in found.rows if row.group in ships and row.end_to_end and row.outcome == "measured"]
     told = [tell_ratio(ratio) for row in rows if row.end_to_end and (ratio := row.end_to_end.ship_ratio)]
     assert told
     assert [words for words in told if words not in text] == []
@@ -49,7 +42,7 @@ def test_nothing_of_less_than_95_percent_is_shown(name: str, width: int):
         text = shown(name, width, full=full)
         assert "±" not in text
         assert ("over restarts" in text) is full, "a range is called a range"
-    timings = [row.end_to_end for row in read(name).rows if row.end_to_end]
+    timings = [row.end_to_end for row in read(name).document.rows if row.end_to_end]
     assert "digits" in name or any(timing.confidence < 0.95 for timing in timings), "the run has such"
 
 
@@ -76,7 +69,7 @@ def test_the_screen_has_one_reference():
 @pytest.mark.parametrize("name", [*RUNS, "quantization", "decoder", "batch-sweep"])
 def test_a_targets_name_breaks_only_behind_a_colon_or_a_plus(name: str, width: int, full: bool):
     whole, text = shown(name, 400, full=full), shown(name, width, full=full)
-    names = [short(row.arm) for row in read(name).rows if short(row.arm) in whole]
+    names = [short(row.arm) for row in read(name).document.rows if short(row.arm) in whole]
     assert names
     assert {piece for name in names for piece in re.split("(?<=[:+])", name) if piece not in text} == set()
 
