@@ -30,6 +30,7 @@ def test_wheels_take_the_place_of_nothing_that_belongs_to_the_machine(tmp_path: 
     assert found[0].read_bytes() == b"first second"
 
 
+@pytest.mark.long
 def test_the_environment_has_the_machines_packages_and_the_wheels(tmp_path: Path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()

@@ -84,6 +84,7 @@ UNCHANGED = (
 """Runs that ship and ask the same as another one of them, on one machine."""
 
 
+@pytest.mark.long
 def test_the_page_tells_how_often_unchanged_arms_read_as_changed():
     runs = [read(name) for name in UNCHANGED]
     found: list[Ratio] = []

@@ -220,6 +220,7 @@ def test_what_a_host_has_is_not_sent_again(board: Board, sent: list[str], tmp_pa
     assert len(sent) == 4, "another package"
 
 
+@pytest.mark.long
 def test_a_host_that_has_some_files_of_a_folder_is_sent_the_others(board: Board, sent: list[str], tmp_path: Path):
     made, place = tmp_path / "made", f"exported/{'a' * 64}"
     (made / "deep").mkdir(parents=True)
@@ -259,6 +260,7 @@ def test_a_cut_connection_costs_nothing_and_each_line_is_said_once(board: Board)
     assert board.said.count("board: the connection was lost; trying again") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("into_next", [0, 700], ids=["between files", "within a file"])
 def test_what_was_sent_in_part_is_refused_and_sent_again(
     board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, into_next: int
@@ -328,6 +330,7 @@ def test_a_job_that_asks_for_exports_on_its_way_gets_them(board: Board, tmp_path
     assert (board.cache / sent[-1] / "engine").read_text() == "e"
 
 
+@pytest.mark.long
 def test_a_question_is_heard_by_the_next_connection_if_one_was_cut(board: Board):
     asked = list[Sequence[Any]]()
 
@@ -343,6 +346,7 @@ def test_a_question_is_heard_by_the_next_connection_if_one_was_cut(board: Board)
     assert len(asked) >= 2
 
 
+@pytest.mark.long
 def test_the_same_command_finds_the_job_that_an_ended_one_began(board: Board):
     job = "print('begun', flush=True); wait_for('go'); print('done'); answer(pid=os.getpid())"
     first = board.connect(job)
@@ -364,6 +368,7 @@ def test_the_same_command_finds_the_job_that_an_ended_one_began(board: Board):
     assert board.said == ["board: going on with what an earlier command began there", "board: begun", "board: done"]
 
 
+@pytest.mark.long
 def test_a_command_that_writes_elsewhere_begins_a_job_of_its_own(board: Board):
     one, other = board.connect("answer()", out="one"), board.connect("answer()", out="other")
     one.result(measure(one))
@@ -372,6 +377,7 @@ def test_a_command_that_writes_elsewhere_begins_a_job_of_its_own(board: Board):
     assert board.said == []
 
 
+@pytest.mark.long
 def test_a_job_of_other_files_is_none_that_an_earlier_command_began(board: Board):
     job = "answer(data=pathlib.Path('data.txt').read_text())"
     for text in ("one", "other"):
@@ -381,6 +387,7 @@ def test_a_job_of_other_files_is_none_that_an_earlier_command_began(board: Board
     assert board.said == []
 
 
+@pytest.mark.long
 def test_a_job_that_is_stopped_while_its_files_are_sent_never_begins(
     board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -414,6 +421,7 @@ def test_a_command_that_ends_while_files_are_sent_begins_nothing(board: Board, m
     assert board.jobs() == []
 
 
+@pytest.mark.long
 def test_a_job_that_is_stopped_while_it_begins_is_stopped_once(board: Board, monkeypatch: pytest.MonkeyPatch):
     hosts = board.connect("""
 try:
@@ -438,6 +446,7 @@ except KeyboardInterrupt:
     assert verbs.count("stop") == 1
 
 
+@pytest.mark.long
 def test_a_file_that_is_gone_before_it_is_sent_fails_that_host_s_job_alone(
     board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -480,6 +489,7 @@ def test_a_job_that_dies_says_its_last_words(board: Board):
     assert (found["code"], found["error"]) == (1, "the process ended with code 1: no memory was left")
 
 
+@pytest.mark.long
 def test_a_job_whose_host_started_anew_is_said_to_be_gone(board: Board):
     hosts = board.connect("wait_for('never')")
     begun = measure(hosts)
@@ -492,6 +502,7 @@ def test_a_job_whose_host_started_anew_is_said_to_be_gone(board: Board):
     assert hosts.result(begun)["error"] == "its process is gone, as after a restart of the host"
 
 
+@pytest.mark.long
 def test_a_host_that_is_lost_for_long_is_given_up_and_what_it_measures_fetched_later(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ):
@@ -593,6 +604,7 @@ def test_a_cache_that_others_can_write_is_refused(board: Board):
         board.connect()
 
 
+@pytest.mark.long
 def test_a_host_whose_clock_is_wrong_ends_when_it_should(board: Board, tmp_path: Path):
     early = """
 import datetime as module
@@ -610,6 +622,7 @@ module.datetime = Clock
     assert datetime.fromisoformat(found["ends"]).tzinfo == UTC
 
 
+@pytest.mark.long
 def test_two_ports_of_one_name_are_two_hosts(board: Board):
     hosts = board.connect("answer()", address=f"ssh://board:1{sys.executable},ssh://board:2{sys.executable}")
     assert len({node.id for node in hosts.nodes()}) == 2
@@ -622,6 +635,7 @@ def test_two_ports_of_one_name_are_two_hosts(board: Board):
     assert "-p 2 -- board" in called
 
 
+@pytest.mark.long
 def test_a_job_that_could_not_be_written_is_none_that_was_begun(board: Board, tmp_path: Path):
     job = "answer(n=2)"
     full = """
@@ -685,6 +699,7 @@ answer(code=3 * (signs / "second").exists(), printed=f"env {words['env']}\\033[2
     assert board.jobs() == []
 
 
+@pytest.mark.long
 def test_hosts_of_one_name_are_told_apart_by_port_and_python(
     board: Board, sends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ):
@@ -738,6 +753,7 @@ def test_a_host_that_names_files_outside_of_what_it_ships_gets_none_there(
     assert found == {"outside", "etc/shootout-outside", "load.py"}
 
 
+@pytest.mark.long
 def test_a_host_that_does_not_ship_leaves_no_folder(
     board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
 ):

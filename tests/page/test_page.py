@@ -177,7 +177,7 @@ def test_no_path_of_the_machine_is_on_the_page():
 ENDS = re.compile(r"\(([\d.,]+) to ([\d.,]+)\)")
 
 
-@pytest.mark.parametrize("name", ["shootout", "batch-sweep", "quantization"])
+@pytest.mark.parametrize("name", ["shootout", "batch-sweep", pytest.param("quantization", marks=pytest.mark.long)])
 def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: str):
     """All brackets are intervals to read; a sweep's bars are intervals of medians or have no length."""
     run = sources.read(REFERENCE / name, reference_runs.read(name).document)

@@ -14,6 +14,7 @@ from shootout.results.wording import tell_ratio
 from shootout.study.group import short
 
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")
+LARGE = ("quantization", "decoder", "batch-sweep")
 
 
 @cache
@@ -66,7 +67,7 @@ def test_the_screen_has_one_reference():
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-@pytest.mark.parametrize("name", [*RUNS, "quantization", "decoder", "batch-sweep"])
+@pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.long) for name in LARGE)])
 def test_a_targets_name_breaks_only_behind_a_colon_or_a_plus(name: str, width: int, full: bool):
     whole, text = shown(name, 400, full=full), shown(name, width, full=full)
     names = [short(row.arm) for row in read(name).document.rows if short(row.arm) in whole]
