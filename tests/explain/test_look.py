@@ -48,7 +48,7 @@ def test_what_is_not_finite_in_both_is_no_difference(shown: Array, raced: Array,
 def test_a_target_is_told_by_the_kind_of_its_outputs(
     error: float | None, unequal: float | None, told: list[str]
 ) -> None:
-    side = SideSummary(arm="b", output_error=error, unequal=unequal, instrumented=0.0)
+    side = SideSummary(arm="b", output_error=error, read_error=error, unequal=unequal, instrumented=0.0)
     found = Explanation(run="r", group="g", model="m", sides=(side, side), layers=(), blocks=())
     assert tell_side(side, found)[1:-2] == told
     assert list_notes(found) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,12 +122,9 @@ def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder
     built: Built = backends.get(backend).build(exported, arm, folder)
     if plant:
         plant(folder)
-    graph = plain.path(Artifact.ONNX)
-    outline = look.describe_graph(graph)
+    outline = look.describe_graph(plain.path(Artifact.ONNX))
     values = [value for some in outline["values"] for value in some]
-    kept = folder / "kept.npz"
-    inside, _ = look.look_inside(built, exported, values, kept)
-    errors, *_ = look.compare(graph, exported, inside, kept, exported.bound_key(target))
+    _, errors, _ = look.look_inside(built, plain, (), values, frozenset(os.sched_getaffinity(0)))
     assert len(errors) == len(outline["layers"])
     found = [LayerError(**one) for one in errors]
     sides = {
@@ -187,7 +185,7 @@ def _find_profiles(folder: Path) -> list[bool]:
     arm = Arm(target=Target(backend="onnxruntime"), model="residual_mlp", parameters=exported.parameters, batch=2)
     built: Built = backends.get("onnxruntime").build(exported, arm, folder)
     with mock.patch.object(account, "open_session", watch):
-        look.look_inside(built, exported, (), folder.parent / "kept.npz")
+        look.look_inside(built, exported, (), (), frozenset(os.sched_getaffinity(0)))
     return [folder in one.parents for one in written]
 
 
