@@ -196,10 +196,13 @@ def write_mix(sides: Sequence[Side], floats: Collection[int]) -> str:
     target, given = arms[1].target, sides[1].source.history.header.given
     can = backends.capabilities(target.backend)
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
-    now = schemes.parse(target.scheme, own)
-    scheme = "+".join([*words, schemes.write_floats({*now.floats, *floats})])
-    is_chosen = now.search or now.ratio is not None  # such words choose the layers themselves
-    if is_chosen or schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ())):
+    now = schemes.parse(target.scheme, own).floats
+    scheme = "+".join([*words, schemes.write_floats({*now, *floats})])
+    try:
+        lost = schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ()))
+    except UsageError:  # another word chooses the layers, such as mixed-drop-1
+        return ""
+    if lost:
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
     options = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], given)
