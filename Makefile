@@ -36,23 +36,26 @@ define environment
 	|| $(PYTHON) -m venv $(2) $(1)
 endef
 
-.PHONY: run test test-full test-cluster test-arm check bench report reference site notebook selftest gpu gpu-wheels wheel dist clean
+.PHONY: run test test-long test-full test-cluster test-arm check bench report reference site notebook selftest gpu gpu-wheels wheel dist clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
 
-test test-full test-cluster test-arm: export PYTHONDONTWRITEBYTECODE =
+test test-long test-full test-cluster test-arm: export PYTHONDONTWRITEBYTECODE =
 # The suite starts hundreds of processes, and each would compile what it imports.
 
-test test-full test-cluster test-arm: COMPILE = --no-compile
+test test-long test-full test-cluster test-arm: COMPILE = --no-compile
 # Of 17,000 files the suite imports fewer than a third, and keeps their bytecode. Elsewhere pip compiles all, since a race
 # times how long a backend takes to load.
 
 # Pytest would load the plugins of all packages, and rewrite ours, which has one, for its `assert`: 2 s for each process.
 PLUGINS := --disable-plugin-autoload -p xdist -p timeout
 
-test: $(STAMP)
-	$(BIN)/python -m pytest $(PLUGINS) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+test: CHOSEN = not slow and not long
+test-long: CHOSEN = long and not slow
+
+test test-long: $(STAMP)
+	$(BIN)/python -m pytest $(PLUGINS) -n 2 --dist loadfile --no-loadscope-reorder -m "$(CHOSEN)"
 
 test-full: $(STAMP)
 	ODD_INPUTS=2000 $(BIN)/python -m pytest --ignore tests/arm

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support import compiled, exporting
 
+from shootout.contract import Precision
 from shootout.export import client
 from shootout.host.child import QUIET
 from shootout.testing.plugin import add_option
@@ -111,7 +112,15 @@ def pytest_make_collect_report(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort them so, all others by their paths; the order within a file stays."""
+    """Sort them so, all others by their paths; the order within a file stays.
+
+    Mark the suite's targets as `long`, but for FP32 and INT8 in a backend's plain mode.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and item.originalname == "test_conforms":
+            target = item.callspec.params["target"]
+            if target.mode or target.scheme or target.precision not in (Precision.FP32, Precision.INT8):
+                item.add_marker(pytest.mark.long)
     rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (rank.get(item.path, len(LONGEST)), item.path))
 

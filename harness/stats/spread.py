@@ -35,7 +35,8 @@ group's, or of its own.
 _EFFECTS = ((0.5, 10.0, True), (0.4, 1.0, False), (0.1, 100.0, False))
 """The sizes by which a true ratio may be off: a share, and a variance in units of the pair's own variance, or of its
 own."""
-_BISECTIONS = 60
+_NEAR = 1e-12
+"""The share by which `find_reach` may miss the tail that it looks for."""
 
 _log, _lgamma = np.log, np.vectorize(math.lgamma, otypes=[float])
 
@@ -143,11 +144,24 @@ def find_reach(n: int, squares: float, log_weights: Array, alpha: float) -> floa
     share = np.exp(log_share - _log_sum(log_share.ravel()))
     freedom = n - 1 + _DEGREES
     unit = np.sqrt((_PRIOR_SQUARES + squares) / (n * freedom))
-    low, high = 0.0, float(unit.max())
-    while np.sum(share * stdtr(freedom, -high / unit)) > alpha / 2:
-        low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        below = np.sum(share * stdtr(freedom, -middle / unit)) > alpha / 2
-        low, high = (middle, high) if below else (low, middle)
-    return high
+
+    def excess(reach: float) -> float:
+        return math.log(float(np.sum(share * stdtr(freedom, -reach / unit))) / (alpha / 2))
+
+    low = high = float(2 * np.sum(share * unit))
+    while (above := excess(low)) <= 0:
+        low /= 2
+    while (below := excess(high)) > 0:
+        low, above, high = high, below, 2 * high
+    # Tails are nearly straight lines in logarithms, so a chord meets the limit after few steps. An end that stays twice
+    # is worth half as much (the Illinois method), else the other end would creep.
+    reach, found = high, below
+    while high - low > _NEAR * high and abs(found) > _NEAR:
+        before, reach = found, low * (high / low) ** (above / (above - below))
+        found = excess(reach)
+        stays = 0.5 if (found > 0) == (before > 0) else 1.0
+        if found > 0:
+            low, above, below = reach, found, below * stays
+        else:
+            high, below, above = reach, found, above * stays
+    return reach

@@ -87,6 +87,7 @@ def unchanged(rng: np.random.Generator, shift_sd: float, sd: float, restarts: in
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("restarts", "sd"), [(2, 0.03), (3, 0.03), (5, 0.03), (5, 0.10), (10, 0.03)])
 def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(restarts: int, sd: float):
     """The floor is what sessions differ by in 95 of 100 cases: an SD of 5 %. Fifty pairs of sessions of ten arms."""

@@ -63,6 +63,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"ssh://board{binaries / 'python'}"
 
 
+@pytest.mark.long
 def test_a_board_measures_what_was_built_here_and_ships_it(
     board: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

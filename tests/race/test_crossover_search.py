@@ -125,6 +125,7 @@ def worlds(sd: float, count: int, seed: int) -> list[World]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sd", [0.003, 0.01, 0.03])
 def test_simulated_searches_bracket_the_true_crossover_within_an_octave(sd: float):
     found = tally(worlds(sd, 100, seed=1))
@@ -134,12 +135,14 @@ def test_simulated_searches_bracket_the_true_crossover_within_an_octave(sd: floa
     assert found.restarts < 0.4 * 20 * found.sizes, "playing every size to its limit takes 20 for each"
 
 
+@pytest.mark.long
 def test_where_arms_are_the_same_for_more_than_an_octave_the_bracket_says_so_by_its_width():
     found = tally([crossing(8.0, 1.1, sd=0.003, seed=seed) for seed in range(10)])
     assert found.contains == 1.0
     assert found.octave < 0.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sd", "count"), [(0.003, 40), (0.03, 10)])
 def test_equal_arms_never_cross(sd: float, count: int):
     found = tally([World(a=(500.0, 10.0), b=(500.0, 10.0), sd=sd, seed=seed) for seed in range(count)])

@@ -8,6 +8,8 @@ from support.races import simulation
 
 from shootout.stats.evidence import bonferroni
 
+pytestmark = pytest.mark.long
+
 RUNS = 200
 HONEST = tuple(simulation.NOISES)
 

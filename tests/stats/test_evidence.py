@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from support.races import simulation
 
 from shootout.contract import Array
@@ -81,6 +82,23 @@ def test_e_value_is_the_textbook_formula(n: int):
     x = np.random.default_rng(n).normal(0.01, 0.01, n)
     for shift in (-0.05, 0.0, 0.01, 0.2):
         assert evidence(x, shift) == pytest.approx(textbook_e_value(x, shift), rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(2, 0.05), (5, 0.5), (20, 1e-6)])
+@pytest.mark.parametrize("sd", [0.0, 0.01, 3.0])
+def test_beyond_the_reach_lies_the_share_that_an_interval_may_miss(n: int, alpha: float, sd: float):
+    x = sd * np.linspace(-1.0, 1.0, n)
+    squares, reach = float(np.sum(x**2)), PairEvidence(x).reach(alpha)
+    total = beyond = 0.0
+    for s in GRID:
+        scale = 0.85 * weigh(s, 0.7) + 0.15 * weigh(s, 1.5)
+        for share, d, own in ((0.89, 8, s), (0.10, 4, 3 * s), (0.01, 2, 0.40)):
+            prior, freedom = d * own**2, n - 1 + d
+            weight = scale * share * math.gamma(freedom / 2) / math.gamma(d / 2) * prior ** (d / 2)
+            weight *= (prior + squares) ** (-freedom / 2)
+            total += weight
+            beyond += weight * 2 * stats.t.sf(reach * math.sqrt(n * freedom / (prior + squares)), freedom)
+    assert beyond / total == pytest.approx(alpha, rel=1e-9)
 
 
 def test_e_value_of_many_series_at_once_and_of_much_data():

@@ -87,6 +87,7 @@ def test_only_restarts_that_a_pair_shares_count():
     assert found.undecided == (("b", "c"),)
 
 
+@pytest.mark.long
 def test_the_truly_fastest_of_five_is_seldom_missing_at_any_look():
     """Four are 1 % to 4 % slower; each pair has its share of α. It may go wrong at any look."""
     times, labels = np.array([1.0, 1.01, 1.02, 1.03, 1.04]), list("abcde")

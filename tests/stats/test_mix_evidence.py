@@ -121,6 +121,7 @@ def test_the_interval_holds_the_true_ratio_though_the_winner_flips(sd: float):
     assert sure / RUNS >= 0.95
 
 
+@pytest.mark.long
 def test_arms_that_cost_the_same_over_the_mix_are_told_apart_at_no_look():
     """`a` and `b` differ by up to half at each size, and not at all over the mix."""
     equal = {"a": (10.0, 40.0, 100.0), "b": (20.0, 40.0, 75.0)}
@@ -165,6 +166,7 @@ def test_the_planted_gain_is_the_true_one():
         assert min(times, key=lambda arm: cost(times[arm])) == "b"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("share", "runs"), [(0.02, 40), (0.05, 100)])
 def test_a_router_that_gains_no_more_than_a_twentieth_is_called_in_no_more_than_a_twentieth_of_runs(
     share: float, runs: int
@@ -177,6 +179,7 @@ def test_a_router_that_gains_no_more_than_a_twentieth_is_called_in_no_more_than_
         assert called == 0
 
 
+@pytest.mark.long
 def test_equal_arms_make_no_router():
     """Chance has many routes to choose from: five arms are alike at each size."""
     times = dict.fromkeys("abcde", (20.0, 40.0, 120.0))
