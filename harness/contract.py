@@ -410,6 +410,7 @@ class Inside:
         outputs: the model's outputs for each input set, from the same calls.
         nodes: what a call of the built artifact runs; empty if the runtime tells nothing of them.
         notes: what a reader has to know, one line each.
+        fuses_less: the option of `shootout run` with which the runtime fuses less, "" if there is none, or it is set.
     """
 
     tensors: Mapping[str, tuple[Array, ...]]
@@ -417,6 +418,7 @@ class Inside:
     outputs: tuple[Arrays, ...]
     nodes: tuple[RanNode, ...] = ()
     notes: tuple[str, ...] = ()
+    fuses_less: str = ""
 
 
 class BoundStanding(StrEnum):

@@ -129,7 +129,7 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
         files = [source, sound, *(plant.file for plant in plants)]
         say(f"  {name}: racing {len(files)} files on {backend}")
         raced = run(
-            ",".join(map(str, files)), backends=backend, max_time_s=MAX_TIME_S, out=str(folder / "run"), fresh=True
+            ",".join(map(str, files)), backends=[backend], max_time_s=MAX_TIME_S, out=str(folder / "run"), fresh=True
         )
         rows = {row.file: row for row in raced.rows}
         for plant in (None, *plants):

@@ -20,7 +20,7 @@ from shootout.backends._openvino.account import (
     node_ns,
     only_converts,
 )
-from shootout.backends._openvino.graph import IR, compile_model, import_openvino
+from shootout.backends._openvino.graph import IR, SNIPPETS, compile_model, import_openvino
 from shootout.backends.common import lost_names
 from shootout.contract import Arrays, Inside, RanNode, TensorNames
 
@@ -57,6 +57,7 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
         outputs=tuple({name: call[name] for name in names} for call in calls),
         nodes=nodes,
         notes=() if any(node.ns is not None for node in nodes) else (TOO_SHORT,),
+        fuses_less="" if SNIPPETS in built.arm.options else f"--option openvino.{SNIPPETS}=DISABLE",
     )
 
 

@@ -38,6 +38,7 @@ def explain(
     if out is not None:
         _check_out(out)
     sides = choose_sides(run, targets, group)
+    # profiles have times, and both the builds and the float graph would disturb another run's
     with in_use(), show_progress() as progress, machine_lock(f"explain {run}", progress.wait):
         found = explain_sides(sides, progress)
     if out is not None:

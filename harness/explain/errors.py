@@ -91,21 +91,27 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
         given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
         cut, inputs = _cut(_copy(model), given)
         local = run(cut, inputs)
-        explained = _explain(cut, run, inputs, local, precision)
+        own = {value: _worst_error(value, [{value: one} for one in some], local) for value, some in given.items()}
+        explained: dict[str, float | None] = dict.fromkeys(own, FP32_BOUND_FLOOR)
+        if any(error is None or error > FP32_BOUND_FLOOR for error in own.values()):  # else it explains all
+            explained = _explain(cut, run, inputs, local, precision)
     errors = []
     for number, (value, _) in sorted(read.items()):
-        tensor = [{value: one} for one in given[value]]
         errors.append(
             LayerError(
                 number=number,
                 value=value,
-                error=worst_error(tensor, [{value: one[value]} for one in reference]),
-                own=worst_error(tensor, [{value: one[value]} for one in local]),
+                error=_worst_error(value, [{value: one} for one in given[value]], reference),
+                own=own[value],
                 explained=explained.get(value),
                 matched="name" if number in by_name else "value",
             )
         )
     return [asdict(one) for one in errors]
+
+
+def _worst_error(value: str, outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float | None:
+    return worst_error(outputs, [{value: one[value]} for one in right])
 
 
 class _Runner:
@@ -299,8 +305,7 @@ def _explain(
         for rounded in _round(cut, run, inputs, precision):
             outputs = run(rounded, inputs)
             for value in local[0]:
-                right = [{value: one[value]} for one in local]
-                error = worst_error([{value: finish(one[value])} for one in outputs], right)
+                error = _worst_error(value, [{value: finish(one[value])} for one in outputs], local)
                 before = worst.get(value, 0.0)
                 worst[value] = None if error is None or before is None else max(error, before)
     except Exception:  # a stranger's graph may break anything, and the errors are known without this

@@ -7,7 +7,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shootout.constants import FIDELITY_MARGIN
 from shootout.contract import RanNode
+
+WORTH = 1e-2
+"""Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """Hold what lies between a layer and one before it, and is rounded on its own.
+
+    Attributes:
+        layer: the number of the one before, to which these nodes belong.
+        operators: theirs, each once.
+    """
+
+    layer: int
+    operators: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +63,7 @@ class LayerSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPair:
-    """Hold a layer in both targets; see `Layer` for its names."""
+    """Hold a layer in both targets; see `Layer` for its names, and `Outline` for what is before it."""
 
     number: int
     name: str
@@ -54,6 +71,7 @@ class LayerPair:
     operator: str
     output: str
     sides: tuple[LayerSide, LayerSide]
+    before: tuple[Before, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +111,9 @@ class SideSummary:
         why: it was chosen; "" if it was named.
         unread: why nothing of it could be read; "" if something was.
         read: how many layers' tensors were.
-        output_error: relative L2 of the model's outputs against the reference; None if it isn't finite, isn't known,
-            or if no output is a float.
+        output_error: relative L2 of the model's outputs against the reference, of all rows as they were raced, or if
+            nothing tells that, `read_error`; None if it isn't finite, isn't known, or if no output is a float.
+        read_error: likewise of the calls that showed tensors, a few rows.
         unequal: share of the whole numbers and booleans in the outputs that differ from the reference's; None if there
             are none, or if a float output isn't finite.
         instrumented: how far the outputs of the calls that showed tensors are from the raced artifact's: relative L2,
@@ -102,6 +121,7 @@ class SideSummary:
         call_ns: of one call, all nodes; None if the runtime tells no times.
         conversions_ns: the part of that in nodes that only convert.
         unmatched_ns: the part in nodes that belong to no layer.
+        fuses_less: see `Inside`.
         first_beyond: the number of the first layer that errs beyond what its precision explains; None: no such layer.
         notes: what a reader has to know, one line each.
     """
@@ -111,18 +131,36 @@ class SideSummary:
     unread: str = ""
     read: int = 0
     output_error: float | None = None
+    read_error: float | None = None
     unequal: float | None = None
     instrumented: float | None = None
     call_ns: float | None = None
     conversions_ns: float | None = None
     unmatched_ns: float | None = None
+    fuses_less: str = ""
     first_beyond: int | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_fused_wrong(self) -> bool:
+        """Return whether the raced outputs err far more than those of the calls that showed tensors, and differ.
+
+        Then it is what the runtime fuses that errs: outputs in between keep that apart.
+        """
+        if self.read_error is None or (self.instrumented is not None and self.instrumented <= WORTH):
+            return False
+        return self.output_error is None or self.output_error > FIDELITY_MARGIN * max(self.read_error, WORTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Hold two targets side by side; the first is the one to compare with."""
+    """Hold two targets side by side; the first is the one to compare with.
+
+    Attributes:
+        floats: the layers to leave in float in the second, by number: those that err beyond what is explained, and
+            those before them if something in between is rounded on its own.
+        mix: the command that races the second so; "" if its backend can't, or nothing would be left to quantize.
+    """
 
     run: str
     group: str
@@ -130,6 +168,8 @@ class Explanation:
     sides: tuple[SideSummary, SideSummary]
     layers: tuple[LayerPair, ...]
     blocks: tuple[BlockPair, ...]
+    floats: tuple[int, ...] = ()
+    mix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +214,12 @@ def sum_times(nodes: Sequence[RanNode], places: Sequence[int | None]) -> SideTim
 def find_first_beyond(layers: Iterable[LayerPair], side: int) -> int | None:
     """Return the number of the first layer that errs beyond what its precision explains."""
     return next((layer.number for layer in layers if layer.sides[side].is_beyond), None)
+
+
+def choose_floats(layers: Sequence[LayerPair], side: int) -> tuple[int, ...]:
+    """Choose the layers to leave in float, by number; see `Explanation`."""
+    beyond = [layer for layer in layers if layer.sides[side].is_beyond]
+    return tuple(sorted({layer.number for layer in beyond} | {one.layer for layer in beyond for one in layer.before}))
 
 
 def sum_blocks(layers: Sequence[LayerPair]) -> tuple[BlockPair, ...]:

@@ -1,4 +1,4 @@
-"""Read the reference graph, look inside a target, and compare the two, each in a worker."""
+"""Read the reference graph, and look inside a target and compare it with that graph, each in a worker."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from shootout import backends
 from shootout.backends.adapter import Built, TransparentAdapter
-from shootout.contract import Array, Arrays, Inside
+from shootout.contract import Array, Arrays, Artifact, Inside, Precision
 from shootout.errors import SkippedArm
 from shootout.exported.fidelity import larger, worst_error
 from shootout.exported.model import ExportedModel
+from shootout.host.placement import on_cpus
 from shootout.worker.verification import call_once
 
 SETS = 3
@@ -30,29 +31,60 @@ def describe_graph(graph: Path) -> dict[str, Any]:
 
 
 def look_inside(
-    built: Built, reference: ExportedModel, values: Collection[str], keep: Path
-) -> tuple[Inside, float | None]:
-    """Return what is known of a target's inside, and how far its outputs are from the raced artifact's.
+    built: Built, reference: ExportedModel, rows: Sequence[int], values: Collection[str], cpus: frozenset[int]
+) -> tuple[Inside, list[dict[str, Any]], dict[str, float | None]]:
+    """Read a target's tensors, and compare them with the float graph's.
 
     Args:
-        reference: whose inputs are run.
-        keep: a file for its tensors and outputs, which the answer leaves out.
+        reference: whose graph, inputs and right outputs count.
+        rows: the numbers of those that have to be among the input sets (see `OutputError.row`).
+        cpus: for the float graph, which runs after the target is done.
+
+    Returns:
+        What the adapter shows, without tensors and outputs; the fields of each layer's `LayerError`; and those of a
+        `SideSummary` that tell of the outputs.
 
     Raises:
         SkippedArm: its adapter can't show that.
     """
+    from shootout.explain.errors import measure_errors
+
     name = built.arm.target.backend
     adapter = backends.get(name)
     if not backends.shows_inside(name):
         others = [other for other in backends.names() if backends.shows_inside(other)]
         raise SkippedArm(f"{name}'s adapter doesn't show what is inside", f"explain a target of {', '.join(others)}")
-    sets = reference.input_buffers()[:SETS]
+    buffers, outputs = reference.input_buffers(), reference.reference_outputs()
+    chosen = choose_sets(reference, rows, len(buffers))
+    sets, right = [buffers[number] for number in chosen], [outputs[number] for number in chosen]
     session = adapter.load(built)
     raced = [dict(call_once(session, one, slot)) for slot, one in enumerate(sets)]
     session.close()
     inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
-    _save(keep, inside)
-    return replace(inside, tensors={}, outputs=()), differ_by(inside.outputs, raced)
+    graph, are_floats = reference.path(Artifact.ONNX), any(array.dtype.kind == "f" for array in right[0].values())
+    error = worst_error(inside.outputs, right) if are_floats else None
+    with on_cpus(cpus):
+        errors = measure_errors(graph, sets, inside, _name_precision(built))
+    told = {
+        "read_error": error,
+        "unequal": None if are_floats and error is None else share_unequal(inside.outputs, right),
+        "instrumented": differ_by(inside.outputs, raced),
+    }
+    return replace(inside, tensors={}, outputs=()), errors, told
+
+
+def choose_sets(reference: ExportedModel, rows: Sequence[int], count: int) -> list[int]:
+    """Choose up to `SETS` of so many input sets: those that hold these rows, and the first of all."""
+    numbers = [reference.number_row(at) for at in range(count * reference.batch)]
+    holding = [numbers.index(row) // reference.batch for row in rows if row in numbers]
+    return sorted([*dict.fromkeys([*holding, *range(count)])][:SETS])
+
+
+def _name_precision(built: Built) -> str:
+    """Return the key of `ExportedModel.error_bounds` that tells how a target rounds."""
+    if built.arm.target.precision is Precision.NATIVE:
+        return _precision_of_file(built.exported.path(Artifact.ONNX))
+    return built.exported.bound_key(built.arm.target)
 
 
 def differ_by(outputs: Sequence[Arrays], raced: Sequence[Arrays]) -> float | None:
@@ -85,49 +117,8 @@ def share_unequal(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]
     return sum(int(np.count_nonzero(one != right)) for one, right in pairs) / count if count else None
 
 
-def compare(
-    graph: Path, reference: ExportedModel, inside: Inside, kept: Path, precision: str
-) -> tuple[list[dict[str, Any]], float | None, float | None]:
-    """Return the fields of each layer's `LayerError`, and a `SideSummary`'s `output_error` and `unequal`.
-
-    Args:
-        reference: whose inputs and right outputs count.
-        kept: the file with the tensors and outputs of `inside`.
-        precision: a key of `ExportedModel.error_bounds`.
-    """
-    from shootout.explain.errors import measure_errors
-
-    sets, right = reference.input_buffers()[:SETS], reference.reference_outputs()[:SETS]
-    whole = _load(kept, inside)
-    are_floats = any(array.dtype.kind == "f" for array in right[0].values())
-    error = worst_error(whole.outputs, right) if are_floats else None
-    unequal = None if are_floats and error is None else share_unequal(whole.outputs, right)
-    return measure_errors(graph, sets, whole, precision), error, unequal
-
-
-def _save(path: Path, inside: Inside) -> None:
-    arrays = {f"tensor {at} {name}": one for name, some in inside.tensors.items() for at, one in enumerate(some)}
-    arrays |= {f"output {at} {name}": y for at, one in enumerate(inside.outputs) for name, y in one.items()}
-    numbered: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
-    np.savez(path, names=np.array([*arrays]), **numbered)
-
-
-def _load(path: Path, inside: Inside) -> Inside:
-    tensors, outputs = dict[str, list[Array]](), list[dict[str, Array]]()
-    with np.load(path, allow_pickle=False) as stored:
-        for number, told in enumerate(stored["names"]):
-            kind, at, name = str(told).split(" ", 2)
-            if kind == "tensor":
-                tensors.setdefault(name, []).append(stored[str(number)])
-                continue
-            outputs += [{}] * (int(at) == len(outputs))
-            outputs[int(at)] = {**outputs[int(at)], name: stored[str(number)]}
-    return replace(inside, tensors={name: tuple(some) for name, some in tensors.items()}, outputs=tuple(outputs))
-
-
-def precision_of_file(graph: Path) -> str:
+def _precision_of_file(graph: Path) -> str:
     """Return what an ONNX file in its own precisions rounds most, a key of `ExportedModel.error_bounds`."""
-    from shootout.contract import Precision
     from shootout.exported import onnx_files
 
     own = onnx_files.own_precisions(onnx_files.header(graph))

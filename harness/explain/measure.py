@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout import backends
+from shootout import backends, schemes
 from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact, Inside, Precision, TensorSpec
+from shootout.contract import Artifact, Inside, OutputError, TensorSpec
 from shootout.errors import ArmFailed, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
+    Before,
     Explanation,
     LayerPair,
     LayerSide,
     SideSummary,
     SideTimes,
+    choose_floats,
     find_first_beyond,
     sum_blocks,
     sum_times,
@@ -26,12 +28,17 @@ from shootout.explain.explanation import (
 from shootout.explain.sides import Side
 from shootout.explain.times import place_nodes
 from shootout.exported.model import ExportedModel
-from shootout.host.placement import Placement, child_environment, place
+from shootout.host.placement import Placement, allowed_cpus, child_environment, place
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.ship.artifact import find_built
+from shootout.study import reproduce
+from shootout.study.target import own_words
 from shootout.worker.process import log_name, worker
+
+FLOATS = "float-"
+"""The beginning of a scheme's word on the layers that stay in float."""
 
 
 def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
@@ -52,11 +59,16 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
         outline = ask("reading the graph", look.describe_graph, None, graph=graph)
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
-        values = tuple(dict.fromkeys(value for some in outline["values"] for value in some))
+        how = {
+            "reference": reference,
+            "rows": [one.row for side in reversed(sides) if (one := _find_worst_output(side))],
+            "values": tuple(dict.fromkeys(value for some in outline["values"] for value in some)),
+            "cpus": frozenset(allowed_cpus()),
+        }
         seen = list[Seen]()
         for side, built in zip(sides, builts, strict=True):
             progress.stage(f"looking inside {built.arm.label}")
-            seen.append(_look(ask, side, built, reference, values, logs / f"{len(seen)}.npz"))
+            seen.append(_look(ask, side, built, how))
     if all(summary.unread for summary, _, _ in seen):
         raise UsageError(f"neither target can be read: {'; '.join(summary.unread for summary, _, _ in seen)}")
     return _put_together(sides, outline, seen)
@@ -115,37 +127,35 @@ Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
 """What is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
 
 
-def _look(ask: _Asker, side: Side, built: Built, reference: ExportedModel, values: Sequence[str], keep: Path) -> Seen:
-    arm, graph = side.source.arm.label, reference.path(Artifact.ONNX)
+def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen:
+    arm = side.source.arm.label
     try:
-        inside, instrumented = ask(
-            f"look-{arm}", look.look_inside, built, reference=reference, values=values, keep=keep
-        )
-        precision = _precision_of(ask, built)
-        how = {"graph": graph, "reference": reference, "inside": inside, "kept": keep, "precision": precision}
-        errors, output_error, unequal = ask(f"compare-{arm}", look.compare, None, **how)
+        inside, errors, told = ask(f"look-{arm}", look.look_inside, built, **how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
     layers = {
         one["number"]: LayerSide(**{name: value for name, value in one.items() if name != "number"}) for one in errors
     }
+    fidelity = side.source.row.fidelity
+    are_floats = told["read_error"] is not None or told["unequal"] is None
     summary = SideSummary(
         arm=arm,
         why=side.why,
         read=len(layers),
-        output_error=output_error,
-        unequal=unequal,
-        instrumented=instrumented,
+        output_error=(
+            fidelity.relative_l2 if fidelity and are_floats and _find_worst_output(side) else told["read_error"]
+        ),
+        fuses_less=inside.fuses_less,
         notes=inside.notes,
+        **told,
     )
     return summary, layers, inside
 
 
-def _precision_of(ask: _Asker, built: Built) -> str:
-    if built.arm.target.precision is Precision.NATIVE:
-        graph = built.exported.path(Artifact.ONNX)
-        return str(ask("reading the file", look.precision_of_file, None, graph=graph))
-    return built.exported.bound_key(built.arm.target)
+def _find_worst_output(side: Side) -> OutputError | None:
+    """Return the output that erred most in the run; None if none was checked by itself."""
+    fidelity = side.source.row.fidelity
+    return fidelity.worst_output if fidelity else None
 
 
 def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Sequence[Seen]) -> Explanation:
@@ -157,12 +167,13 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
             for (_, errors, _), found in zip(seen, times, strict=True)
         )
         names = {name: layer[name] for name in ("number", "name", "block", "operator", "output")}
-        layers.append(LayerPair(**names, sides=(first, second)))
+        before = tuple(Before(**one) for one in outline["before"][layer["number"]])
+        layers.append(LayerPair(**names, sides=(first, second), before=before))
     summaries = [
         _finish(summary, found, find_first_beyond(layers, index))
         for index, ((summary, _, _), found) in enumerate(zip(seen, times, strict=True))
     ]
-    source = sides[0].source
+    source, floats = sides[0].source, choose_floats(layers, 1)
     return Explanation(
         run=source.document.run,
         group=source.row.group,
@@ -170,7 +181,32 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         sides=(summaries[0], summaries[1]),
         layers=tuple(layers),
         blocks=sum_blocks(layers),
+        floats=floats,
+        mix=write_mix(sides, floats) if 0 < len(floats) < len(layers) else "",
     )
+
+
+def write_mix(sides: Sequence[Side], floats: Collection[int]) -> str:
+    """Write the command that races the second target with more layers in float; "" if its backend doesn't offer that.
+
+    Args:
+        floats: the layers' numbers.
+    """
+    arms = [side.source.arm for side in sides]
+    target, given = arms[1].target, sides[1].source.history.header.given
+    can = backends.capabilities(target.backend)
+    own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
+    now = schemes.parse(target.scheme, own).floats
+    scheme = "+".join([*words, schemes.write_floats({*now, *floats})])
+    try:
+        lost = schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ()))
+    except UsageError:  # another word chooses the layers, such as mixed-drop-1
+        return ""
+    if lost:
+        return ""
+    mixed = replace(arms[1], target=replace(target, scheme=scheme))
+    options = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], given)
+    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
 
 
 def _find_times(inside: Inside | None, owners: Mapping[str, int]) -> SideTimes | None:

@@ -48,7 +48,7 @@ def render(explanation: Explanation) -> str:
         title=f"{answer[:1].upper()}{answer[1:]}",
         where=f"{name_model(explanation.model)} \u00b7 {explanation.group}",
         points=[
-            *([Point(label="Time", lines=[Line(text=one) for one in more])] if more else []),
+            *([Point(label="Then", lines=[Line(text=one) for one in more])] if more else []),
             *(
                 Point(label=letter, lines=[Line(text=one) for one in tell_side(side, explanation)])
                 for letter, side in zip(LETTERS, explanation.sides, strict=True)

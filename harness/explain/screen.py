@@ -8,18 +8,27 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.explain.explanation import BlockPair, BlockSide, Explanation, LayerPair, LayerSide, SideSummary
+from shootout.constants import FP32_BOUND_FLOOR
+from shootout.explain.explanation import (
+    WORTH,
+    BlockPair,
+    BlockSide,
+    Explanation,
+    LayerPair,
+    LayerSide,
+    SideSummary,
+)
 from shootout.report.columns import Cell, make_table
 from shootout.report.screen import labeled
 from shootout.study.group import short
-from shootout.units import duration
+from shootout.units import counted, duration
 
 SHOWN = 8
 """So many blocks are shown; `--full` shows the layers of all."""
 LETTERS = "AB"
 _NOT_FINITE = "NaN or infinity"
-WORTH = 1e-2
-"""Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
+NEARLY = 2.0
+"""Of two errors, only the raced one is told if neither is so many times the other."""
 
 
 def render(explanation: Explanation, width: int, *, full: bool) -> RenderableType:
@@ -45,8 +54,13 @@ def tell_answer(explanation: Explanation) -> list[str]:
         side = explanation.sides[index]
         if side.first_beyond is not None:
             told.append(_tell_beyond(explanation, index, explanation.layers[side.first_beyond]))
+        elif side.is_fused_wrong:
+            told.append(_tell_fused(side))
     if not told:
         told.append(_tell_none(explanation))
+    if explanation.mix:
+        left = counted(len(explanation.floats), "layer")
+        told.append(f"to race B with {left} in float, and what lies between: {explanation.mix}")
     return [*told, *_tell_slowest(explanation)]
 
 
@@ -57,8 +71,26 @@ def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:
     explained = f", up to {tell_error(found.explained)} is explained" if found.explained is not None else ""
     if skipped := _unread_before(explanation, index, layer):
         explained += f" ({skipped} before it couldn't be read, and may be the cause)"
-    time = _tell_share(explanation.sides[index], found)
-    return told + own + explained + (f"; {time}" if time else "")
+    parts = [told + own + explained, _tell_between(explanation, layer), _tell_share(explanation.sides[index], found)]
+    return "; ".join(filter(None, parts))
+
+
+def _tell_between(explanation: Explanation, layer: LayerPair) -> str:
+    """Tell what lies between a layer and the one before it, if that is one kind of operator."""
+    found = {(before.layer, operator) for before in layer.before for operator in before.operators}
+    if len(found) != 1:
+        return ""
+    ((number, operator),) = found
+    return f"{operator} between {explanation.layers[number].name} and it may be the cause"
+
+
+def _tell_fused(side: SideSummary) -> str:
+    told = (
+        f"{short(side.arm)} errs by {tell_error(side.output_error)} as raced, by {tell_error(side.read_error)} with "
+        "its tensors shown, and no layer that was read errs beyond what its precision explains: what the runtime fuses "
+        "is wrong, no layer is; report that to the runtime"
+    )
+    return f"{told}, and try {side.fuses_less}" if side.fuses_less else told
 
 
 def _unread_before(explanation: Explanation, index: int, layer: LayerPair) -> str:
@@ -115,7 +147,7 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     if side.unread:
         return [*told, f"not read: {side.unread}"]
     if side.output_error is not None or side.unequal is None:
-        told.append(f"error of the outputs {tell_error(side.output_error)}")
+        told.append(f"error of the outputs {tell_error(side.output_error)}{_tell_read_error(side)}")
     if side.unequal is not None:
         whole = "of the outputs' whole numbers"
         told.append(f"{100 * side.unequal:.2g} % {whole} differ" if side.unequal else f"all {whole} are equal")
@@ -126,6 +158,17 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     else:
         told.append("its runtime tells no times")
     return told
+
+
+def _tell_read_error(side: SideSummary) -> str:
+    """Tell the error of the calls that were read, if it isn't nearly that of the run."""
+    if side.output_error == side.read_error:
+        return ""
+    if side.output_error is not None and side.read_error is not None:
+        low, high = sorted([side.output_error, side.read_error])
+        if high < max(NEARLY * low, FP32_BOUND_FLOOR):
+            return ""
+    return f" as raced, {tell_error(side.read_error)} in the calls that were read"
 
 
 def list_notes(explanation: Explanation) -> list[str]:

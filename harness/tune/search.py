@@ -364,11 +364,12 @@ def tune(
             return
         say(f"stage {name}: {_describe_contents(plan)}")
         _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
+        for share in (SHARES[ALONE], 1.0) if name == ALONE else ():  # later stages have nothing to do yet
+            if limit.left_s > 0 and _found_nothing_yet(out):
+                _measure_until(limit.part(share), limit, measure, replace(plan, planning_s=0.0), out / name)
         if name == ALONE and _found_nothing_yet(out):
-            _measure_until(limit.part(), limit, measure, plan, out / name)  # later stages have nothing to do yet
-            if _found_nothing_yet(out):
-                say("no setting is measured well enough yet; run the same command again to go on")
-                return
+            say("no setting is measured well enough yet; run the same command again to go on")
+            return
         if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import itemgetter
 
 from shootout import backends
 from shootout.contract import Arm, Device, Precision, Target
@@ -59,12 +60,13 @@ def list_changes(
         absent = frozenset[str]() if target.device is Device.CUDA else capabilities.cuda_modes
         single = sorted(mode for mode in capabilities.modes - absent if mode and not mode.endswith("*"))
         changes += [Change(knob="mode", mode=mode) for mode in single]
-    changes += [
-        Change(knob="precision", precision=precision, scheme=scheme)
+    schemes = [
+        (place, Change(knob="precision", precision=precision, scheme=scheme))
         for precision in precisions
         if (target.device, precision) in capabilities.targets and precision is not target.precision
-        for scheme in _list_schemes(capabilities.schemes.get(precision, ()), mixes)
+        for place, scheme in enumerate(_list_schemes(capabilities.schemes.get(precision, ()), mixes))
     ]
+    changes += [change for _, change in sorted(schemes, key=itemgetter(0))]  # the plain ones first: builds take time
     for option in capabilities.options:
         if option.is_for(target) and option.name not in default.options and not (option.parallel and most_threads == 1):
             threads = most_threads if option.parallel and default.threads == 1 else None

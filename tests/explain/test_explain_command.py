@@ -19,7 +19,7 @@ from shootout.commands import explain as command
 from shootout.commands.explain import explain
 from shootout.contract import Arm, Precision, Target, TensorSpec
 from shootout.errors import UsageError
-from shootout.explain.measure import check_alike
+from shootout.explain.measure import check_alike, write_mix
 from shootout.explain.sides import choose_sides
 from shootout.host import environment
 from shootout.journal.records import Failure
@@ -186,6 +186,28 @@ def test_a_target_that_was_never_built_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", (Precision.FP32, Precision.INT8), built=False)
     with pytest.raises(UsageError, match="was never built"):
         show(run)
+
+
+@pytest.mark.parametrize(
+    ("precision", "scheme", "mixed"),
+    [
+        (Precision.INT8, "", "int8/float-1.3"),
+        (Precision.INT8, "shared", "int8/shared+float-1.3"),
+        (Precision.INT8, "per-channel+float-0", "int8/per-channel+float-0.1.3"),
+        (Precision.INT8, "mixed-drop-1", ""),  # chooses the layers itself
+        (Precision.NATIVE, "", ""),
+    ],
+)
+def test_the_command_that_leaves_layers_in_float_is_one_of_the_run(
+    precision: Precision, scheme: str, mixed: str, tmp_path: Path
+) -> None:
+    arms = [Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)]
+    target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
+    arms.append(replace(arms[0], target=target))
+    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    backends = f"onnxruntime:cpu:fp32,onnxruntime:cpu:{mixed}"
+    told = f"shootout run --model m.onnx --batch 2 --backends {backends} --threads 1" if mixed else ""
+    assert write_mix(sides, [1, 3]) == told
 
 
 def test_a_run_is_shown_and_written(

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from shootout.explain.explanation import Before
 from shootout.explain.graph import read_outline
 from shootout.exported.layers import SCOPES
 
@@ -74,3 +75,19 @@ def test_a_module_that_several_blocks_call_belongs_to_none() -> None:
     )
     assert (outline.owners["a"], outline.owners["b"]) == (0, 1)
     assert "activation" not in outline.owners
+
+
+def test_a_q_dq_file_is_compared_behind_its_pairs() -> None:
+    """A quantizer takes a Relu into the range of the pair, so the value before the pair has what no kernel keeps."""
+    pair = _node("QuantizeLinear", "p scale zero", "q"), _node("DequantizeLinear", "q scale zero", "r")
+    outline = read_outline(_model(_node("MatMul", "x a.weight", "p"), *pair, _node("MatMul", "r b.weight", "y")))
+    assert outline.values == (("r",), ("y",))
+
+
+def test_what_is_rounded_on_its_own_before_a_layer_is_told_with_the_layer_before() -> None:
+    first = _node("MatMul", "x a.weight", "p"), _node("Add", "p bias", "q"), _node("Reshape", "q shape", "r")
+    model = _model(*first, _node("Softmax", "r", "s"), _node("MatMul", "s q", "y"))
+    model.graph.initializer.append(helper.make_tensor("bias", TensorProto.FLOAT, [SIDE], [0.0] * SIDE))
+    assert read_outline(model).before == ((), (Before(layer=0, operators=("Softmax",)),))
+    model.graph.initializer[-1].dims[:] = [1, SIDE]  # a mask
+    assert read_outline(model).before == ((), (Before(layer=0, operators=("Add", "Softmax")),))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from shootout.contract import Array
-from shootout.explain.explanation import Explanation, SideSummary
-from shootout.explain.look import differ_by, share_unequal
-from shootout.explain.screen import list_notes, tell_side
+from shootout.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
+from shootout.explain.look import choose_sets, differ_by, share_unequal
+from shootout.explain.screen import list_notes, tell_answer, tell_error, tell_side
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)
@@ -48,7 +51,42 @@ def test_what_is_not_finite_in_both_is_no_difference(shown: Array, raced: Array,
 def test_a_target_is_told_by_the_kind_of_its_outputs(
     error: float | None, unequal: float | None, told: list[str]
 ) -> None:
-    side = SideSummary(arm="b", output_error=error, unequal=unequal, instrumented=0.0)
+    side = SideSummary(arm="b", output_error=error, read_error=error, unequal=unequal, instrumented=0.0)
     found = Explanation(run="r", group="g", model="m", sides=(side, side), layers=(), blocks=())
     assert tell_side(side, found)[1:-2] == told
     assert list_notes(found) == []
+
+
+def test_the_rows_that_err_most_are_among_those_that_are_read() -> None:
+    reference: Any = SimpleNamespace(batch=2, number_row=lambda at: 100 + at)
+    assert choose_sets(reference, [115, 109], 8) == [0, 4, 7]
+    assert choose_sets(reference, [999], 8) == [0, 1, 2]
+    assert choose_sets(reference, [103], 2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("raced", "read", "apart", "is_fused"),
+    [
+        (4.4, 0.015, 1.1, True),
+        (None, 0.015, None, True),  # NaN as raced
+        (0.2, 0.18, 0.05, False),  # both err alike
+        (1.6, 0.06, 0.0, False),  # the same outputs: other rows err more
+    ],
+)
+def test_what_is_right_with_its_tensors_shown_is_fused_wrong(
+    raced: float | None, read: float, apart: float | None, is_fused: bool
+) -> None:
+    option = "--option openvino.SNIPPETS_MODE=DISABLE"
+    layer = LayerSide(value="v", error=0.01, own=0.01, explained=0.05)
+    pair = LayerPair(number=0, name="m0", block="m0", operator="MatMul", output="v", sides=(layer, layer))
+    side = SideSummary(
+        arm="openvino:cpu:int8", read=1, output_error=raced, read_error=read, instrumented=apart, fuses_less=option
+    )
+    plain = SideSummary(arm="openvino:cpu:fp32", output_error=0.0, read_error=0.0, instrumented=0.0)
+    found = Explanation(run="r", group="g", model="m", sides=(plain, side), layers=(pair,), blocks=())
+    answer, *_ = tell_answer(found)
+    assert answer.endswith(f"report that to the runtime, and try {option}") == is_fused
+    assert answer.startswith("no layer of openvino:cpu:int8 errs beyond") != is_fused
+    own = f"error of the outputs {tell_error(raced)}"
+    shown = f"{own} as raced, {tell_error(read)} in the calls that were read"
+    assert tell_side(side, found)[1] == (own if raced == 0.2 else shown)

@@ -21,7 +21,11 @@ def _make_outline() -> Outline:
         for number in range(LAYERS)
     ]
     return Outline(
-        layers=tuple(layers), values=tuple((f"v{number}",) for number in range(LAYERS)), owners={}, modules={}
+        layers=tuple(layers),
+        values=tuple((f"v{number}",) for number in range(LAYERS)),
+        before=((),) * LAYERS,
+        owners={},
+        modules={},
     )
 
 

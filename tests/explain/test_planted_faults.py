@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from unittest import mock
 
@@ -16,7 +18,8 @@ from shootout.backends.adapter import Built
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.explain import look
 from shootout.explain.errors import LayerError
-from shootout.explain.explanation import LayerSide
+from shootout.explain.explanation import Before, LayerPair, LayerSide, choose_floats
+from shootout.schemes import write_floats
 from shootout.testing.fresh import run_fresh
 
 LAYER = "layers.2"
@@ -121,12 +124,9 @@ def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder
     built: Built = backends.get(backend).build(exported, arm, folder)
     if plant:
         plant(folder)
-    graph = plain.path(Artifact.ONNX)
-    outline = look.describe_graph(graph)
+    outline = look.describe_graph(plain.path(Artifact.ONNX))
     values = [value for some in outline["values"] for value in some]
-    kept = folder / "kept.npz"
-    inside, _ = look.look_inside(built, exported, values, kept)
-    errors, *_ = look.compare(graph, exported, inside, kept, exported.bound_key(target))
+    _, errors, _ = look.look_inside(built, plain, (), values, frozenset(os.sched_getaffinity(0)))
     assert len(errors) == len(outline["layers"])
     found = [LayerError(**one) for one in errors]
     sides = {
@@ -187,7 +187,7 @@ def _find_profiles(folder: Path) -> list[bool]:
     arm = Arm(target=Target(backend="onnxruntime"), model="residual_mlp", parameters=exported.parameters, batch=2)
     built: Built = backends.get("onnxruntime").build(exported, arm, folder)
     with mock.patch.object(account, "open_session", watch):
-        look.look_inside(built, exported, (), folder.parent / "kept.npz")
+        look.look_inside(built, exported, (), (), frozenset(os.sched_getaffinity(0)))
     return [folder in one.parents for one in written]
 
 
@@ -196,3 +196,66 @@ def test_a_profile_is_not_written_into_the_build(tmp_path: Path) -> None:
     folder = tmp_path / "build"
     folder.mkdir()
     assert run_fresh(_find_profiles, folder) == [False]
+
+
+def _write_attention(path: Path) -> None:
+    """Write a net whose 1,500 weights of a softmax are about equal: each is a sixth of INT8's step of 1/255."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rows, width = 1500, 8
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1e-3, (width, width)), "u": rng.normal(0, 1, (width, width)), "one": np.ones(1)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["h", "t"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("Add", ["x", "one"], ["v"]),
+        helper.make_node("MatMul", ["shares", "v"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "u"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, width]) for name in "xy"]
+    stored = [numpy_helper.from_array(one.astype(np.float32), name) for name, one in weights.items()]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[float]]:
+    """Return the layers that are marked, those to leave in float, and the outputs' errors without and with that."""
+    path = folder / "attention.onnx"
+    _write_attention(path)
+    exported = obtain(str(path), {}, 1)
+    outline = look.describe_graph(exported.path(Artifact.ONNX))
+    values = [value for some in outline["values"] for value in some]
+
+    def read(scheme: str) -> tuple[list[LayerPair], float]:
+        target = Target(backend="onnxruntime", precision=Precision.INT8, scheme=scheme)
+        arm = Arm(target=target, model=str(path), parameters=exported.parameters, batch=1)
+        built = backends.get("onnxruntime").build(exported, arm, Path(mkdtemp(dir=folder)))
+        _, errors, told = look.look_inside(built, exported, (), values, frozenset(os.sched_getaffinity(0)))
+        sides = {
+            one["number"]: LayerSide(value=one["value"], own=one["own"], explained=one["explained"]) for one in errors
+        }
+        pairs = [
+            LayerPair(
+                **{name: layer[name] for name in ("number", "name", "block", "operator", "output")},
+                sides=(LayerSide(), sides[layer["number"]]),
+                before=tuple(Before(**one) for one in outline["before"][layer["number"]]),
+            )
+            for layer in outline["layers"]
+        ]
+        error = told["read_error"]
+        assert error is not None
+        return pairs, error
+
+    pairs, plain = read("")
+    floats = choose_floats(pairs, 1)
+    return [one.number for one in pairs if one.sides[1].is_beyond], floats, [plain, read(write_floats(floats))[1]]
+
+
+def test_what_is_named_to_leave_in_float_takes_what_lies_between_with_it(tmp_path: Path) -> None:
+    marked, floats, errors = run_fresh(_leave_in_float, tmp_path)
+    assert (marked, floats) == ([2], (1, 2))
+    assert errors[0] > 0.5
+    assert errors[1] < 0.05

@@ -273,8 +273,10 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
     assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/shared", "int8/mixed-drop-0.5", "int8/float-1"}
     assert tried("onnxruntime", Precision.INT8_DYNAMIC) == {"int8-dynamic", "int8-dynamic/float-1"}
     assert tried("openvino", Precision.BF16) == {"bf16"}
-    assert tried("iree", Precision.INT8) == {"int8/shared", "int8/mixed-drop-0.5", "int8/shared+float-1"}
     default = Arm(target=Target(backend="openvino"), model="digits")
+    both = list_changes(default, 1, (Precision.INT8, Precision.BF16), words)
+    assert [one.scheme for one in both if one.precision][:3] == ["", "", "shared"], "plain precisions are built first"
+    assert tried("iree", Precision.INT8) == {"int8/shared", "int8/mixed-drop-0.5", "int8/shared+float-1"}
     by_label = {
         arm.label: arm
         for arm in (apply_changes(default, [one]) for one in list_changes(default, 1, [Precision.INT8], words))
