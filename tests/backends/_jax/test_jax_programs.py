@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -72,6 +73,7 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     return [np.asarray(one) for one in outputs]
 
 
+@pytest.mark.long
 def test_the_layers_of_a_kept_module_give_what_they_give_in_float64(tmp_path: Path):
     torch.manual_seed(0)
     net = Layers().eval()
