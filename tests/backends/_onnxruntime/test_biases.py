@@ -29,7 +29,7 @@ def test_a_bias_of_two_axes_is_quantized_beside(tmp_path: Path):
     )
     rng = np.random.default_rng(0)
     sets = [{"x": rng.standard_normal((2, 4)).astype(np.float32)} for _ in range(4)]
-    exported: Any = SimpleNamespace(calibration=lambda: sets)
+    exported: Any = SimpleNamespace(key="biases", variant="", batch=2, calibration=lambda: sets)
     made = quantize(source, exported, INT8, parse(""), tmp_path)
     assert "QuantizeLinear" in {node.op_type for node in onnx.load(made).graph.node}
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
