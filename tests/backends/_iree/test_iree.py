@@ -61,9 +61,10 @@ def run_one(exported: ExportedModel, arm: Arm) -> Ran:
         return found
 
 
+IMAGE, TILED = "images", "images in bf16, tiled"
 ARMS: dict[str, tuple[Request, Target, int, dict[str, str]]] = {
-    "images": (IMAGES, FP32, 1, {}),
-    "images in bf16, tiled": (
+    IMAGE: (IMAGES, FP32, 1, {}),
+    TILED: (
         IMAGES,
         replace(FP32, precision=Precision.BF16),
         1,
@@ -78,23 +79,24 @@ def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
 
 
 @cache
-def everything() -> dict[str, Ran]:
-    exported = exported_models(*(request for request, *_ in ARMS.values()))
+def ran(*names: str) -> dict[str, Ran]:
+    asked = [ARMS[name] for name in names]
+    exported = exported_models(*(request for request, *_ in asked))
     work = [
         (exported, Arm(target=target, model=exported.model, batch=exported.batch, threads=threads, options=options))
-        for exported, (_, target, threads, options) in zip(exported, ARMS.values(), strict=True)
+        for exported, (_, target, threads, options) in zip(exported, asked, strict=True)
     ]
     found: list[Ran] = run_fresh(run_all, work, warm=OURS)
-    return dict(zip(ARMS, found, strict=True))
+    return dict(zip(names, found, strict=True))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "label"), [("images", "fp32"), ("images in bf16, tiled", "bf16")])
+@pytest.mark.parametrize(("name", "label"), [(IMAGE, "fp32"), (TILED, "bf16")])
 def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str, label: str):
     """Pooling has a window and sums, and multiplies nothing; tiled weights are rearranged as the module is loaded."""
     (exported,) = exported_models(IMAGES)
     assert exported.work is not None
-    found = everything()[name]
+    found = ran(IMAGE, TILED)[name]
     assert found.executed.compute_nodes_by_precision == {label: 4}
     assert found.executed.flops_by_precision == {label: exported.work.flops}
     assert found.executed.threads in (1, None)
@@ -105,7 +107,7 @@ def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str
 
 
 def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_threads():
-    found = everything()["sine"]
+    found = ran("sine")["sine"]
     assert found.executed.compute_nodes_by_precision == {}
     assert found.executed.other_nodes_by_precision
     assert (found.executed.device, found.executed.threads) == ("cpu (local-task)", 2)

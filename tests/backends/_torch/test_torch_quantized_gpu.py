@@ -22,6 +22,8 @@ from shootout.testing.cases import case_of, lacks, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh
 
+pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
+
 FP8 = Target(backend="torch-eager", precision=Precision.FP8)
 WARM = warm_of(FP8)
 
