@@ -9,7 +9,11 @@ import pytest
 from lab.marked_tables import ROOT, fill_tables, find_names, find_pages, write_table
 from lab.run_tables import RECORD, RECORDS, RUN, fill, read_mark, write_run
 
-PAGES = sorted({*find_pages(RUN), *find_pages(RECORD)})
+PAGES = [
+    pytest.param(page, marks=[pytest.mark.long] if page.parent.name == "evidence" else [])
+    for page in sorted({*find_pages(RUN), *find_pages(RECORD)})
+]
+"""Those of evidence have the largest runs."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

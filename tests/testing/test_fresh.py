@@ -16,7 +16,9 @@ from shootout.testing.fresh import run_fresh
 
 MODULE = "colorsys"
 """Cheap, and nothing else imports it."""
-HOW = pytest.mark.parametrize("warm", ["", MODULE], ids=["new", "forked"])
+HOW = pytest.mark.parametrize(
+    "warm", [pytest.param("", id="new", marks=pytest.mark.long), pytest.param(MODULE, id="forked")]
+)
 
 
 def placed() -> tuple[bool, int, str | None, str]:

@@ -53,7 +53,7 @@ def starter(path: str) -> Iterator[ForkServer]:
     found.kill()
 
 
-@pytest.fixture(params=["started", "forked"])
+@pytest.fixture(params=[pytest.param("started", marks=pytest.mark.long), "forked"])
 def process(path: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkerProcess]:
     of = request.getfixturevalue("starter") if request.param == "forked" else None
     found = WorkerProcess(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log", None, of)
