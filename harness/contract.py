@@ -410,6 +410,7 @@ class Inside:
         outputs: the model's outputs for each input set, from the same calls.
         nodes: what a call of the built artifact runs; empty if the runtime tells nothing of them.
         notes: what a reader has to know, one line each.
+        keeps_tails: whether a layer in float takes with it what follows it up to the next one.
         fuses_less: the option of `shootout run` with which the runtime fuses less, "" if there is none, or it is set.
     """
 
@@ -418,6 +419,7 @@ class Inside:
     outputs: tuple[Arrays, ...]
     nodes: tuple[RanNode, ...] = ()
     notes: tuple[str, ...] = ()
+    keeps_tails: bool = False
     fuses_less: str = ""
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._onnxruntime.account import MODEL, list_nodes, open_to_optimize
+from shootout.backends._onnxruntime.quantize import is_own_static
 from shootout.backends.common import lost_names
 from shootout.contract import Arrays, Inside, TensorNames
 
@@ -57,6 +58,7 @@ def look_inside(built: Built, source: Path, without: str, sets: Sequence[Arrays]
         names=TensorNames.VALUES,
         outputs=tuple({name: call[name] for name in outputs} for call in calls),
         nodes=tuple(list_nodes(built.folder / MODEL, built.arm, sets[0])),
+        keeps_tails=is_own_static(built.arm),
     )
 
 

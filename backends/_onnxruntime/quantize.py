@@ -162,6 +162,13 @@ def notes_of(precision: Precision, scheme: Scheme) -> list[str]:
     return bits + percentile * (scheme.ranges == "percentile")
 
 
+def is_own_static(arm: Arm) -> bool:
+    """Tell whether ONNX Runtime's static quantizer makes an arm: the one that rounds all operators."""
+    scheme = parse(arm.target.scheme, OWN)
+    is_own = arm.target.precision in SCHEMES and not scheme.is_quantized
+    return is_own and _choose_method(arm.target.precision, scheme) is STATIC
+
+
 def _choose_method(precision: Precision, scheme: Scheme) -> Method:
     """Choose the quantizer that makes an integer precision."""
     if precision is Precision.INT4 or scheme.activations == "weights-only" or scheme.own == N_BITS:
@@ -225,8 +232,8 @@ def _release_reads(path: Path, floats: Collection[str]) -> None:
 
     for node in graph.node:
         if node.name in floats and is_product(node.op_type) and not stored & {*node.input[:2]}:
-            release(node, 0)
-            release(node, 1)
+            for at in range(len(node.input) if node.op_type == "Einsum" else 2):
+                release(node, at)
     unread = set[str]()
     for node in reversed([*graph.node]):
         if node.op_type in (ROUND, WIDEN) and not any(readers[name] for name in node.output):
@@ -244,7 +251,7 @@ def _ranges_path(exported: ExportedModel, arm: Arm, scheme: Scheme) -> Path:
     Its name hashes all that they depend on: model, sets, method, libraries, machine and threads.
     """
     model = [exported.key, exported.variant, exported.batch, scheme.ranges, scheme.samples]
-    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    code = hashlib.sha256(b"".join(Path(one).read_bytes() for one in (__file__, ort.__file__))).hexdigest()
     here = [*map(version_of, ("onnxruntime", "onnx")), machine_key(), arm.threads, code]
     folder = cache_folder() / RANGES
     folder.mkdir(exist_ok=True)

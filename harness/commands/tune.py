@@ -137,7 +137,9 @@ def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisp
         try:
             found = rank_layers(exported, time, progress)
         except ModelError as error:
-            progress.say(f"no layers are left in float: {error}")
+            over = f"their ranking took its {span(time.seconds)}" if time.seconds and time.left_s <= 0 else ""
+            fix = "; --fresh and more time rank them" if over else ""
+            progress.say(f"no layers are left in float: {over or error}{fix}")
             return []
     if found.unmeasured:
         progress.say(

@@ -158,8 +158,9 @@ class Explanation:
 
     Attributes:
         floats: the layers to leave in float in the second, by number: those that err beyond what is explained, and
-            those before them if something in between is rounded on its own.
-        mix: the command that races the second so; "" if its backend can't, or nothing would be left to quantize.
+            those before them if something in between is rounded on its own, and the backend keeps that in float, too.
+        mix: the command that races the second so; "" if its backend can't, it is so, or nothing would be left to
+            quantize.
     """
 
     run: str
@@ -216,10 +217,11 @@ def find_first_beyond(layers: Iterable[LayerPair], side: int) -> int | None:
     return next((layer.number for layer in layers if layer.sides[side].is_beyond), None)
 
 
-def choose_floats(layers: Sequence[LayerPair], side: int) -> tuple[int, ...]:
-    """Choose the layers to leave in float, by number; see `Explanation`."""
+def choose_floats(layers: Sequence[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:
+    """Choose the layers to leave in float, by number; see `Explanation`, and `Inside` for `keeps_tails`."""
     beyond = [layer for layer in layers if layer.sides[side].is_beyond]
-    return tuple(sorted({layer.number for layer in beyond} | {one.layer for layer in beyond for one in layer.before}))
+    before = {one.layer for layer in beyond for one in layer.before} if keeps_tails else set()
+    return tuple(sorted({layer.number for layer in beyond} | before))
 
 
 def sum_blocks(layers: Sequence[LayerPair]) -> tuple[BlockPair, ...]:

@@ -173,7 +173,8 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         _finish(summary, found, find_first_beyond(layers, index))
         for index, ((summary, _, _), found) in enumerate(zip(seen, times, strict=True))
     ]
-    source, floats = sides[0].source, choose_floats(layers, 1)
+    source, inside = sides[0].source, seen[1][2]
+    floats = choose_floats(layers, 1, keeps_tails=inside is not None and inside.keeps_tails)
     return Explanation(
         run=source.document.run,
         group=source.row.group,
@@ -182,22 +183,26 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         layers=tuple(layers),
         blocks=sum_blocks(layers),
         floats=floats,
-        mix=write_mix(sides, floats) if 0 < len(floats) < len(layers) else "",
+        mix=write_mix(sides, floats, len(layers)) if floats else "",
     )
 
 
-def write_mix(sides: Sequence[Side], floats: Collection[int]) -> str:
-    """Write the command that races the second target with more layers in float; "" if its backend doesn't offer that.
+def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str:
+    """Write the command that races the second target with more layers in float; "" if there is none, see `Explanation`.
 
     Args:
         floats: the layers' numbers.
+        count: of all layers.
     """
     arms = [side.source.arm for side in sides]
     target, given = arms[1].target, sides[1].source.history.header.given
     can = backends.capabilities(target.backend)
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
-    now = schemes.parse(target.scheme, own).floats
-    scheme = "+".join([*words, schemes.write_floats({*now, *floats})])
+    now = {*schemes.parse(target.scheme, own).floats}
+    wanted = now | {*floats}
+    if wanted == now or len(wanted) == count:
+        return ""
+    scheme = "+".join([*words, schemes.write_floats(wanted)])
     try:
         lost = schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ()))
     except UsageError:  # another word chooses the layers, such as mixed-drop-1

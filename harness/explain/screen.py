@@ -60,7 +60,7 @@ def tell_answer(explanation: Explanation) -> list[str]:
         told.append(_tell_none(explanation))
     if explanation.mix:
         left = counted(len(explanation.floats), "layer")
-        told.append(f"to race B with {left} in float, and what lies between: {explanation.mix}")
+        told.append(f"to race B with {left} in float: {explanation.mix}")
     return [*told, *_tell_slowest(explanation)]
 
 

@@ -207,7 +207,16 @@ def test_the_command_that_leaves_layers_in_float_is_one_of_the_run(
     sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     backends = f"onnxruntime:cpu:fp32,onnxruntime:cpu:{mixed}"
     told = f"shootout run --model m.onnx --batch 2 --backends {backends} --threads 1" if mixed else ""
-    assert write_mix(sides, [1, 3]) == told
+    assert write_mix(sides, [1, 3], 5) == told
+
+
+def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_path: Path) -> None:
+    arms = [Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)]
+    arms.append(replace(arms[0], target=Target(backend="onnxruntime", precision=Precision.INT8, scheme="float-0.1")))
+    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    assert write_mix(sides, [1], 3) == ""
+    assert write_mix(sides, [2], 3) == ""
+    assert write_mix(sides, [2], 4).count("float-0to2") == 1
 
 
 def test_a_run_is_shown_and_written(
