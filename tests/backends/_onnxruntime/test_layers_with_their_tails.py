@@ -86,6 +86,21 @@ def test_a_product_of_two_activations_that_is_left_in_float_multiplies_floats(
     assert sum("MatMul" in kind for kind in ran) == 3, ran
 
 
+def test_an_einsum_of_one_operand_may_stay_in_float(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["k"], name="key"),
+        helper.make_node("Einsum", ["k"], ["y"], name="turned", equation="ij->ji"),
+    ]
+    stored = [numpy_helper.from_array(np.eye(SIDE, dtype=np.float32), "w")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIDE, SIDE]) for name in "xy"]
+    source, target = tmp_path / "net.onnx", tmp_path / "quantized.onnx"
+    save(helper.make_graph(nodes, "net", ends[:1], ends[1:], stored), source)
+    x = np.linspace(-1, 1, SIDE**2, dtype=np.float32).reshape(SIDE, SIDE)
+    quantize._quantize_static(source, target, [{"x": x}], parse(""), ["turned"], tmp_path / "ranges.json")
+    (y,) = onnxruntime.InferenceSession(target).run(None, {"x": x})
+    np.testing.assert_allclose(y, x.T, atol=0.02)
+
+
 @pytest.mark.parametrize("scheme", ["", "entropy", "percentile"])
 def test_a_mix_by_ranges_of_another_is_the_same_bytes(scheme: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from onnxruntime.quantization import CalibraterBase
