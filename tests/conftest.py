@@ -42,8 +42,8 @@ TOGETHER = (
         "tests/compare/",
     ),
 )
-"""What the first family's files start is forked from processes that have imported torch, Inductor or JAX, for up to 7 s
-each. The second's analyze the same runs, for up to 4 s each."""
+"""The first family's tests fork from processes that have imported torch, Inductor or JAX, for up to 7 s each. The
+second's analyze the same runs, for up to 4 s each."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -28,7 +28,7 @@ SHOWN = 8
 LETTERS = "AB"
 _NOT_FINITE = "NaN or infinity"
 NEARLY = 2.0
-"""Of two errors, only the raced one is told if neither is so many times the other."""
+"""Two errors are told if one is so many times the other, else only the raced one."""
 
 
 def render(explanation: Explanation, width: int, *, full: bool) -> RenderableType:

@@ -145,6 +145,9 @@ def find_reach(n: int, squares: float, log_weights: Array, alpha: float) -> floa
     freedom = n - 1 + _DEGREES
     unit = np.sqrt((_PRIOR_SQUARES + squares) / (n * freedom))
 
+    if alpha >= 1:
+        return 0.0
+
     def excess(reach: float) -> float:
         return math.log(float(np.sum(share * stdtr(freedom, -reach / unit))) / (alpha / 2))
 

@@ -101,6 +101,10 @@ def test_beyond_the_reach_lies_the_share_that_an_interval_may_miss(n: int, alpha
     assert beyond / total == pytest.approx(alpha, rel=1e-9)
 
 
+def test_an_interval_that_may_always_miss_has_no_width():
+    assert PairEvidence(np.array([0.0, 0.01])).reach(1.0) == 0.0
+
+
 def test_e_value_of_many_series_at_once_and_of_much_data():
     x = np.random.default_rng(1).normal(0.01, 0.01, (3, 1, 7))
     x = np.concatenate([x, -x], axis=1)  # the last of each group is its control

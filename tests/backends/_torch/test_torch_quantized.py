@@ -253,7 +253,7 @@ def test_float_arms_don_t_import_torchao(tmp_path: Path):
 
 
 def float_modules() -> dict[int, object]:
-    """What each layer of a small attention, and of a module that is called twice, is left in float as."""
+    """Find the modules that are left in float for each layer of a small attention, and of one that is called twice."""
     import torch
     from torch import nn
 
