@@ -18,6 +18,7 @@ from typing import Any
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.errors import ShootoutError, UsageError, one_line
 from shootout.export.request import error_from_json, error_to_json
+from shootout.host.regular_files import read_inside
 from shootout.host.store import cache_folder
 
 DELIVERY = "delivery.json"
@@ -107,13 +108,15 @@ def read_delivery(run: Path) -> Delivery | None:
     A stranger may have written it, so its keys and folders, which become paths, are held to their form.
 
     Raises:
-        UsageError: the file is of another form; names it.
+        UsageError: the file can't be read, or is of another form; names it.
     """
     path = run / DELIVERY
     try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
+        return from_json(json.loads(read_inside(run, DELIVERY)))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; copy the run folder again") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{str(path)!r} isn't what shootout wrote there ({one_line(f'{type(error).__name__}: {error}')}): measure "

@@ -109,9 +109,13 @@ def _start_job(place: Path, module: str, package: Path, files: Path) -> subproce
 
 
 def zip_folder(folder: Path) -> bytes:
-    """Return all files below a folder as a zip, but for hidden ones; the journal last, since it names the others."""
+    """Return all files below a folder as a zip; the journal last, since it names the others.
+
+    Left out are hidden files and links, which may lead out of the folder.
+    """
     made = io.BytesIO()
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    files = sorted(path for path in found if not path.name.startswith("."))
     # a board without a clock writes files of 1970, and ZIP knows no time before 1980
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         for path in sorted(files, key=lambda path: path.name == JOURNAL):

@@ -24,6 +24,7 @@ from typing import Any
 from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError
 from shootout.host import environment
+from shootout.host.regular_files import read_inside
 from shootout.host.scratch import scratch
 
 _BIAS_FLOOR = "bias-floor.json"
@@ -270,10 +271,9 @@ def open_sealed(path: Path) -> dict[str, Any]:
         OSError: it can't be read.
         ValueError: it isn't as it was written; says so.
     """
-    if not path.is_file() and path.exists():
-        raise ValueError(f"{path.name} is not a regular file")
+    text = read_inside(path.parent, path.name)
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(text)
     except (ValueError, RecursionError):
         raise ValueError(f"{path.name} is torn or was changed") from None
     if not isinstance(content, dict) or content.pop(_SEAL, None) != _hash_content(content):

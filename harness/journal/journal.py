@@ -24,7 +24,7 @@ from shootout.errors import ArmFailed, ShootoutError, UsageError
 from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds, Skip
 from shootout.study.group import GroupRecord
 
-NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
+NAME, PACKED, UNPACKING = "journal.jsonl", "journal.jsonl.gz", "journal.jsonl.tmp"
 MOST_BYTES, MOST_LINE_BYTES = 1 << 26, 1 << 25
 """The most of a journal, without its compression, and of a line. The largest in `results/reference` has an 80th of it.
 As Python's objects a journal may take twenty times its size: 1.3 GB at most."""
@@ -99,6 +99,7 @@ def begun(folder: Path) -> bool:
         with (folder / NAME).open("rb") as file:
             line = file.readline(MOST_LINE_BYTES + 1)
     except FileNotFoundError:
+        _refuse_odd(folder / PACKED)
         return (folder / PACKED).exists()
     except OSError as error:
         raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
@@ -107,7 +108,7 @@ def begun(folder: Path) -> bool:
 
 
 def _refuse_odd(path: Path) -> None:
-    """Refuse a file whose reading would never end, a pipe or a device, and a file in place of a folder."""
+    """Refuse a file whose reading would never end, a pipe or a device, a link, and a file in place of a folder."""
     try:
         odd = path.exists() and not path.is_file()
         file = next((place for place in path.parents if place.is_file()), None)
@@ -118,6 +119,8 @@ def _refuse_odd(path: Path) -> None:
         raise UsageError(f"{str(file)!r} is a file, and a run is a folder; name {folder}")
     if odd:
         raise UsageError(f"{path} is not a regular file; name a folder made by `shootout run`")
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link, and a run's journal lies in its own folder: copy it there")
 
 
 def read(folder: Path) -> History:
@@ -255,7 +258,7 @@ class Journal:
         self._path = folder / NAME
         try:
             _unpack_journal(folder)
-            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
         os.ftruncate(self._file, sound_bytes)
@@ -309,7 +312,7 @@ class Journal:
 
 def _unpack_journal(folder: Path) -> None:
     """Put the journal of a packed run back into its plain form."""
-    packed, temporary = folder / PACKED, folder / f"{NAME}.tmp"
+    packed, temporary = folder / PACKED, folder / UNPACKING
     if packed.exists() and not (folder / NAME).exists():
         with temporary.open("wb") as file:
             file.writelines(_read_lines(packed))

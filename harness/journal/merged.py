@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shootout.errors import UsageError
+from shootout.host.regular_files import read_inside
 from shootout.journal.pack import pack
 
 NAME, RUNS = "merged.json", "runs"
@@ -30,8 +31,8 @@ class Index(BaseModel):
 
 
 def is_merged(folder: Path) -> bool:
-    """Return whether it is a merged folder, and no run."""
-    return (folder / NAME).is_file()
+    """Return whether it is a merged folder, and no run; an index behind a link makes none."""
+    return (folder / NAME).is_file() and not (folder / NAME).is_symlink()
 
 
 def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -59,8 +60,7 @@ def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
 def _list_runs(folder: Path) -> Sequence[Path]:
     path = folder / NAME
     try:
-        with path.open("rb") as file:
-            index = Index.model_validate_json(file.read(MOST_BYTES))
+        index = Index.model_validate_json(read_inside(folder, NAME, MOST_BYTES))
     except (OSError, ValidationError):
         raise UsageError(f"{path} is damaged, or of another program; make it again: shootout merge") from None
     if index.format != SCHEMA:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,8 +24,11 @@ from shootout.study.plan import Plan
 LOGS, TRACES = "logs", "traces"
 CANDIDATE = "candidate"
 """In a gate's folder: the candidate's own run, and the shipped folder that the gate made of it."""
-_FILES = (journal.NAME, journal.PACKED, samples.PACKED, DELIVERY)
+_FILES = (journal.NAME, journal.PACKED, journal.UNPACKING, samples.PACKED, DELIVERY)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
+_OWN = (*_FILES, *_FOLDERS, CANDIDATE)
+_SAMPLES = re.compile(r"g\d+-\d+\.(parquet|tmp)")
+"""The names that restarts give to the files of their samples."""
 ELSEWHERE = "was begun on another machine or with other versions"
 START_OVER = "add --fresh to start over there, or choose another --out"
 
@@ -73,6 +77,7 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
     for folder in made:
         journal.sync_folder(folder.parent)
     with folder_lock(out):
+        refuse_links(out)
         if fresh and journal.begun(out):
             _clear_folder(out)
         try:
@@ -104,27 +109,50 @@ def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
 
 
 def drop_unnamed_samples(out: Path, history: History) -> None:
-    """Remove samples that no line names: a process was killed before it wrote these. A damaged journal keeps all."""
-    if history.damaged:
+    """Remove samples that no line names: a process was killed before it wrote these.
+
+    A damaged journal keeps all. What another program put there, or behind a link, stays.
+    """
+    folder = out / samples.FOLDER
+    if history.damaged or folder.is_symlink():
         return
     named = {line.samples for line in history.lines if isinstance(line, Played)}
-    for left in (out / samples.FOLDER).glob("*"):
-        if f"{samples.FOLDER}/{left.name}" not in named:
+    for left in folder.glob("*"):
+        if f"{samples.FOLDER}/{left.name}" not in named and _SAMPLES.fullmatch(left.name) and left.is_file():
             left.unlink()
+
+
+def refuse_links(out: Path, names: Sequence[str] = _OWN) -> None:
+    """Refuse a folder in which a run would write or delete behind a link; the folder itself may be one.
+
+    Args:
+        names: what is written in it, with all that lies in those that are folders.
+
+    Raises:
+        UsageError: one of these is a link; names it.
+    """
+    for path in map(out.joinpath, names):
+        inner = sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else ()
+        if link := next((one for one in (path, *inner) if one.is_symlink()), None):
+            raise UsageError(
+                f"{str(link)!r} is a link, and a run writes into its own folder alone: put what it leads to in its "
+                "place, or choose another --out"
+            )
 
 
 def find_foreign(out: Path) -> list[str]:
     """List what lies in a folder and is none of a run's."""
-    own = (*_FILES, *_FOLDERS, CANDIDATE, FOLDER_LOCK)
+    own = (*_OWN, FOLDER_LOCK)
     return sorted(entry.name for entry in out.iterdir() if entry.name not in own)
 
 
 def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a run that holds something else.
+    """Refuse a folder without a run that holds something else, and one with links.
 
     Raises:
         UsageError: it is such a folder.
     """
+    refuse_links(out)
     if out.is_dir() and not journal.begun(out) and (foreign := find_foreign(out)):
         raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from shootout.contract import Array
 from shootout.errors import ShootoutError
+from shootout.host.regular_files import resolve_inside
 from shootout.journal.journal import PACKED as PACKED_JOURNAL
 from shootout.journal.journal import sync_folder
 from shootout.messages import Turn
@@ -195,7 +196,7 @@ def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Ar
     """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
     readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
-    for batch in _read_batches(_resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
+    for batch in _read_batches(resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
         columns = [batch.column(name) for name in PLACE]
         has_restarts = RESTART in batch.schema.names
         restarts = batch.column(RESTART).to_numpy() if has_restarts else np.zeros(batch.num_rows, dtype=np.int32)
@@ -230,7 +231,7 @@ def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Row
     import pyarrow.compute
 
     batches = [np.array([])]
-    for batch in _read_batches(_resolve_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
+    for batch in _read_batches(resolve_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
         wanted = np.ones(batch.num_rows, dtype=bool)
         for column, value in (("arm", arm), ("scope", str(scope))):
             same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
@@ -287,16 +288,3 @@ def _is_number(kind: Any) -> bool:
     import pyarrow
 
     return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
-
-
-def _resolve_inside(folder: Path, name: str) -> Path:
-    """Return the path of an ordinary file of the run folder.
-
-    Raises:
-        OSError: it is gone, a pipe or a device, or lies outside.
-        ValueError: it is no file's name.
-    """
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()) or not path.is_file():
-        raise FileNotFoundError(name)
-    return path

@@ -28,7 +28,7 @@ from shootout.host import environment
 from shootout.host.placement import place
 from shootout.host.store import open_sealed, sealed
 from shootout.journal import journal
-from shootout.journal.run_folder import new_folder
+from shootout.journal.run_folder import new_folder, refuse_links
 from shootout.results.document import Document, Ratio
 from shootout.stats.evidence import min_restarts
 from shootout.stats.verdicts import Standing
@@ -251,8 +251,9 @@ def with_mixes(
         rank: returns words of schemes, in the order in which to build them.
 
     Raises:
-        UsageError: `out` can't be written, or holds another tuning run.
+        UsageError: `out` can't be written, has links, or holds another tuning run.
     """
+    refuse_links(out, (*STAGES, RANKING))
     if not search.leaves_layers_in_float:
         return search
     if not fresh and (kept := _read_mixes(search, out)):
