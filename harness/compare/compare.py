@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -76,25 +76,40 @@ def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedD
     """
     one, other = (analyse_cells(folder) for folder in (a, b))
     given = [analyse_cells(folder) for folder in expand_merged(history)]
-    return compare(one, other, given, () if given else read_beside(a, b))
+    beside, unread = ((), ()) if given else read_beside(a, b)
+    found = compare(one, other, given, beside)
+    return found.model_copy(update={"warnings": (*found.warnings, *unread)})
 
 
-def read_beside(a: Path, b: Path) -> list[Analysed]:
-    """Return the latest runs that lie beside two runs and are of the same study on the same machine."""
+def read_beside(a: Path, b: Path) -> tuple[Sequence[Analysed], Sequence[str]]:
+    """Return the latest runs that lie beside two runs and are of the same study on the same machine.
+
+    Returns:
+        The runs, and a warning for each folder there whose run can't be read.
+    """
     mine = [folder.resolve() for folder in (a, b)]
     asked = {_identify_session(journal.read(folder)) for folder in mine}
     found: dict[Path, str] = {}
+    runs, unread = list[Analysed](), list[str]()
     for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
-        with suppress(UsageError, OSError):  # a folder that wasn't named may hold anything
-            if folder not in mine and journal.begun(folder):
+        with suppress(OSError), _naming_unread(folder, unread):  # a folder that wasn't named may hold anything
+            if folder not in mine and folder.is_dir() and journal.begun(folder):
                 history = journal.read(folder)
                 if _identify_session(history) in asked:
                     found[folder] = history.header.created
-    runs = []
     for folder in sorted(found, key=lambda one: found[one], reverse=True)[:MOST_SESSIONS]:
-        with suppress(UsageError):
+        with _naming_unread(folder, unread):
             runs.append(analyse_cells(folder))
-    return runs
+    return runs, unread
+
+
+@contextmanager
+def _naming_unread(folder: Path, unread: list[str]) -> Iterator[None]:
+    """Skip a folder that wasn't named and can't be read, and note why."""
+    try:
+        yield
+    except UsageError as error:
+        unread.append(f"the run beside these in {folder.name!r} is left out: {error}")
 
 
 def _identify_session(history: journal.History) -> tuple[str, str]:

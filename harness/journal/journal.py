@@ -21,7 +21,20 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shootout.errors import ArmFailed, ShootoutError, UsageError
-from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds, Skip
+from shootout.journal.records import (
+    LINE,
+    SCHEMA,
+    Added,
+    Confirming,
+    Ended,
+    Header,
+    Holding,
+    Line,
+    Played,
+    Rounds,
+    Skip,
+    is_possible,
+)
 from shootout.study.group import GroupRecord
 
 NAME, PACKED, UNPACKING = "journal.jsonl", "journal.jsonl.gz", "journal.jsonl.tmp"
@@ -216,7 +229,10 @@ def _parse_header(path: Path, text: bytes) -> Header:
         raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
     line = _parse_line(text + b"\n", version)
     if not isinstance(line, Header):
-        raise UsageError(f"{path} has a damaged header; start over with --fresh or another --out")
+        raise UsageError(
+            f"line 1 of {path}, its header, is not as this program wrote it: copy the run again, or measure again with "
+            "--fresh"
+        )
     return line
 
 
@@ -231,9 +247,10 @@ def _parse_line(text: bytes, version: int) -> Line | None:
     elif version >= _SUMMED:
         return None
     try:
-        return LINE.validate_json(text)
+        line = LINE.validate_json(text)
     except ValidationError:
         return None
+    return line if is_possible(line) else None
 
 
 def _encode_line(line: Line) -> bytes:

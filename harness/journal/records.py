@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.exported.workload import Work
 from shootout.host.noise import Disturbance, recalled
+from shootout.journal.environment import Environment
 from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
 from shootout.study.mix import Mix
@@ -52,7 +53,7 @@ class Header(Record):
     bias_floor: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
-    environment: dict[str, Any]
+    environment: Environment
     axis: str | None = None
     mix: Mix | None = None
     given: tuple[str, ...] = ()
@@ -372,3 +373,25 @@ Line = Annotated[
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))
 """An infinity or NaN is written as its name: as `null` it could not be read back, and its arm was gone."""
+_ANY_SIGN = frozenset(
+    {
+        *("fidelity", "scores", "parameters", "voided", "start_late_ns", "celsius", "total_mj", "bound_ns"),
+        *("kernel_ns", "flops_by_precision"),  # as a library tells them
+    }
+)
+"""Keys below which a figure may be negative, infinite or NaN; every other one is a count, a size or a time."""
+_MOST = 1 << 63
+"""No count, size or time reaches it."""
+
+
+def is_possible(line: Line) -> bool:
+    """Return whether all numbers of a line are ones that a run can have measured: finite, and none below 0."""
+    return _is_possible(LINE.dump_python(line))
+
+
+def _is_possible(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(key in _ANY_SIGN or _is_possible(inner) for key, inner in value.items() if key != "environment")
+    if isinstance(value, list | tuple):
+        return all(map(_is_possible, value))
+    return not isinstance(value, int | float) or 0 <= value < _MOST

@@ -209,6 +209,9 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
         if holding.shared:
             yield f"Targets on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
             return
+        if holding.ratio is None:
+            yield f"Targets on the GPU were {how} while another one played."
+            return
         why = f"next to stopped ones, one takes {holding.ratio:.3f} times as long as next to waiting ones"
         yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 

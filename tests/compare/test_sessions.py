@@ -156,6 +156,10 @@ def test_runs_beside_the_two_are_their_history(tmp_path: Path):
     one, other, third = (made.raced(tmp_path / name, "m", 1_000, 2_000) for name in ("one", "two", "three"))
     made.raced(tmp_path / "elsewhere", "another machine", 1_000, 2_000)
     (tmp_path / "notes").mkdir()
+    (tmp_path / "notes.txt").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "journal.jsonl").write_text("{}\n")
-    assert [run.document.run for run in read_beside(one, other)] == [str(third)]
+    found, unread = read_beside(one, other)
+    assert [run.document.run for run in found] == [str(third)]
+    assert len(unread) == 1, "the broken one is named, the others are no runs"
+    assert "the run beside these in 'broken' is left out" in unread[0]
