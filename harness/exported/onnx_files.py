@@ -303,7 +303,7 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
 
 
 def _folders_of(model: Path) -> list[Path]:
-    """Return the folders in which a model's weights may lie; a store that is a link itself leads anywhere, so is none."""
+    """Return the folders in which a model's weights may lie; a store that is a link leads anywhere, so it is none."""
     folder = model.parent.resolve()
     return [folder, model.resolve().parent, *(above / one for above in (folder, *folder.parents) for one in _STORES)]
 
