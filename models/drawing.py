@@ -46,11 +46,13 @@ class InputWay:
         told: what comes of it, for people: "a picture in [0, 1]".
         draw: the generator and the shape → the numbers, in any type.
         varies: whether two draws differ.
+        turned: of a mask whose ones may hide or not, the way to draw it if ones do.
     """
 
     told: str
     draw: Draw
     varies: bool = True
+    turned: InputWay | None = None
 
     def tensor(self, rng: Generator, spec: TensorSpec) -> Array:
         """Draw one tensor."""
@@ -130,16 +132,21 @@ def token_types(count: int) -> InputWay:
     return InputWay(told="token types: 0, then 1", draw=draw)
 
 
-def mask() -> InputWay:
-    """Draw ones, and zeros at the end of some rows; only ones if an axis stands before the last two, or none does."""
+def mask(*, hides: bool | None = False) -> InputWay:
+    """Draw ones, and zeros at the end of some rows; only ones if an axis stands before the last two, or none does.
+
+    Args:
+        hides: whether ones hide what they stand at, so that zeros are drawn for ones; None: that isn't known.
+    """
 
     def draw(rng: Generator, shape: Shape) -> Array:
         if len(shape) != 2:
-            return np.ones(shape)
+            return np.full(shape, not hides)
         lengths = rng.integers(int(np.ceil(SHORTEST * shape[1])), shape[1] + 1, (shape[0], 1))
-        return np.asarray(np.arange(shape[1]) < lengths)
+        return np.asarray((np.arange(shape[1]) < lengths) != bool(hides))
 
-    return InputWay(told="a mask, mostly ones", draw=draw)
+    told = "a mask whose ones hide, mostly zeros" if hides else "a mask, mostly ones"
+    return InputWay(told=told, draw=draw, turned=mask(hides=True) if hides is None else None)
 
 
 def sound(along: int) -> InputWay:

@@ -38,7 +38,7 @@ from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedMode
 from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import LEAST_STEPS, Stream
-from shootout.exported.unseen import make_unseen
+from shootout.exported.unseen import is_like, make_unseen
 from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
@@ -276,6 +276,8 @@ def prepare(
     call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
     if native:
         call = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
+    if (turned := _turn_masks(ways, buffers[0], call)) != ways:
+        ways, buffers = turned, draw(specs, most, INPUT_SEED, turned)
     with Stopwatch() as watch:
         first = call(buffers[:1])
     call_s = watch.seconds
@@ -355,6 +357,29 @@ def _hands_on(
             raise
         return False
     return bool(asked.state or asked.steps) or effort.limit.allows(LEAST_RUNS * stream.steps * call_s)
+
+
+def _turn_masks(
+    ways: Mapping[str, InputWay],
+    example: Arrays,
+    call: Callable[[Sequence[Arrays]], list[dict[str, Array]]],
+) -> dict[str, InputWay]:
+    """Return the ways to draw inputs with those masks turned whose ones hide, if all ones make outputs NaN or infinite.
+
+    Only masks whose graph doesn't show it are tried: one by one, then together.
+    """
+    unsure = {name: way.turned for name, way in ways.items() if way.turned}
+    if not unsure:
+        return dict(ways)
+    seen = {name: np.ones_like(example[name]) for name in unsure}
+
+    def is_finite(turned: Collection[str]) -> bool:
+        tried = {**example, **seen, **{name: np.zeros_like(example[name]) for name in turned}}
+        return is_like(*call([tried]) * 2)
+
+    choices = [(), *((name,) for name in unsure), tuple(unsure)]
+    turned = next((names for names in choices if is_finite(names)), ())
+    return {**ways, **{name: unsure[name] for name in turned}}
 
 
 def _note_input_weights(model: ModelProto) -> Iterator[str]:

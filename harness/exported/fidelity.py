@@ -227,7 +227,7 @@ def gate(
             nothing could be predicted.
         max_error: a larger relative L2 that the user allows any row.
         is_scored: whether the user's metric scores the row: then an error that may be explained passes, however large,
-            and the metric tells what it costs.
+            and so does one of which nothing is known. The metric tells what it costs.
     """
     if found.mismatches and is_judged:
         return f"{found.mismatches} integer or boolean output elements differ from the reference's"
@@ -240,7 +240,7 @@ def gate(
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
     if is_real and not is_judged and not is_scored and found.relative_l2 > max(USEFUL_BOUND, max_error):
         return f"{told} nearer to that of all zeros than to 0"
-    if not is_judged or (max_error and found.relative_l2 <= max_error):
+    if not is_judged or (error_bound is None and is_scored) or (max_error and found.relative_l2 <= max_error):
         error_bound = math.inf
     if error_bound is None:
         return "no error bound is known for this model in this precision, so the row can't be checked"

@@ -2,7 +2,8 @@
 it is written, and write models.
 
 Nothing outside the model's own folder is ever opened: a file from elsewhere could name any path on this machine as its
-external data.
+external data. If the model is a link, as in Hugging Face's cache, the folder of its real file counts as well, which is
+ONNX Runtime's rule too. So does the repository's own store of DVC or git-annex, whose files lie in a folder each.
 
 The header takes half a millisecond however large the file is. `onnx.load` takes 0.15 s and 200 MB of memory for each
 100 MB of weights inside the file, since Protobuf's own parser reads all of a message. Completion, a dry run and the
@@ -16,6 +17,7 @@ import json
 import math
 import mmap
 import re
+import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +29,7 @@ from unicodedata import category
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
-from onnx.external_data_helper import (
-    ExternalDataInfo,
-    load_external_data_for_model,
-    load_external_data_for_tensor,
-    uses_external_data,
-)
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
@@ -77,6 +74,8 @@ _FLOATS: Mapping[int, Precision] = {
     TensorProto.FLOAT8E5M2FNUZ: Precision.FP8,
 }
 _NARROWEST = frozenset({TensorProto.INT4, TensorProto.UINT4})
+_STORES = (".git/annex/objects", ".dvc/cache")
+"""The folders of a repository in which programs that put links in place of large files keep the files."""
 _QUANTIZED = re.compile("Quantize|Integer|^QLinear|^QGemm$|^QAttention$|^MatMulNBits$|^MatMulBnb4$|BlockQuantized$")
 """Operators that read or write numbers of a few bits, ONNX's own and those of ONNX Runtime's domain."""
 _IN_BLOCKS = re.compile("^MatMulNBits$|^MatMulBnb4$|^GatherBlockQuantized$")
@@ -211,10 +210,20 @@ def parse(path: Path) -> ModelProto:
 
 def load(path: Path) -> ModelProto:
     """Read the model with all its weights into memory; raise as `external_files` does."""
-    external_files(path)
-    model = parse(path)
-    load_external_data_for_model(model, str(path.parent))
+    files, model = external_files(path), parse(path)
+    for tensor in filter(uses_external_data, tensors(model)):
+        _bring_data(tensor, files)
     return model
+
+
+def _bring_data(tensor: TensorProto, files: Mapping[str, Path]) -> None:
+    """Read a tensor's data from the files that were checked; ONNX's own function refuses those that are links."""
+    info = ExternalDataInfo(tensor)
+    with files[info.location].open("rb") as file:
+        file.seek(info.offset or 0)
+        tensor.raw_data = file.read(-1 if info.length is None else info.length)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
 
 
 def without_weights(path: Path) -> bytes:
@@ -241,11 +250,11 @@ def whole_bytes(path: Path) -> int | None:
 
 
 def external_files(path: Path) -> dict[str, Path]:
-    """Return the files beside `path` that hold its weights, by the names that the model gives them.
+    """Return the files beside `path` that hold its weights, by the names that the model gives them; links are followed.
 
     Raises:
         UsageError: `path` can't be read.
-        ModelError: it is not an ONNX model, or names a file outside its folder or one that is missing or too short.
+        ModelError: it is not an ONNX model, or names a file outside its folders or one that is missing or too short.
     """
     return {info.location: _checked_place(path, info) for info in _external_places(header(path))}
 
@@ -264,24 +273,39 @@ def _external_places(model: ModelProto) -> Iterator[ExternalDataInfo]:
 
 
 def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
-    location, folder = info.location, model.parent.resolve()
+    location, folder = info.location, model.parent
     try:
+        if not (folder / location).exists():
+            folder = model.resolve().parent
         file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
         found = file.is_file()
     except (OSError, ValueError):  # too long, or with a letter that no name may have
         raise ModelError(
             f"{model.name} reads its weights from {location[:100]!r}, which is not a file name; export it again"
         ) from None
-    if not file.is_relative_to(folder) or ".." in Path(location).parts:
+    named = Path(location)
+    if named.is_absolute() or ".." in named.parts:
         raise ModelError(
             f"{model.name} reads its weights from {location!r}, outside its own folder, which is refused: "
             "copy them beside it"
+        )
+    if not any(file.is_relative_to(one) for one in _folders_of(model)):
+        copy = shlex.quote(f"{model.parent.name}-copied")
+        raise ModelError(
+            f"{model.name} reads its weights from {location!r}, a link out of its own folder, which is refused; "
+            f"copy what the links name, and race the copy: cp -rL {shlex.quote(str(model.parent))} {copy}"
         )
     if not found:
         raise ModelError(f"{model.name} needs {location!r} beside it, which is missing; copy it there")
     if (info.offset or 0) + (info.length or 0) > file.stat().st_size:
         raise ModelError(f"{file} is shorter than {model.name} says; copy it again")
     return file
+
+
+def _folders_of(model: Path) -> list[Path]:
+    """Return the folders in which a model's weights may lie; a store that is a link leads anywhere, so it is none."""
+    folder = model.parent.resolve()
+    return [folder, model.resolve().parent, *(above / one for above in (folder, *folder.parents) for one in _STORES)]
 
 
 def is_big(path: Path) -> bool:
@@ -297,14 +321,13 @@ def load_graph(path: Path) -> ModelProto:
 
     Raise as `external_files` does. What `save` writes of such a model is its graph alone.
     """
-    if sum(file.stat().st_size for file in external_files(path).values()) <= INLINE_BYTES:
+    files = external_files(path)
+    if sum(file.stat().st_size for file in files.values()) <= INLINE_BYTES:
         return load(path)
     model = parse(path)
     for tensor in filter(uses_external_data, tensors(model)):
         if (ExternalDataInfo(tensor).length or _size_of(tensor)) <= KEPT_BYTES:
-            load_external_data_for_tensor(tensor, str(path.parent))
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
+            _bring_data(tensor, files)
     return model
 
 
@@ -336,11 +359,11 @@ def save(model: ModelProto, path: Path, source: Path | None = None) -> None:
 
 def _copy_weights(outside: Sequence[TensorProto], source: Path, path: Path) -> None:
     """Copy the files that hold these tensors to `path`'s folder, and give the tensors their new names."""
-    names = dict.fromkeys(ExternalDataInfo(tensor).location for tensor in outside)
+    names, files = dict.fromkeys(ExternalDataInfo(tensor).location for tensor in outside), external_files(source)
     copies = {name: f"{path.name}.data{f'-{number}' if number else ''}" for number, name in enumerate(names)}
     for name, copy in copies.items():
         path.with_name(copy).unlink(missing_ok=True)
-        copy_file(source.parent / name, path.with_name(copy))
+        copy_file(files[name], path.with_name(copy))
     for tensor in outside:
         for entry in tensor.external_data:
             if entry.key == "location":

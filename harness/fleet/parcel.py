@@ -89,7 +89,9 @@ def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> 
         from shootout.exported.onnx_files import external_files, without_weights
 
         path = path_of(name)
-        given = _add_files(Path(name), [path, *(external_files(path).values() if weights else ())], packed)
+        given = _add_files(Path(name), [path], packed)
+        if weights:  # each beside the model, however far the links lead that stand for it here
+            packed |= {str(Path(given).parent / place): file for place, file in external_files(path).items()}
         if not weights:
             packed[given] = without_weights(path)
         return given

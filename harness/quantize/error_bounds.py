@@ -19,6 +19,12 @@ from shootout.contract import Array, Precision
 
 Weights = Callable[[Array, int], Array]
 """Puts a weight, with the axis of its output channels, on a grid."""
+MASKED = 2.0**99
+"""A mask's constant is larger: half's numbers reach 2^16, while float32's least, or -infinity, hides a score.
+
+Such a number stays what it is and doesn't widen a range, since what it hides stays hidden in a model that is quantized
+well.
+"""
 E4M3_BITS = 3
 """The bits of the mantissa; the leading one is not stored."""
 E4M3_SMALLEST = -6

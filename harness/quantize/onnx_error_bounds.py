@@ -64,7 +64,7 @@ from shootout.exported.fidelity import errors_by_mark, widened
 from shootout.exported.onnx_graph import FLOATS, OnnxGraph, read_graph, read_scope
 from shootout.exported.streams import Stream
 from shootout.exported.workload import PRODUCTS
-from shootout.quantize.error_bounds import Errors, Ways, Weights, bounds_by_mark, largest_of_each
+from shootout.quantize.error_bounds import MASKED, Errors, Ways, Weights, bounds_by_mark, largest_of_each
 
 BROADCAST_OPSET = 8
 """The first opset in which Max and Min broadcast."""
@@ -550,14 +550,20 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps)
 
 
 def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:
-    """Add an output with the largest magnitude of each value read at `spots`; returns its name by value."""
+    """Add an output with the largest magnitude of each value read at `spots`, but of masks' constants; returns its name
+    by value.
+    """
     found = {}
     for name in sorted({model.graph.node[index].input[at] for index, at in spots}):
         chain = Chain(name)
         chain.add("Cast", to=TensorProto.FLOAT)
         chain.add("Abs")
+        size = chain.with_number("Min", 2 * MASKED)
+        chain.with_number("Less", MASKED)
+        chain.add("Mul", size, chain.add("Cast", to=TensorProto.FLOAT))
         found[name] = chain.add("ReduceMax", keepdims=0)
         model.graph.node.extend(chain.nodes)
+        model.graph.initializer.extend(chain.numbers)
         model.graph.output.append(helper.make_tensor_value_info(found[name], TensorProto.FLOAT, []))
     return found
 
@@ -619,15 +625,18 @@ def to_bits(bits: int) -> Steps:
 
 
 def to_grid(largest: Mapping[str, float]) -> Steps:
-    """Return the rounding to symmetric INT8 with the range of each value by name."""
+    """Return the rounding to symmetric INT8 with the range of each value by name; a mask's constants stay."""
 
     def steps(chain: Chain) -> None:
-        scale = largest[chain.start] / INT8_LEVELS or 1.0
+        scale, x = largest[chain.start] / INT8_LEVELS or 1.0, chain.end
         chain.with_number("Div", scale)
         chain.with_number("Max", -INT8_LEVELS)
         chain.with_number("Min", INT8_LEVELS)
         chain.to_whole()
-        chain.with_number("Mul", scale)
+        rounded = chain.with_number("Mul", scale)
+        chain.end = x
+        chain.add("Sub", x, chain.with_number("Max", -MASKED))  # 0 but of a mask's constants
+        chain.add("Add", rounded, chain.end)
 
     return steps
 

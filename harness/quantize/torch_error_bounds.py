@@ -37,6 +37,7 @@ from shootout.exported.effort import Effort
 from shootout.exported.fidelity import errors_by_mark, widened
 from shootout.exported.streams import Stream
 from shootout.quantize.error_bounds import (
+    MASKED,
     Errors,
     Ways,
     Weights,
@@ -367,7 +368,8 @@ class Extremes:
         return self.total / self.rows
 
     def add(self, x: Tensor) -> None:
-        """Add some more rows."""
+        """Add some more rows, but for masks' constants."""
+        x = x.masked_fill(x.abs() > MASKED, 0.0)
         largest = x.abs().flatten(1).amax(1) if x.ndim > 1 else x.abs().amax().reshape(1)
         self.widest = max(self.widest, float(largest.max()))
         self.total += float(largest.sum())
@@ -411,7 +413,8 @@ def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 -
 
 def _round_symmetric(x: Tensor, largest: Tensor) -> Tensor:
     scale = torch.where(largest > 0, largest / INT8_LEVELS, 1.0)
-    return (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)
+    rounded = (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)
+    return torch.where(x < -MASKED, x, rounded)
 
 
 def _round_e4m3(x: Tensor, largest: float) -> Tensor:

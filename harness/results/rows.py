@@ -141,8 +141,11 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
         bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
         error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # its own file
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
-        known = "" if bound == math.inf else f" ({bound:.1e})"
-        yield f"{what} is above the error bound of {arm.target.precision}{known}, within --max-error"
+        if bound == math.inf:
+            judges = "--max-error, the labels or the metric let it pass"
+            yield f"{what} has no error bound of {arm.target.precision} to be held against: {judges}"
+        else:
+            yield f"{what} is above the error bound of {arm.target.precision} ({bound:.1e}), within --max-error"
 
 
 def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:

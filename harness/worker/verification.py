@@ -325,6 +325,7 @@ def check_instances(evidence: Evidence) -> str | None:
 
 
 def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
+    has_labels = bool(evidence.claim.exported.class_scores)  # which judge what nothing is predicted for
     return fidelity.gate(
         found,
         evidence.error_bound,
@@ -332,7 +333,7 @@ def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
         is_judged=evidence.is_judged,
         is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
-        is_scored=evidence.claim.is_scored,
+        is_scored=evidence.claim.is_scored or (evidence.error_bound is None and has_labels),
     )
 
 

@@ -35,6 +35,20 @@ FIRST_STATE = 5
 """The first of their inputs that is a state."""
 TABLE_OF = {"Gather": {1: 0}, "EmbedLayerNormalization": {0: 2, 1: 4}}
 """By operator: the input with the row numbers, and the input that is the table."""
+ARITHMETIC: Mapping[str, np.ufunc] = {
+    "Sub": np.subtract,
+    "Add": np.add,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Equal": np.equal,
+    "Less": np.less,
+    "Greater": np.greater,
+    "LessOrEqual": np.less_equal,
+    "GreaterOrEqual": np.greater_equal,
+}
+"""Operators that make another number of a mask's 0 or 1 and of a stored one."""
+HIDDEN = -1e3
+"""What hides a score, in its place or added to it, is below this: -1e4, half's least number, or -infinity."""
 MOST_STEPS = 400
 """Follow so many values from an input: its kind shows early."""
 BYTE = 255
@@ -159,6 +173,14 @@ class _GraphReader:
         except Exception:  # not stored, left out of the header, or beside the file
             return None
 
+    def lone_value(self, name: str) -> float | None:
+        """Return the number that a stored tensor holds everywhere, also one that is only then spread out."""
+        while name not in self.stored and name in self.made and self.made[name].op_type in MOVES:
+            name = self.made[name].input[0]
+        values = self.values(name)
+        same = values is not None and values.size and values.dtype.kind in "bfiu" and (values == values.flat[0]).all()
+        return float(values.flat[0]) if values is not None and same else None
+
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of a stored tensor, also one that is stored quantized."""
         while name not in self.stored and name in self.made and self.made[name].op_type in MOVES | SCALES:
@@ -174,13 +196,55 @@ def _choose_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSp
     if (channels := _channel_axis(spec)) is not None and _is_picture(spec, words, ends):
         low, high = _pixel_range(reader, spec, words, ends)
         return drawing.picture(low, high, channels)
-    if "mask" in spec.name.lower():
-        return drawing.mask()
+    hides = _find_hidden(reader, spec.name) if "mask" in spec.name.lower() or kind == "b" else None
+    if "mask" in spec.name.lower() or (hides is not None and len(spec.shape) > 1):
+        return drawing.mask(hides=hides)
     if kind == "b":
         return drawing.constant(0, "false") if spec.shape in ((), (1,)) else drawing.usual(spec)
     if kind == "f":
         return _float_way(reader, spec, specs, ends)
     return _integer_way(reader, spec, specs, ends)
+
+
+def _find_hidden(reader: _GraphReader, name: str) -> bool | None:
+    """Return whether a mask's ones hide what they stand at, or its zeros do; None if the graph doesn't show it.
+
+    It shows what 0 and 1 become on the way to the scores: one of them a number that no score reaches.
+    """
+    waiting, seen = [(name, (0.0, 1.0))], {name}
+    for value, ends in waiting:  # which grows
+        for node, at in reader.uses.get(value, ()):
+            zero, one = _follow_mask(reader, node, at, ends)
+            is_hidden = [end is not None and end <= HIDDEN for end in (zero, one)]
+            if is_hidden[0] != is_hidden[1]:
+                return is_hidden[1]
+            if zero is not None and one is not None:
+                more = [each for each in node.output if each and each not in seen]
+                seen |= {*more}
+                waiting += [(each, (zero, one)) for each in more]
+        if len(seen) > MOST_STEPS:
+            return None
+    return None
+
+
+def _follow_mask(
+    reader: _GraphReader, node: NodeProto, at: int, ends: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """Return what an operation makes of a mask's 0 and 1, which are `ends` before it; None for what isn't stored."""
+    kind, (zero, one) = node.op_type, ends
+    if (kind in MOVES and at == 0) or kind in ("Concat", "And", "Or"):
+        return ends
+    if kind == "Not":
+        return float(not zero), float(not one)
+    if kind == "Where" and at == 0:
+        kept, other = map(reader.lone_value, node.input[1:])
+        return (kept if zero else other), (kept if one else other)
+    if kind in ARITHMETIC and (number := reader.lone_value(node.input[1 - at])) is not None:
+        both = (ends, number) if at == 0 else (number, ends)
+        with np.errstate(all="ignore"):
+            zero, one = np.asarray(ARITHMETIC[kind](*both), float).tolist()
+        return zero, one
+    return None, None
 
 
 def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:

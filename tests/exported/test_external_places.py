@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
-from support.onnx_made import linear
+from onnx import TensorProto, helper, numpy_helper
+from support.onnx_made import WEIGHT, linear
 
 from shootout.errors import ModelError, UsageError
 from shootout.exported import data_files, onnx_files
+from shootout.fleet import parcel
 from shootout.study import schema
 
 
@@ -84,3 +87,108 @@ def test_words_that_nobody_is_shown_may_be_any_and_names_may_have_any_letters(tm
     model.graph.input[0].name += "\u00a0\u3000\u200d\U0001f468"
     onnx.save(model, tmp_path / "odd.onnx")
     assert onnx_files.header(tmp_path / "odd.onnx").graph.input[0].name == model.graph.input[0].name
+
+
+def stored_beside(folder: Path) -> Path:
+    """`linear`, with its weight in the file `m.data` beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = onnx.load(linear(folder / "m.onnx"))
+    onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    return folder / "m.onnx"
+
+
+def linked(at: Path, to: Path) -> Path:
+    """`to` under the name `at`, by a relative link as programs make them."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    at.symlink_to(os.path.relpath(to, at.parent))
+    return at
+
+
+def hub_cache(root: Path) -> Path:
+    """Both files in `blobs`, without their endings, and links to them in `snapshots`."""
+    model = stored_beside(root / "made")
+    (root / "blobs").mkdir()
+    for name, blob in (("m.onnx", "a1"), ("m.data", "b2")):
+        linked(root / "snapshots/rev/onnx" / name, model.with_name(name).rename(root / "blobs" / blob))
+    return root / "snapshots/rev/onnx/m.onnx"
+
+
+def annex(root: Path, store: str, *, whole: bool) -> Path:
+    """The data in a folder of its own of the repository's store, and the model too if `whole`."""
+    model = stored_beside(root / "models")
+    for name in ("m.data", *(["m.onnx"] if whole else [])):
+        place = root / store / name[-2:] / name
+        place.parent.mkdir(parents=True)
+        linked(model.with_name(name), model.with_name(name).rename(place))
+    return model
+
+
+def link_alone(root: Path) -> Path:
+    """A link to the model, without one to its data."""
+    return linked(root / "here/m.onnx", stored_beside(root / "there"))
+
+
+def hard_links(root: Path) -> Path:
+    model = stored_beside(root / "there")
+    (root / "here").mkdir()
+    for name in ("m.onnx", "m.data"):
+        (root / "here" / name).hardlink_to(model.with_name(name))
+    return root / "here/m.onnx"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        hub_cache,
+        link_alone,
+        hard_links,
+        lambda root: annex(root, ".git/annex/objects", whole=True),
+        lambda root: annex(root, ".dvc/cache", whole=False),
+        lambda root: linked(root / "folder", stored_beside(root / "there").parent) / "m.onnx",
+    ],
+    ids=["hub", "model alone", "hard", "annex", "dvc", "folder"],
+)
+def test_weights_behind_links_are_read_and_what_is_made_of_them_has_none(
+    tmp_path: Path, place: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+):
+    path = place(tmp_path)
+    (weight,) = onnx_files.load(path).graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(weight), WEIGHT)
+    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 10)  # as if the weights were many
+    monkeypatch.setattr(onnx_files, "KEPT_BYTES", 10)
+    (tmp_path / "out").mkdir()
+    made = tmp_path / "out/model.onnx"
+    onnx_files.save(onnx_files.load_graph(path), made, path)
+    (again,) = onnx.load(made).graph.initializer  # which follows no link
+    np.testing.assert_array_equal(numpy_helper.to_array(again), WEIGHT)
+    monkeypatch.chdir(tmp_path)
+    packed: dict[str, Path | bytes] = {}
+    sent = Path(parcel._add_model(str(path), packed, weights=True))
+    assert {str(sent), str(sent.parent / "m.data")} == packed.keys()
+
+
+@pytest.mark.parametrize("trick", ["link", "folder", "store", "hub"])
+def test_a_link_out_of_the_models_folders_is_refused_with_the_command_that_copies(tmp_path: Path, trick: str):
+    model = stored_beside(tmp_path / "a model")
+    os.mkfifo(tmp_path / "trap")  # opening it would hang
+    data = model.with_name("m.data")
+    data.unlink()
+    if trick == "link":
+        linked(data, tmp_path / "trap")
+    elif trick == "folder":
+        linked(model.with_name("sub"), tmp_path)
+        whole = onnx.load(model, load_external_data=False)
+        whole.graph.initializer[0].external_data[0].value = "sub/trap"
+        model.write_bytes(whole.SerializeToString())
+    elif trick == "store":  # which is a link itself
+        linked(model.parent / ".dvc/cache", tmp_path)
+        linked(data, tmp_path / "trap")
+    else:
+        linked(data, tmp_path / "trap")
+        model = linked(tmp_path / "hub/m.onnx", model)
+        linked(tmp_path / "hub/m.data", data)
+    with pytest.raises(ModelError) as refused:
+        onnx_files.external_files(model)
+    command = f"cp -rL '{model.parent}' '{model.parent.name}-copied'" if trick != "hub" else f"cp -rL {model.parent} "
+    assert "a link out of its own folder, which is refused" in str(refused.value)
+    assert command in str(refused.value)

@@ -166,6 +166,8 @@ def test_a_metric_judges_an_error_that_may_be_explained_however_large():
     assert standing(found, 9.9, is_judged=True) is BoundStanding.TOLERATED
     assert "above the error bound of this precision, 1.1" in str(gate(found, 1.1, is_scored=True))
     assert gate(NOTHING, 9.9, is_scored=True)
+    assert gate(found, None, is_scored=True) is None, "of which nothing is known"
+    assert gate(NOTHING, None, is_scored=True)
 
 
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():

@@ -217,3 +217,54 @@ def test_what_is_drawn_follows_the_seed_alone():
 def test_notes_name_every_input():
     ways = {"x": drawing.below(9), "sr": drawing.constant(16_000)}
     assert onnx_inputs.notes(ways) == ("inputs are drawn: x: tokens below 9; sr: 16000",)
+
+
+LEAST = float(np.finfo(np.float32).min)
+NUMBERS = {"zero": np.float32(0), "one": np.float32(1), "off": np.float32(-np.inf), "least": np.float32(LEAST)}
+NUMBERS |= {"half": np.float32(-65504), "large": np.float32(1e9)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodes", "hides"),
+    [
+        (BOOL, [node("Where", "mask", "off", "zero", out="bias")], True),
+        (BOOL, [node("Where", "mask", "least", "scores", out="bias")], True),
+        (BOOL, [node("Where", "mask", "scores", "off", out="bias")], False),
+        (BOOL, [node("Not", "mask", out="n"), node("Where", "n", "half", "scores", out="bias")], False),
+        (
+            BOOL,
+            [node("And", "mask", "other", out="m"), node("Not", "m", out="n"), node("Where", "n", "off", "zero")],
+            False,
+        ),
+        (
+            I64,
+            [node("Cast", "mask", to=F32, out="m"), node("Sub", "one", "m", out="n"), node("Mul", "n", "least")],
+            False,
+        ),
+        (
+            I64,
+            [node("Cast", "mask", to=F32, out="m"), node("Sub", "m", "one", out="n"), node("Mul", "n", "large")],
+            False,
+        ),
+        (F32, [node("Equal", "mask", "zero", out="m"), node("Where", "m", "least", "scores")], False),
+        (F32, [node("Mul", "mask", "least", out="bias")], True),
+        (F32, [node("Mul", "mask", "scores", out="bias")], None),
+    ],
+)
+def test_a_mask_is_drawn_the_way_round_that_its_graph_shows(tmp_path: Path, dtype: int, nodes: Any, hides: bool | None):
+    inputs = [value("mask", ("batch", 16), dtype), value("scores", ("batch", 16)), value("other", ("batch", 16), BOOL)]
+    found = drawn(tmp_path, inputs, nodes, NUMBERS, outputs=[value(nodes[-1].output[0], None)])
+    told, masks = found["mask"]
+    assert told == ("a mask whose ones hide, mostly zeros" if hides else "a mask, mostly ones")
+    shown = masks == (not hides)
+    assert shown[..., 0].all(), "never all hidden"
+    assert 0.75 <= shown.mean() < 1
+    model = header(tmp_path / "m.onnx")
+    (spec, *_) = input_specs(model, {"batch": 1})
+    assert (onnx_inputs.ways(model, [spec])["mask"].turned is not None) == (hides is None)
+
+
+def test_a_boolean_of_another_name_that_hides_scores_is_a_mask_too(tmp_path: Path):
+    nodes = [node("Where", "pad", "off", "scores")]
+    found = drawn(tmp_path, [value("pad", (1, 16), BOOL), value("scores", (1, 16))], nodes, NUMBERS)
+    assert found["pad"][0] == "a mask whose ones hide, mostly zeros"

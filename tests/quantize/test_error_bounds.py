@@ -22,7 +22,7 @@ from support.exports import obtain
 from shootout import models
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import Artifact, Precision, Target
-from shootout.export import input_sets, user_onnx
+from shootout.export import input_sets, torch_files, user_onnx
 from shootout.export.request import Request
 from shootout.exported.fidelity import compare, gate, widened
 from shootout.exported.model import ExportedModel
@@ -278,6 +278,49 @@ def test_a_masks_huge_number_is_no_overflow_in_bf16(tmp_path: Path):
     nodes += [helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])]
     mask = np.array([0, np.finfo(np.float32).min] * 4, np.float32)
     assert error_bounds_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT, mask=mask))["bf16"]
+
+
+def hiding(path: Path, least: float) -> Path:
+    """Attention of 8 places whose scores get `least` added twice wherever x is above 0, but for the first place."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"]),
+        helper.make_node("Greater", ["x", "zeros"], ["hidden"]),
+        helper.make_node("Where", ["hidden", "least", "zero"], ["mask"]),
+        helper.make_node("Add", ["s", "mask"], ["once"]),
+        helper.make_node("Add", ["once", "mask"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"]),
+        helper.make_node("MatMul", ["p", "w"], ["y"]),
+    ]
+    zeros = np.array([1e9, *[0] * 7], np.float32)
+    return saved(path, nodes, 17, w=WEIGHT / 3, zeros=zeros, zero=np.float32(0), least=np.float32(least))
+
+
+def test_a_mask_that_follows_from_the_inputs_is_no_overflow_in_int8_and_widens_no_range(tmp_path: Path):
+    wide, least, infinite = (
+        error_bounds_of(hiding(tmp_path / f"{at}.onnx", number))
+        for at, number in enumerate((-1e4, float(np.finfo(np.float32).min), -np.inf))
+    )
+    for name in ("int8", "int8/per-tensor", "int8-dynamic", "fp8"):
+        assert infinite[name] == least[name]
+        assert 0 < (least[name] or np.nan) <= (wide[name] or np.nan)
+
+
+class Hiding(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = (x > 0) & (torch.arange(8) > 0)
+        mask = torch.zeros_like(x).masked_fill(hidden, -torch.inf)
+        return self.w((self.w(x) + mask).softmax(-1))
+
+
+def test_a_mask_inside_a_torch_module_is_no_overflow_in_int8_either():
+    torch.manual_seed(0)
+    sets = [{"x": np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)} for seed in range(4)]
+    _, (error_bounds,), _ = torch_files.reference_and_error_bounds(Hiding(), sets, sets)
+    assert 0 < (error_bounds["int8-dynamic"] or np.nan) <= (error_bounds["int8"] or np.nan) < 0.5
 
 
 def test_a_file_without_products_has_no_int8_error_bound(tmp_path: Path):

@@ -143,6 +143,17 @@ def test_a_row_that_a_metric_scores_may_err_as_much_as_its_precision_explains():
     assert found.fidelity.standing is BoundStanding.TOLERATED
 
 
+@pytest.mark.parametrize(("is_scored", "class_scores", "passes"), [(True, "", 1), (False, "y", 1), (False, "", 0)])
+def test_a_metric_or_labels_judge_a_row_for_which_nothing_could_be_predicted(
+    is_scored: bool, class_scores: str, passes: int
+):
+    made = claim(Session(off_by(0.1)), is_scored=is_scored)
+    made.exported.error_bound, made.exported.class_scores = (lambda *_, **__: (None, 0.0)), class_scores
+    found = verify(made, with_accuracy=False)
+    assert ("no error bound is known" not in str(found.fault)) is bool(passes)
+    assert found.fidelity.standing is (BoundStanding.TOLERATED if passes else BoundStanding.REFUSED)
+
+
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
