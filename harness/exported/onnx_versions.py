@@ -111,7 +111,7 @@ def _find_needed_ir(model: ModelProto) -> int:
 
 def _find_new_operator(model: ModelProto, domain: str, newest: int, known: int) -> str | None:
     """Say which operator of an opset isn't that of an older one; None if there is none, "" if nothing is known."""
-    described = helper.VERSION_TABLE[-1][3 if domain else 2]
+    described = int(helper.VERSION_TABLE[-1][3 if domain else 2])
     if newest > described:
         return ""
     used = {node.op_type for node in every_node(model) if _STANDARD.get(node.domain) == domain}

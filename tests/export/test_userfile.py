@@ -279,7 +279,7 @@ def test_an_axis_without_one_clear_size_is_an_error(tmp_path: Path, shape: Shape
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize("size", [0, -1, 1 << 30, "4", True])
+@pytest.mark.parametrize("size", [-1, 1 << 30, "4", True])
 def test_an_absurd_size_is_refused(tmp_path: Path, size: Any):
     (error,) = obtain_all([Request(model=str(linear(tmp_path / "m.onnx")), parameters={"batch": size})])
     assert isinstance(error, UsageError)
