@@ -106,9 +106,10 @@ def _list_spots(thresholds: Array) -> Array:
     return np.concatenate([[wide[0] - reach], (wide[1:] + wide[:-1]) / 2, [wide[-1] + reach]])
 
 
-def below(count: int) -> InputWay:
-    """Draw whole numbers from 0 on, such as the rows of an embedding."""
-    return InputWay(told=f"tokens below {count}", draw=lambda rng, shape: np.asarray(rng.integers(0, count, shape)))
+def below(end: int, start: int = 0) -> InputWay:
+    """Draw whole numbers below an end, such as the rows of an embedding."""
+    told = f"tokens from {start} to {end - 1}" if start else f"tokens below {end}"
+    return InputWay(told=told, draw=lambda rng, shape: np.asarray(rng.integers(start, end, shape)))
 
 
 def positions(count: int | None = None) -> InputWay:

@@ -59,9 +59,11 @@ def take(job: ExportJob) -> ExportedModel:
     folder = Path(job.folder)
     why = ""
     if job.file:
-        from shootout.exported import onnx_files
+        from shootout.exported import onnx_files, onnx_versions
 
-        onnx_files.save_apart(onnx_files.load(Path(job.file)), folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
+        model = onnx_files.load(Path(job.file))
+        onnx_versions.lower_versions(model, Path(job.file).name)
+        onnx_files.save_apart(model, folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
     else:
         why = _write_module(job, folder)
         for path in folder.iterdir() if why else ():

@@ -19,6 +19,7 @@ from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, T
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
 from shootout.export import cache, input_sets, trees
 from shootout.exported import data_files, streams
+from shootout.exported.axis_arithmetic import EMPTY
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
 from shootout.host.environment import providing
@@ -409,9 +410,11 @@ def axis_sizes_of(request: Request) -> dict[str, int]:
     """Return the sizes that a request gives a file's free axes.
 
     Raises:
-        UsageError: one isn't a whole number.
+        UsageError: one isn't a whole number of 1 or more.
     """
     for axis, size in request.parameters.items():
+        if size == 0:
+            raise UsageError(f"{axis}={size}: {EMPTY}")
         SIZE.check(f"the size of axis {axis!r}", size)
     return {axis: int(size) for axis, size in request.parameters.items()}
 

@@ -29,7 +29,7 @@ from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
-from shootout.exported import onnx_axes, onnx_files, onnx_graph, streams
+from shootout.exported import onnx_axes, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import LEAST_RUNS, Effort, beside
@@ -249,6 +249,7 @@ def prepare(
     onnx_axes.require_tensor_outputs(model)
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
+    onnx_versions.lower_versions(model, path.name)
     specs = onnx_axes.input_specs(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)

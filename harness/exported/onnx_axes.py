@@ -1,12 +1,14 @@
 """Read an ONNX file's inputs, and give every axis that the file leaves free its size: here are all rules for that.
 
 An axis is free if it has a name instead of a size, or neither; one without a name of its own is called by its input and
-position, e.g. `x.0`. Sizes come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from the original
-that a file races (`sizes_beside`); `export.request` applies these rules to a request.
+position, e.g. `x.0`. One named by arithmetic on others, e.g. `past + 1`, follows from these (`axis_arithmetic`). Sizes
+come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from the original that a file races
+(`sizes_beside`); `export.request` applies these rules to a request.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
 from shootout.contract import TensorSpec
 from shootout.errors import ModelError, UsageError, unknown
+from shootout.exported import axis_arithmetic
 
 BATCH_AXES = ("batch", "batch_size", "N")
 """The first of these names that is a free axis gets the batch size; without one, each input's first axis gets it."""
@@ -26,6 +29,9 @@ DTYPES = frozenset(
 RACE_ALONE = "race each by itself, with a --model of its own"
 _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
+
+_MOST_TIMES = 65
+"""Multiply these by at most one less, until arithmetic on them gives whole numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,8 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
     Args:
         model: the parsed file, weights or not.
         batch: for the axis called as in BATCH_AXES, else for the first axis of each input, where that is free.
-        sets: the other sizes by axis; may name the batch axis too, unless that contradicts `batch`.
+        sets: the other sizes by axis, or by a name in an axis's arithmetic; may name the batch axis too, unless that
+            contradicts `batch`.
         called: the file, as the user does.
 
     Raises:
@@ -63,17 +70,17 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
     inputs = true_inputs(model)
     axes = list(dict.fromkeys(name for info in inputs for name, _ in _list_axes(info) if name))
     for name in sets:
-        if name not in axes:
+        if name not in axes and not any(name in axis_arithmetic.symbols(axis) for axis in axes):
             raise _not_an_axis(name, axes, inputs)
-    batch_axes = _batch_axes(inputs)
+    batch_axes, sets = _batch_axes(inputs), axis_arithmetic.complete(axes, sets)
     given = [sets[name] for name in batch_axes if name in sets]
     rows = given[0] if given else batch
     if batch not in (rows, 1):
         raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: pass only one of them")
     if not batch_axes and batch != 1:
         raise UsageError(f"batch {batch}: no input's first axis is free: {_list_inputs(inputs)}; leave the batch out")
-    sizes = {**dict.fromkeys(batch_axes, rows), **sets}
-    if missing := [name for name in axes if name not in sizes]:
+    sizes = axis_arithmetic.complete(axes, {**dict.fromkeys(batch_axes, rows), **sets})
+    if missing := [name for name in axes if name not in sizes and not _follows(name, axes)]:
         raise UsageError(_missing_sizes(missing, inputs, sizes, called))
     guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
     return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
@@ -115,15 +122,16 @@ def sizes_asked(
     Raises:
         UsageError: as `sizes_of_shapes`; or both give an axis, not alike.
     """
-    told, rows_of = sizes_of_shapes(model, shapes), _batch_axes(true_inputs(model))
+    told, axes, rows_of = sizes_of_shapes(model, shapes), open_axes(model), _batch_axes(true_inputs(model))
     for axis in told.keys() & sets.keys():
         if told[axis] != sets[axis]:
             raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: pass only one of them")
-    rows = {told[axis] for axis in rows_of if axis in told}
+    told = axis_arithmetic.complete(axes, {**told, **sets})
+    rows = {told[axis] for axis in rows_of if axis in told and axis not in sets}
     if len(rows) == 1 and batch in (1, *rows):
         batch = rows.pop()
         told = {axis: size for axis, size in told.items() if axis not in rows_of}
-    return {**told, **sets}, batch
+    return {axis: told[axis] for axis in axes if axis in told and not _follows(axis, axes)} | dict(sets), batch
 
 
 def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
@@ -236,8 +244,8 @@ def open_axes(model: ModelProto) -> list[str]:
 
 def open_beside_batch(model: ModelProto) -> list[str]:
     """Return the names of the open axes that aren't rows of a call."""
-    rows = _batch_axes(true_inputs(model))
-    return [axis for axis in open_axes(model) if axis not in rows]
+    axes, rows = open_axes(model), _batch_axes(true_inputs(model))
+    return [axis for axis in axes if axis not in rows and not _follows(axis, axes)]
 
 
 def example_shapes(model: ModelProto) -> list[str]:
@@ -262,7 +270,12 @@ def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
     firsts = [dims[0][0] for info in inputs if (dims := _list_axes(info)) and dims[0][0]]
     every = {axis for info in inputs for axis, _ in _list_axes(info)}
     named = next((name for name in BATCH_AXES if name in every), None)
-    return [named] if named else list(dict.fromkeys(firsts))
+    return [named] if named else [axis for axis in dict.fromkeys(firsts) if not _follows(axis, every)]
+
+
+def _follows(axis: str, axes: Collection[str]) -> bool:
+    """Return whether an axis is arithmetic on other axes alone, and so needs no size of its own."""
+    return bool(names := axis_arithmetic.symbols(axis)) and names <= {*axes}
 
 
 def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto]) -> UsageError:
@@ -289,16 +302,31 @@ def _example_shapes(
     missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
 ) -> Iterator[str]:
     """Write `x=1x3x224x224` for each input that lacks a size."""
+    axes = list(dict.fromkeys(axis for info in inputs for axis, _ in _list_axes(info) if axis))
     known = dict(sizes)
     for info in inputs:
         dims = _list_axes(info)
-        if not {axis for axis, _ in dims} & {*missing}:
-            continue
         usual = _EXAMPLE_PIXELS if len(dims) == 4 else _EXAMPLE_LENGTH
         is_state = info is not inputs[0] and len(dims) == 3 and dims[0][1]  # often (layers, batch, width)
         rows = 1 if is_state else 0
-        shape = [size or known.setdefault(axis, usual if at > rows else 1) for at, (axis, size) in enumerate(dims)]
-        yield f"{info.name}={'x'.join(map(str, shape))}"
+        for at, (axis, size) in enumerate(dims):
+            if not size and not _follows(axis, axes):
+                known.setdefault(axis, usual if at > rows else 1)
+    known = _rounded(axes, known, missing)
+    for info in inputs:
+        dims = _list_axes(info)
+        if {axis for axis, _ in dims} & {*missing}:
+            yield f"{info.name}={'x'.join(str(size or known[axis]) for axis, size in dims)}"
+
+
+def _rounded(axes: Collection[str], known: Mapping[str, int], missing: Collection[str]) -> dict[str, int]:
+    """Complete guessed sizes; multiplied, if arithmetic on them gives no whole number."""
+    for times in range(1, _MOST_TIMES):
+        with contextlib.suppress(UsageError):
+            return axis_arithmetic.complete(
+                axes, {axis: size * times if axis in missing else size for axis, size in known.items()}
+            )
+    return {**dict.fromkeys(axes, 1), **known}
 
 
 def _list_axes(info: ValueInfoProto) -> list[tuple[str, int]]:

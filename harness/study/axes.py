@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from shootout.errors import UsageError
+from shootout.exported.axis_arithmetic import EMPTY
 
 if TYPE_CHECKING:
     from shootout.contract import Value
@@ -20,8 +21,9 @@ MAX_CELLS = 100_000
 _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 _LOOKS_LIKE_ONE = re.compile(rf"\s*{_NUMBER}\s*\.\.")
-_SHAPE = re.compile(r"(?:N|[1-9]\d*)(?:x(?:N|[1-9]\d*))*")
-_NEXT_AXIS = re.compile(r",(?=[^,=]*=)")
+_SHAPE = re.compile(r"(?:N|0|[1-9]\d*)(?:x(?:N|0|[1-9]\d*))*")
+_NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
+"""A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
 _WHOLE = re.compile(r"[+-]?\d+")
 _SLACK = Decimal("1e-9")
 """Logarithms are rounded, and the last value of a range must not be lost to that."""
@@ -102,6 +104,8 @@ def read_shape(text: str) -> tuple[int, ...]:
     """
     if not _SHAPE.fullmatch(text):
         raise UsageError(f"shape {text!r} is not of the form 1x3x320x320 (N for a batch given by --batch)")
+    if any(size != "N" and not int(size) for size in text.split("x")):
+        raise UsageError(f"shape {text!r}: {EMPTY}")
     return tuple(0 if size == "N" else int(size) for size in text.split("x"))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
@@ -49,6 +50,8 @@ ARITHMETIC: Mapping[str, np.ufunc] = {
 """Operators that make another number of a mask's 0 or 1 and of a stored one."""
 HIDDEN = -1e3
 """What hides a score, in its place or added to it, is below this: -1e4, half's least number, or -infinity."""
+WHOLE_MOVES = {"Where": (1, 2), "Max": (0, 1), "Min": (0, 1), **dict.fromkeys(("Mod", "Neg", "Abs", "Relu"), (0,))}
+"""By operator that often stands before a table: from which inputs it passes values on, changed as `_before` knows."""
 MOST_STEPS = 400
 """Follow so many values from an input: its kind shows early."""
 BYTE = 255
@@ -140,8 +143,12 @@ class _GraphReader:
                     uses.setdefault(name, []).append((node, at))
         return cls(model=flat, uses=uses, stored=stored, made=made, returned=returned)
 
-    def ends(self, name: str) -> Iterator[_Use]:
-        """Yield the operations that do something with an input's values, the nearest first."""
+    def ends(self, name: str, also: Mapping[str, Collection[int]] = MappingProxyType({})) -> Iterator[_Use]:
+        """Yield the operations that do something with an input's values, the nearest first.
+
+        Args:
+            also: further operators that pass values on, and from which of their inputs.
+        """
         waiting, seen = [(name, tuple[tuple[NodeProto, int], ...]())], {name}
         for value, passed in waiting:  # which grows
             if (outside := self.returned.get(value)) and outside not in seen:  # a branch gives it to its If
@@ -149,7 +156,8 @@ class _GraphReader:
                 waiting.append((outside, passed))
             for node, at in self.uses.get(value, ()):
                 yield _Use(node=node, at=at, passed=passed)
-                more = [one for one in self._next_values(node, at) if one and one not in seen]
+                after = list(node.output) if at in also.get(node.op_type, ()) else self._next_values(node, at)
+                more = [one for one in after if one and one not in seen]
                 seen |= {*more}
                 waiting += [(one, (*passed, (node, at))) for one in more]
             if len(seen) > MOST_STEPS:
@@ -249,6 +257,9 @@ def _follow_mask(
 
 def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
     words = _words_of(spec.name)
+    casts = [use for use in ends if all(node.op_type not in SCALES for node, _ in use.passed)]
+    if rows := _table_rows(reader, casts):  # whole numbers, as a float
+        return drawing.below(rows.stop, rows.start)
     if len(specs) > 1 and (words & _STATE or _is_state(reader, spec, ends)):
         return drawing.constant(0, "zeros, a state at its start")
     if spec.shape in ((), (1,)):
@@ -262,13 +273,13 @@ def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpe
 
 def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
     words, is_one = _words_of(spec.name), spec.shape in ((), (1,))
-    count = _table_rows(reader, ends)
-    if "position" in words:
-        return drawing.positions(count)
-    if words & {"type", "segment"} and count:
-        return drawing.token_types(count)
-    if count:
-        return drawing.below(count)
+    rows = _table_rows(reader, list(reader.ends(spec.name, WHOLE_MOVES)))
+    if "position" in words and not (rows and rows.start):
+        return drawing.positions(rows.stop if rows else None)
+    if words & {"type", "segment"} and rows:
+        return drawing.token_types(rows.stop)
+    if rows:
+        return drawing.below(rows.stop, rows.start)
     if (compared := _compared_values(reader, ends)) is not None:
         return drawing.constant(float(compared[0])) if is_one else drawing.among(compared.tolist())
     if words & _LENGTH:
@@ -378,18 +389,48 @@ def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
     return any(use.node.op_type in operators and use.at == at for use in ends)
 
 
-def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
-    """Return the rows of the smallest table that an input is an index of; None if it is none."""
-    found = []
+def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> range | None:
+    """Return the values of an input that are rows of all tables that it is an index of; None if it is none."""
+    low, high = 0.0, np.inf
     for use in ends:
         table = TABLE_OF.get(use.node.op_type, {}).get(use.at)
         shape = None if table is None else reader.shape(use.node.input[table])
+        count = None
         if shape:
-            axis = next((one.i for one in use.node.attribute if one.name == "axis"), 0)
-            found.append(shape[axis])
+            count = shape[next((one.i for one in use.node.attribute if one.name == "axis"), 0)]
         if use.node.op_type == "OneHot" and use.at == 0 and (depth := reader.values(use.node.input[1])) is not None:
-            found.append(int(depth.reshape(-1)[0]))
-    return min(found, default=None) or None
+            count = int(depth.reshape(-1)[0])
+        if not count:
+            continue
+        own = (0.0, count - 1.0)
+        for node, at in reversed(use.passed):
+            own = _before(reader, node, at, *own)
+        low, high = max(low, own[0]) if own[1] >= 0 else own[0], min(high, own[1])
+    return range(int(np.ceil(low)), int(np.floor(high)) + 1) or None if np.isfinite([low, high]).all() else None
+
+
+def _before(reader: _GraphReader, node: NodeProto, at: int, low: float, high: float) -> tuple[float, float]:
+    """Return between which values an operation's input may lie, if its output shall lie between these."""
+    if node.op_type == "Neg":
+        return -high, -low
+    values = reader.values(node.input[1 - at]) if len(node.input) == 2 and at < 2 else None
+    if values is None or not values.size or values.dtype.kind not in "iuf":
+        return low, high
+    least, most = float(values.min()), float(values.max())
+    match node.op_type, at:
+        case "Add", _:
+            return low - least, high - most
+        case "Sub", 0:
+            return low + most, high + least
+        case "Sub", _:
+            return most - high, least - low
+        case "Mul", _ if least > 0:
+            return low / least, high / most
+        case "Div", 0 if least > 0:
+            return low * most, high * least + (least - 1 if values.dtype.kind in "iu" else 0)
+        case "Mod", 0 if least > 0:
+            return max(low, 0), min(high, least - 1)
+    return low, high
 
 
 def _compared_values(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
 from shootout.errors import ModelError, UsageError
-from shootout.exported.onnx_axes import axis_sizes, input_specs, sizes_asked, sizes_of_shapes
+from shootout.exported.onnx_axes import axis_sizes, input_specs, open_beside_batch, sizes_asked, sizes_of_shapes
 from shootout.exported.onnx_files import KEPT_BYTES, header
+from shootout.study.axes import read_shapes
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:
@@ -105,3 +107,90 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path):
     path.write_bytes(path.read_bytes().replace(b"rows", b"r\xffws"))
     with pytest.raises(ModelError, match="its names aren't valid text"):
         header(path)
+
+
+def decoder(path: Path, mask: str = "past + 1", past: Any = ("batch", "past", 8)) -> onnx.ModelProto:
+    nodes = [helper.make_node("Identity", ["mask"], ["y"]), helper.make_node("Identity", ["kv"], ["z"])]
+    inputs = [value("mask", ("batch", mask), I64), value("kv", past, F32)]
+    return header(write(path, nodes, inputs, [value("y", None, I64), value("z", None)]))
+
+
+@pytest.mark.parametrize("given", [{"past": 32}, {"past + 1": 33}, {"past": 32, "past + 1": 33}])
+def test_an_axis_that_is_arithmetic_is_worked_out_in_both_directions(tmp_path: Path, given: dict[str, int]):
+    found = axis_sizes(decoder(tmp_path / "m.onnx"), 1, given)
+    assert found.sizes == {"batch": 1, "past + 1": 33, "past": 32}
+
+
+@pytest.mark.parametrize(
+    ("axis", "size"),
+    [
+        ("past+1", 33),
+        ("2*past", 64),
+        ("batch*past", 32),
+        ("past + batch", 33),
+        ("floor(past/3)", 10),
+        ("(past//2) - 1", 15),
+        ("((past - 1)//2) + 1", 16),
+        ("Max(1, Mod(past, 5))", 2),
+        ("ceiling(past/3) + past**2", 1035),
+        ("past/4", 8),
+    ],
+)
+def test_the_arithmetic_of_exporters(tmp_path: Path, axis: str, size: int):
+    model = decoder(tmp_path / "m.onnx", axis)
+    assert axis_sizes(model, 1, {"past": 32}).sizes[axis] == size
+    assert sizes_asked(model, {"kv": (1, 32, 8)}, {}, 1) == ({"past": 32}, 1)
+    assert open_beside_batch(model) == ["past"]
+
+
+def test_a_whole_shape_gives_what_its_arithmetic_tells(tmp_path: Path):
+    model = decoder(tmp_path / "m.onnx")
+    assert sizes_asked(model, {"mask": (1, 33)}, {}, 1) == ({"past": 32}, 1)
+    rows = decoder(tmp_path / "n.onnx", "keys", ("batch*12", "keys", 8))
+    assert sizes_asked(rows, {"kv": (24, 5, 8)}, {}, 1) == ({"keys": 5}, 2)
+    assert axis_sizes(rows, 1, {"batch*12": 24, "keys": 5}).batch == 2
+    alone = decoder(tmp_path / "o.onnx", "past + 1", ("batch", 4, 8))
+    assert axis_sizes(alone, 1, {"past": 32}).sizes == axis_sizes(alone, 1, {"past + 1": 33}).sizes
+
+
+@pytest.mark.parametrize(
+    ("axis", "given", "says"),
+    [
+        (
+            "past + 1",
+            {"past": 32, "past + 1": 40},
+            "'past + 1' is 33 by past=32, and 40 as given: leave one of them out",
+        ),
+        ("past - 4", {"past": 4}, "'past - 4' is 0 by past=4: a size of 0 can't be measured"),
+        ("past - 4", {"past": 2}, "'past - 4' is -2 by past=2"),
+        ("past/4", {"past": 2}, "'past/4' is 1/2 by past=2: only a whole size"),
+        ("past//(batch - 1)", {"past": 2}, "has no value by batch=1, past=2"),
+        ("past + 1", {"past + 1": 1}, "past + 1=1 makes past 0: a size of 0 can't be measured"),
+        ("floor(past/2)", {"floor(past/2)": 3}, "axes without a size: past."),
+        ("past**99", {"past": 2}, "has no value"),
+    ],
+)
+def test_arithmetic_without_a_size(tmp_path: Path, axis: str, given: dict[str, int], says: str):
+    with pytest.raises(UsageError) as error:
+        axis_sizes(decoder(tmp_path / "m.onnx", axis), 1, given)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "axis", ["past.1", "pa-st", "past +", "().x", "f(past)", "past if past else 1", "1" * 300, "past & 1"]
+)
+def test_a_name_that_is_no_arithmetic_on_other_axes_is_a_name(tmp_path: Path, axis: str):
+    model = decoder(tmp_path / "m.onnx", axis)
+    assert axis_sizes(model, 1, {"past": 32, axis: 7}).sizes[axis] == 7
+    with pytest.raises(UsageError, match="axes without a size"):
+        axis_sizes(model, 1, {"past": 32})
+
+
+@pytest.mark.parametrize("axis", ["past + 1", "past/3", "past - 600", "past length + 1", "it's", "pa$t"])
+def test_the_sizes_that_an_error_suggests_can_be_pasted(tmp_path: Path, axis: str):
+    model = decoder(tmp_path / "m.onnx", axis)
+    with pytest.raises(UsageError) as error:
+        axis_sizes(model, 1, {})
+    words = shlex.split(str(error.value).rpartition("as these are: ")[2])
+    sizes, batch = sizes_asked(model, read_shapes("--shape", words[1::2]), {}, 1)
+    assert set(axis_sizes(model, batch, sizes).sizes) == {"batch", axis, "past"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, I64, value, write
@@ -119,6 +120,49 @@ def test_an_index_behind_a_cast_and_of_a_quantized_table_is_found(tmp_path: Path
     assert said == "tokens below 70"
     nodes[1:2] = [node("Cast", "q", out="f", to=F32), node("Mul", "f", "s", out="table")]
     assert drawn(tmp_path, [value("x", (1, 8), TensorProto.INT32)], nodes, weights)["x"][0] == "tokens below 70"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ([("Add", "ids", "two")], "tokens below 8"),
+        ([("Add", "two", "ids")], "tokens below 8"),
+        ([("Sub", "ids", "two")], "tokens from 2 to 11"),
+        ([("Sub", "nine", "ids")], "tokens below 10"),
+        ([("Mul", "ids", "two")], "tokens below 5"),
+        ([("Div", "ids", "two")], "tokens below 20"),
+        ([("Mod", "ids", "two")], "tokens below 2"),
+        ([("Neg", "ids"), ("Add", "h0", "nine")], "tokens below 10"),
+        ([("Mul", "ids", "two"), ("Add", "h0", "two")], "tokens below 4"),
+        ([("Clip", "ids", "zero", "nine")], "tokens below 10"),
+        ([("Max", "ids", "zero")], "tokens below 10"),
+        ([("Equal", "ids", "pad"), ("Where", "h0", "zero", "ids")], "tokens below 10"),
+        ([("Add", "ids", "fields")], "tokens below 7"),
+    ],
+)
+def test_ids_that_pass_arithmetic_fit_their_table(tmp_path: Path, nodes: list[tuple[str, ...]], told: str):
+    one = {"zero": 0, "two": 2, "nine": 9, "pad": -100}
+    weights: dict[str, Any] = {name: np.int64(number) for name, number in one.items()}
+    weights |= {"fields": np.array([0, 3, 1], np.int64), "table": np.ones((10, 4), np.float32)}
+    made = [node(op, *names, out=f"h{at}") for at, (op, *names) in enumerate(nodes)]
+    lookup = node("Gather", "table", f"h{len(nodes) - 1}")
+    said, found = drawn(tmp_path, [value("ids", ("n", 3), I64)], [*made, lookup], weights, n=64)["ids"]
+    assert said == told
+    session = ort.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    for ids in found:
+        session.run(None, {"ids": ids})
+
+
+def test_ids_are_below_the_smallest_table_behind_any_arithmetic_and_may_be_floats(tmp_path: Path):
+    weights = {"six": np.int64(6), "table": np.ones((10, 4), np.float32)}
+    both = [node("Gather", "table", "ids", out="a"), node("Add", "ids", "six", out="h"), node("Gather", "table", "h")]
+    assert drawn(tmp_path, [value("ids", (1, 3), I64)], both, weights)["ids"][0] == "tokens below 4"
+    cast = [node("Cast", "ids", out="h", to=I64), node("Gather", "table", "h")]
+    assert drawn(tmp_path, [value("ids", (1, 3))], cast, weights)["ids"][0] == "tokens below 10"
+    offset = [node("Add", "position_ids", "two", out="h"), node("Gather", "table", "h")]
+    two = {"two": np.int64(2), "table": np.ones((10, 4), np.float32)}
+    inputs = [value("position_ids", (1, 20), I64), value("unread", (1, 3))]
+    assert drawn(tmp_path, inputs, offset, two)["position_ids"][1].max() == 7
 
 
 def test_what_a_branch_gives_back_is_followed(tmp_path: Path):

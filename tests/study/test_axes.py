@@ -10,6 +10,7 @@ import pytest
 from support.words import chosen
 
 from shootout.errors import UsageError
+from shootout.export.request import Request, axis_sizes_of
 from shootout.study import axes, points, schema
 from shootout.study.schema import Study, checked
 
@@ -197,7 +198,20 @@ def test_shapes_are_read_as_other_tools_write_them():
     assert axes.read_shapes("--shape", ["x=Nx3"]) == {"x": (0, 3)}
 
 
-@pytest.mark.parametrize("text", ["x=", "=1x3", "x=1,3,320,320", "x=1x-3", "x=0x3", "x=1x3x", "x=axb", "", "x"])
+def test_a_size_of_0_is_refused_as_one():
+    with pytest.raises(UsageError, match=r"a size of 0 can't be measured.* give 1 or more"):
+        axes.read_shapes("--shape", ["past=1x0x32"])
+    request = Request(model="m.onnx", parameters={"past": 0}, batch=1)
+    with pytest.raises(UsageError, match=r"past=0: a size of 0 can't be measured.* give 1 or more"):
+        axis_sizes_of(request)
+
+
+def test_an_axis_that_is_arithmetic_may_be_set():
+    given = axes.read_sets("--set", ["past + 1=33", "batch=1,Max(1, s0 + (s1, 2))=4,2*s=6,8"])
+    assert given == {"past + 1": (33,), "batch": (1,), "Max(1, s0 + (s1, 2))": (4,), "2*s": (6, 8)}
+
+
+@pytest.mark.parametrize("text", ["x=", "=1x3", "x=1,3,320,320", "x=1x-3", "x=03x3", "x=1x3x", "x=axb", "", "x"])
 def test_what_is_no_shape_is_refused(text: str):
     with pytest.raises(UsageError, match=r"--shape .* is not of the form x=1x3x320x320"):
         axes.read_shapes("--shape", [text])
