@@ -116,6 +116,14 @@ class Cuda:
         twin: Array = np.ndarray(spec.shape, spec.dtype, memory)
         return Buffer(spec, device, twin, int(host))
 
+    def buffers(
+        self, inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]
+    ) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+        """Allocate memory for a model's inputs and outputs; an output that is an input has that one's."""
+        given = {spec.name: self.buffer(spec) for spec in inputs}
+        made = tuple(given.get(spec.name) or self.buffer(spec) for spec in outputs)
+        return tuple(given.values()), made
+
     def upload(self, buffers: Iterable[Buffer], inputs: Arrays) -> None:
         """Copy each buffer's input to the device; the arrays may change as soon as this returns."""
         if self._pending:  # an earlier copy may still read the page-locked twins

@@ -155,17 +155,21 @@ class LiteRtSession:
         (key, signature), *_ = self._model.get_signature_list().items()
         wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)
         given = {name: self._model.create_input_buffer_by_name(key, name) for name in signature["inputs"]}
-        made = {name: self._model.create_output_buffer_by_name(key, name) for name in signature["outputs"]}
+        memory = {wants[name]["index"]: buffer for name, buffer in given.items()}
+        for name in signature["outputs"]:  # in the module's order: a tensor that is returned twice has its last name
+            if gives[name]["index"] not in memory:  # an input that is returned keeps its buffer
+                memory[gives[name]["index"]] = self._model.create_output_buffer_by_name(key, name)
+        made = [memory[gives[name]["index"]] for name in signature["outputs"]]
         writes = [
             (spec.name, _writer_of(given[name], wants[name]["dtype"], spec))
             for place, spec in enumerate(self._inputs)
             if (name := f"args_{place}") in given
         ]
-        reads = [
-            (spec.name, _reader_of(made[f"output_{place}"], gives[f"output_{place}"]["dtype"], spec))
-            for place, spec in enumerate(self._outputs)
-        ]
-        self._slots[slot] = LiteRtSlot(tuple(writes), tuple(reads), list(given.values()), list(made.values()))
+        reads = list[tuple[str, Callable[[], Array]]]()
+        for place, spec in enumerate(self._outputs):
+            name = own if (own := f"output_{place}") in gives else signature["outputs"][place]
+            reads.append((spec.name, _reader_of(memory[gives[name]["index"]], gives[name]["dtype"], spec)))
+        self._slots[slot] = LiteRtSlot(tuple(writes), tuple(reads), list(given.values()), made)
         return self._slots[slot]
 
 

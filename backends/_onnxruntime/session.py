@@ -160,6 +160,9 @@ class OnnxRuntimeSession:
                 update = value.update_inplace
             updates.append((spec.name, spec.shape, np.dtype(spec.dtype), update))
         for place, spec in enumerate(self._outputs):
+            if any(spec.name == given.name for given in self._inputs):
+                reads.append((spec.name, _copy_passed_on(binding, spec.name, place)))
+                continue
             if is_handed_out(spec):
                 reads.append((spec.name, _hand_out_output(binding, spec.name, place)))
                 continue
@@ -217,7 +220,7 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
 
     def _new_slot(self, slot: int) -> OrtSlot:
         binding = self._session.io_binding()
-        inputs, outputs = (tuple(map(self._cuda.buffer, specs)) for specs in (self._inputs, self._outputs))
+        inputs, outputs = self._cuda.buffers(self._inputs, self._outputs)
         for bind, buffers in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
             for one in buffers:
                 bind(one.name, "cuda", DEVICE, np.dtype(one.spec.dtype).type, list(one.spec.shape), one.device_address)
@@ -241,6 +244,12 @@ def _copy_output(value: Any, spec: TensorSpec) -> Callable[[], Array]:
     """Return what copies a tensor for the caller: `numpy` is a view of it."""
     read: Callable[[], Array] = value.numpy
     return (lambda: widen(read().copy())) if spec.dtype == "float16" else lambda: read().copy()
+
+
+def _copy_passed_on(binding: Any, name: str, place: int) -> Callable[[], Array]:
+    """Return what copies an output that is an input: ONNX Runtime gives the input's tensor and writes to no other."""
+    binding.bind_output(name, "cpu")
+    return lambda: widen(binding.get_outputs()[place].numpy().copy())
 
 
 def _hand_out_output(binding: Any, name: str, place: int) -> Callable[[], Array]:

@@ -223,8 +223,7 @@ class TensorRtSession:
     def _new_slot(self, number: int) -> TensorRtSlot:
         assert self._engine, "staged after close"
         context = self._engine.context(graph=self._setup.graph)
-        inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
-        outputs = tuple(self._cuda.buffer(spec) for spec in self._setup.outputs)
+        inputs, outputs = self._cuda.buffers(self._setup.inputs, self._setup.outputs)
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):

@@ -319,12 +319,17 @@ def is_big(path: Path) -> bool:
 def load_graph(path: Path) -> ModelProto:
     """Read the model; many weights that lie beside it stay there but for small ones, such as shapes.
 
-    Raise as `external_files` does. What `save` writes of such a model is its graph alone.
+    An output that is listed twice is listed once. Raise as `external_files` does. What `save` writes of such a model is
+    its graph alone.
     """
     files = external_files(path)
-    if sum(file.stat().st_size for file in files.values()) <= INLINE_BYTES:
-        return load(path)
-    model = parse(path)
+    is_small = sum(file.stat().st_size for file in files.values()) <= INLINE_BYTES
+    model = load(path) if is_small else parse(path)
+    once = {info.name: info for info in reversed(model.graph.output)}
+    if len(once) < len(model.graph.output):
+        kept = [*reversed(once.values())]
+        del model.graph.output[:]
+        model.graph.output.extend(kept)
     for tensor in filter(uses_external_data, tensors(model)):
         if (ExternalDataInfo(tensor).length or _size_of(tensor)) <= KEPT_BYTES:
             _bring_data(tensor, files)
