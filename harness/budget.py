@@ -66,6 +66,11 @@ def is_export_whole(whole_s: float, run: Deadline, plan: Deadline) -> bool:
     return takes_little(whole_s, run) or plan.allows(whole_s)
 
 
+def export_s(run: Deadline, plan: Deadline) -> float:
+    """Return the seconds in which an export is made that isn't whole; arguments as in `is_export_whole`."""
+    return LONGEST_EXPORT_S if run.seconds is None else max(plan.left_s, 0.0)
+
+
 def takes_little(whole_s: float, run: Deadline) -> bool:
     """Return whether an export takes so little of what is left of the run that nothing is gained by less of it."""
     return whole_s < LITTLE * run.left_s

@@ -126,13 +126,15 @@ SM_CLOCK_SHARE = 0.75
 """Below so much of the highest clock that a GPU arm had, its round is flagged."""
 
 INPUT_BUFFERS = 8
+MOST_INPUT_SETS = 64
+"""So many sets of a user's inputs are verified and timed, from all over them: every target holds them all."""
 MIN_INPUT_BUFFERS = 2
 BUFFERS_BYTES = 64 << 20
 """All input buffers together stay below this where fewer of them do: eight of a large input show no more than two, and
 every arm holds them all.
 """
 CALIBRATION_ROWS = 256
-"""About so many drawn rows give quantizers their ranges, if there is no data set."""
+"""About so many drawn rows give quantizers their ranges, or rows of a user's inputs without labels or a metric."""
 CALIBRATION_BYTES = 64 << 20
 """Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 FIDELITY_MARGIN = 4.0

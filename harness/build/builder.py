@@ -164,8 +164,16 @@ def _open_sent(key: str) -> Exported:
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
-    """Return the precisions that arms run in, and those that may compute what isn't quantized."""
-    precisions = {arm.target.precision for group in groups for arm in group.record.arms}
+    """Return the precisions that arms run in, and those that may compute what isn't quantized.
+
+    Those of backends and devices that this machine lacks aren't needed.
+    """
+    precisions = {
+        arm.target.precision
+        for group in groups
+        for arm in group.record.arms
+        if (why := group.skips.get(arm.label)) is None or why.builds or why.kind is not NotRunKind.UNAVAILABLE
+    }
     needs, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
     return needs | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
 

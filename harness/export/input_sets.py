@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.constants import CALIBRATION_BYTES, CALIBRATION_ROWS
+from shootout.constants import CALIBRATION_BYTES, CALIBRATION_ROWS, MOST_INPUT_SETS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported import truth_files
@@ -25,6 +25,42 @@ from shootout.models.drawing import InputWay
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
 """The number of calibration sets: the values of one set are luck, not a range."""
+SAMPLED = (
+    "{count} of your {whole:,} input sets are timed and verified, from all over them; {calibrating} calibrate INT8"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSets:
+    """Hold a sample of the user's input sets, with neither labels nor a metric.
+
+    Attributes:
+        buffers: to time and verify, at most MOST_INPUT_SETS.
+        calibration: for quantizers, about CALIBRATION_ROWS rows.
+        note: what a row of the table should say of them; "" if they are all there are.
+    """
+
+    buffers: list[dict[str, Array]]
+    calibration: list[dict[str, Array]]
+    note: str
+
+
+def sample_sets(sets: list[dict[str, Array]], batch: int) -> GivenSets:
+    """Choose sets from all over a user's, since rows beside each other are often alike.
+
+    Args:
+        batch: the rows of each.
+    """
+    buffers = _spread(sets, MOST_INPUT_SETS)
+    calibration = _spread(sets, max(MOST_INPUT_SETS, -(-CALIBRATION_ROWS // batch)))
+    note = SAMPLED.format(count=len(buffers), whole=len(sets), calibrating=len(calibration))
+    return GivenSets(buffers=buffers, calibration=calibration, note=note if len(buffers) < len(sets) else "")
+
+
+def _spread(sets: list[dict[str, Array]], most: int) -> list[dict[str, Array]]:
+    """Return at most so many sets, at even distances."""
+    count = min(most, len(sets))
+    return [sets[at * len(sets) // count] for at in range(count)]
 
 
 def choose_calibration(
@@ -133,6 +169,11 @@ class RowSplit:
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""
         return _split_batches(self.other, self.batch, self.shared)
+
+    @property
+    def report_calls(self) -> int:
+        """Count the calls that the report rows take."""
+        return -(-len(self.report_rows) // self.batch)
 
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""

@@ -20,7 +20,7 @@ from torch import nn
 from shootout.clock import Stopwatch
 from shootout.constants import MIN_INPUT_BUFFERS
 from shootout.contract import Arrays, Artifact
-from shootout.exported.effort import Effort
+from shootout.exported.effort import SHORT_CALL_S, Effort
 from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen, make_unseen
@@ -122,6 +122,7 @@ def reference_and_error_bounds(
     names: Sequence[str] = ("y",),
     effort: Effort | None = None,
     stream: Stream | None = None,
+    scored: int = 0,
 ) -> tuple[list[dict[str, np.ndarray]], tuple[dict[str, float | None], ...], Unseen]:
     """Return the float64 outputs of each input buffer, the error bounds by precision, and unseen inputs with outputs.
 
@@ -135,6 +136,7 @@ def reference_and_error_bounds(
         names: of the module's outputs in order.
         effort: how much there is time for, which may be fewer of the input buffers; None: all of it.
         stream: how the inputs' calls make clips, for each of whose marks there are error bounds; None: single calls.
+        scored: see `Effort.buffers`.
 
     Raises:
         SkippedArm: there is no time even for the fewest.
@@ -143,7 +145,11 @@ def reference_and_error_bounds(
     retype_programs(wide, torch.float32, torch.float64)
     with Stopwatch() as watch:
         first = list(torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names))
-    inputs = inputs[: effort.buffers(len(inputs), watch.seconds, stream.steps if stream else MIN_INPUT_BUFFERS)]
+    if watch.seconds < SHORT_CALL_S:  # of a short call, most is what only the first one does
+        with Stopwatch() as watch:
+            list(torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names))
+    least = stream.steps if stream else MIN_INPUT_BUFFERS
+    inputs = inputs[: effort.buffers(len(inputs), watch.seconds, least, scored=scored)]
     calibration = calibration[: effort.most_sets]
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
     reference_outputs = list(run(inputs, stream=stream)) if stream else [*first, *run(inputs[len(first) :])]

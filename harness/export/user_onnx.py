@@ -32,12 +32,12 @@ from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
-from shootout.exported.effort import LEAST_RUNS, Effort, beside
+from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate
 from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
-from shootout.exported.streams import LEAST_STEPS, Stream
+from shootout.exported.streams import Stream
 from shootout.exported.unseen import is_like, make_unseen
 from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 INPUT_SEED = 1
 FLOAT_BYTES = 4
-MOST_LOAD_S = 0.2
-"""A longer first call is mostly computing."""
 REASON_LETTERS = 300
+CallOne = Callable[[Arrays], dict[str, Array]]
+"""Gives the outputs for one input set."""
 WIDE_NOTE = (
     "the last bits move this file's outputs: errors up to {error_bound:.2g} pass, so they may not tell FP32 from BF16"
 )
@@ -77,12 +77,14 @@ class PreparedFile:
         graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
         error_bounds: the FP32 fidelity gate, relative L2, at each mark of the stream.
+        given: the sample of the user's input sets; None if there are none, or they are a stream's or rows to score.
     """
 
     found: ExportFindings
     graph: Path
     ways: Mapping[str, InputWay]
     error_bounds: tuple[float, ...]
+    given: input_sets.GivenSets | None = None
 
     @property
     def error_bound(self) -> float:
@@ -206,7 +208,7 @@ def _choose_calibration(
         fault = original.calibration_fault
         return buffers if fault else _all_typed(original.calibration(), found.inputs), fault
     if asked.inputs_npz:
-        own = found.split.sets() if found.split else buffers
+        own = found.split.sets() if found.split else prepared.given.calibration if prepared.given else buffers
     else:
         own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
     own = own[: effort.most_sets]
@@ -253,14 +255,17 @@ def prepare(
     specs = onnx_axes.input_specs(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
-    split = None
+    split = given = None
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
         split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by, stream)
         real = split.sets()[:most]
+    elif asked.inputs_npz and stream:
+        real = read_sets(asked.inputs_npz, specs, stream)[:most]
     elif asked.inputs_npz:
-        real = read_sets(asked.inputs_npz, specs, stream)[: most if stream else None]
+        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs), axes.batch)
+        real = given.buffers
     else:
         real = (not stream and input_sets.calibration_as_inputs(asked.calibration_npz, specs)) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
@@ -275,26 +280,26 @@ def prepare(
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
     call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
+    with Stopwatch() as loading:
+        call_one: CallOne = onnx_files.LoadedFile(graph, path.name).call
     if native:
-        call = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
+        call_one = _open_native(native, folder, specs[0].name, model.graph.output[0].name)
+        call = partial(_call_each, call_one)
     if (turned := _turn_masks(ways, buffers[0], call)) != ways:
         ways, buffers = turned, draw(specs, most, INPUT_SEED, turned)
-    with Stopwatch() as watch:
-        first = call(buffers[:1])
-    call_s = watch.seconds
-    if stream and call_s < MOST_LOAD_S:  # of many short calls, loading the file would count for each
-        with Stopwatch() as watch:
-            call(buffers[: 1 + LEAST_STEPS])
-        call_s = max(watch.seconds - call_s, 0.0) / LEAST_STEPS
+    first, call_s = _time_calls(call_one, buffers[0])
+    load_s = loading.seconds
+    del call_one  # and what it has loaded
     if stream and not _hands_on(stream, asked, specs, _output_specs(first), effort, call_s):
         stream, buffers = None, buffers[: buffer_count(specs)]
     run = partial(call, stream=stream) if stream else call
     call_s /= 1 if stream else beside()
     if original:  # the two take all the same buffers
-        effort.expect(len(buffers), call_s)
+        effort.expect(len(buffers), call_s, load_s=load_s)
     else:
         least = stream.steps if stream else MIN_INPUT_BUFFERS
-        buffers = buffers[: effort.buffers(len(buffers), call_s, least)]
+        scored = split.report_calls if split and asked.scored == "outputs" else 0
+        buffers = buffers[: effort.buffers(len(buffers), call_s, least, load_s=load_s, scored=scored)]
     raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
     reference_outputs = _check_repeated(raw, path.name)
     if stream and not original:
@@ -310,7 +315,12 @@ def prepare(
         drawn=bool(ways),
         split=split,
         stream=stream,
-        notes=(*axes.notes, *([stream.note] if stream else []), *_note_input_weights(model)),
+        notes=(
+            *axes.notes,
+            *([stream.note] if stream else []),
+            *([given.note] if given and given.note else []),
+            *_note_input_weights(model),
+        ),
     )
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
@@ -325,7 +335,7 @@ def prepare(
         buffers, lambda sets: map(_widen_all, call(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
     found = replace(found, unseen=unseen, shares=shared is not None)
-    return PreparedFile(found=found, graph=graph, ways=ways, error_bounds=error_bounds)
+    return PreparedFile(found=found, graph=graph, ways=ways, error_bounds=error_bounds, given=given)
 
 
 def _find_stream(
@@ -389,14 +399,28 @@ def _note_input_weights(model: ModelProto) -> Iterator[str]:
         yield INPUT_WEIGHTS_NOTE.format(count=count)
 
 
-def _runner_of(native: ConvertedFile, folder: Path, given: str, wanted: str) -> Callable[..., list[dict[str, Array]]]:
-    """Put the library's own file into the folder, and return what runs it on input sets."""
+def _time_calls(call: CallOne, inputs: Arrays) -> tuple[list[dict[str, Array]], float]:
+    """Return the outputs for one input set, and the seconds of a call."""
+    with Stopwatch() as watch:
+        outputs = call(inputs)
+    if watch.seconds < SHORT_CALL_S:
+        with Stopwatch() as watch:
+            call(inputs)
+    return [outputs], watch.seconds
+
+
+def _call_each(call: CallOne, sets: Sequence[Arrays]) -> list[dict[str, Array]]:
+    return list(map(call, sets))
+
+
+def _open_native(native: ConvertedFile, folder: Path, given: str, wanted: str) -> CallOne:
+    """Put the library's own file into the folder, and return what runs it on one input set."""
     from shootout.backends._trees.libraries import open_native
 
     own = folder / FILES[native.artifact]
     shutil.copyfile(native.file, own)
     predict = open_native(native.artifact, own, 1).predict
-    return lambda sets: [{wanted: predict(one[given]).astype(np.float32)} for one in sets]
+    return lambda one: {wanted: predict(one[given]).astype(np.float32)}
 
 
 def _make_notes(

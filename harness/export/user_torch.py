@@ -43,12 +43,16 @@ SAME = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputData:
-    """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn."""
+    """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn.
+
+    `note` says how they were chosen from the user's.
+    """
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
     split: input_sets.RowSplit | None = None
     drawn: bool = False
+    note: str = ""
 
 
 def take(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -83,8 +87,9 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         calibration = stream.fill(calibration, list(ran))
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, found)
+    scored = data.split.report_calls if data.split and asked.scored == "outputs" else 0
     reference_outputs, bounds_by_mark, unseen = torch_files.reference_and_error_bounds(
-        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream
+        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
     buffers = buffers[: len(reference_outputs)]
     outputs = _output_specs(called, reference_outputs)
@@ -113,7 +118,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *called.notes,
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
-            *filter(None, [alone]),
+            *filter(None, [data.note, alone]),
         ),
         unmade=unmade,
         shares=alone is None,
@@ -222,7 +227,10 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
         return InputData(buffers=split.sets()[:most], calibration=split.sets(), split=split)
     if npz:
         sets = read_sets(npz, specs, stream)
-        return InputData(buffers=sets[: most if stream else None], calibration=sets)
+        if stream:
+            return InputData(buffers=sets[:most], calibration=sets)
+        given = input_sets.sample_sets(sets, asked.batch)
+        return InputData(buffers=given.buffers, calibration=given.calibration, note=given.note)
     if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
         return InputData(buffers=real, calibration=real)
     more = set_count(CALIBRATION_ROWS, asked.batch, specs)

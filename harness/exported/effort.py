@@ -19,7 +19,7 @@ import numpy as np
 
 from shootout import budget
 from shootout.clock import Deadline, Stopwatch, cpu_ns
-from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.constants import INPUT_BUFFERS, MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import SCALED, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.exported.workload import Work, product_flops
@@ -46,6 +46,8 @@ PREDICTED = frozenset(
         Precision.FP8,
     )
 )
+SHORT_CALL_S = 0.2
+"""After a shorter first call a second one is timed."""
 LIKELY_SHARE = 0.7
 """A step that can't be cut begins where there is so much of the time that it is likely to take."""
 BRIEF_SETS = 8
@@ -174,12 +176,13 @@ class Effort:
             SkippedArm: there is no time, even if one thread did nothing but products, as fast as NumPy's.
         """
         if work and work.flops and work.flops > TRIED_FLOPS:
-            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate() / lanes)
+            call_s = work.flops / product_rate() / lanes
+            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS) * call_s, call_s)
 
-    def _require_time(self, runs: float, call_s: float) -> None:
-        if not self.limit.allows(runs * call_s):
+    def _require_time(self, seconds: float, call_s: float) -> None:
+        if not self.limit.allows(seconds):
             raise SkippedArm(
-                f"exporting {self.model} takes {span(runs * call_s)} at least (a call takes about {call_s:.2g} s), "
+                f"exporting {self.model} takes {span(seconds)} at least (a call takes about {call_s:.2g} s), "
                 f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for all",
                 MORE_TIME,
                 NotRunKind.NOT_REACHED,
@@ -204,38 +207,58 @@ class Effort:
                 NotRunKind.NOT_REACHED,
             )
 
-    def buffers(self, count: int, call_s: float, least: int = MIN_INPUT_BUFFERS) -> int:
+    def buffers(
+        self,
+        count: int,
+        call_s: float,
+        least: int = MIN_INPUT_BUFFERS,
+        *,
+        load_s: float = 0.0,
+        scored: int = 0,
+    ) -> int:
         """Return for how many of `count` input buffers there is time, all else included.
 
         Args:
             call_s: seconds of a call of what the reference outputs are made with; of several side by side, a part.
-            least: the fewest that will do; of a stream one clip.
+            least: the fewest that will do; of a stream one clip, and only whole clips are taken.
+            load_s: seconds to load the model, which each run of the buffers takes once.
+            scored: calls of the rows that a metric scores, which are made once and never left out.
 
         Raises:
             SkippedArm: not even for the fewest.
         """
-        if self.expect(count, call_s):
+        if self.expect(count, call_s, load_s=load_s, scored=scored):
             return count
         fewest = min(count, least)
-        self._require_time(LEAST_RUNS * fewest, call_s)
-        self._longest_s = 2 * call_s * fewest
-        if fewest < count:
+        self._require_time(LEAST_RUNS * (fewest * call_s + load_s) + scored * call_s, call_s)
+        kept = fewest
+        if count > INPUT_BUFFERS:  # a user's own: more of them show more
+            whole_s = [self._foresee_whole(sets, call_s, load_s, scored) for sets in range(count)]
+            within_s = budget.export_s(self.limit, self.plan)
+            kept = max([fewest, *(sets for sets in range(0, count, least) if whole_s[sets] <= within_s)])
+        self._longest_s = 2 * (call_s * kept + load_s)
+        if kept < count:
             self._had_s = self.plan.left_s
-            self._input_sets = f"{count - fewest} of {count} input sets"
-            self._tell_outputs(fewest, call_s)
-        return fewest
+            self._input_sets = f"{count - kept} of {count} input sets"
+            self._tell_outputs(kept, call_s)
+        return kept
+
+    def _foresee_whole(self, count: int, call_s: float, load_s: float, scored: int) -> float:
+        """Return the seconds of an export that leaves nothing out, of so many input buffers."""
+        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(self.predicted) / len(PREDICTED)
+        ranges = RANGE_SETS * bool(self.predicted.intersection(SCALED))
+        return runs * (count * call_s + load_s) + (ranges + scored) * call_s
 
     def _tell_outputs(self, count: int, call_s: float) -> None:
         self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
 
-    def expect(self, count: int, call_s: float) -> bool:
+    def expect(self, count: int, call_s: float, *, load_s: float = 0.0, scored: int = 0) -> bool:
         """Return whether there is time for all of `count` input buffers, whose number is fixed.
 
         Args:
-            call_s: as in `buffers`.
+            call_s, load_s, scored: as in `buffers`.
         """
-        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(self.predicted) / len(PREDICTED)
-        self.whole_s = call_s * (runs * count + RANGE_SETS * bool(self.predicted.intersection(SCALED)))
+        self.whole_s = self._foresee_whole(count, call_s, load_s, scored)
         self._tell_outputs(count, call_s)
         is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
         if budget.takes_little(self.whole_s, self.limit):

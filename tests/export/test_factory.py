@@ -19,7 +19,7 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.contract import Arm, Artifact, Scenario, Target
+from shootout.contract import Arm, Artifact, Scenario, Target, TensorSpec
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import client, user_torch
@@ -255,3 +255,13 @@ def test_rows_that_mix_only_in_a_large_batch_are_found(module: nn.Module, by_row
     alone = list(torch_error_bounds.outputs(module, buffers, by_rows=False))
     assert user_torch._is_by_rows(called, buffers, alone) is by_rows
     assert not user_torch._is_by_rows(called, buffers[:1], alone[:1])
+
+
+def test_of_many_rows_a_module_gets_a_sample_and_says_so(tmp_path: Path):
+    np.savez(tmp_path / "rows.npz", x=np.arange(1_000, dtype=np.float32)[:, None])
+    job: Any = SimpleNamespace(request=Request(model="net.py:make", inputs_npz=tmp_path / "rows.npz"))
+    called: Any = SimpleNamespace(labels=None)
+    data = user_torch._choose_sets(job, called, (TensorSpec(name="x", shape=(1, 1), dtype="float32"),), None)
+    assert [len(data.buffers), len(data.calibration)] == [64, 256]
+    assert data.buffers[-1]["x"].item() > 980
+    assert data.note == "64 of your 1,000 input sets are timed and verified, from all over them; 256 calibrate INT8"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
 
+from shootout import budget
+from shootout.clock import Deadline
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
 from shootout.export.assembly import ExportFindings
 from shootout.export.client import Request, obtain_all
 from shootout.exported import onnx_files
+from shootout.exported.effort import Effort
 from shootout.models.user import onnx_inputs
 
 
@@ -437,6 +441,30 @@ def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
     exported = obtain(str(path), {}, 2, inputs_npz=npz)
     for sets in (exported.input_buffers(), exported.calibration()):
         assert np.array_equal([one["x"] for one in sets], x)
+
+
+def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
+    x = np.random.default_rng(1).standard_normal((1_000, 4)).astype(np.float32)
+    np.savez(npz, x=x)
+    first = onnx_files.LoadedFile.__init__
+
+    def slow_to_load(loaded: onnx_files.LoadedFile, *where: Any) -> None:
+        time.sleep(0.1)
+        first(loaded, *where)
+
+    monkeypatch.setattr(onnx_files.LoadedFile, "__init__", slow_to_load)
+    effort = Effort("mine.onnx", limit=Deadline(60.0), plan=budget.planned_exports(Deadline(60.0)), needs=["fp32"])
+    (tmp_path / "out").mkdir()
+    asked = Request(model=str(path), inputs_npz=npz)
+    prepared = user_onnx.prepare(path, tmp_path / "out", asked, effort=effort)
+    assert not effort.is_brief, "loading isn't counted for each set"
+    assert (effort.whole_s or 60.0) < 2.0
+    found = [one["x"] for one in prepared.found.buffers]
+    assert np.array_equal(np.concatenate(found), x[[at * 1_000 // 64 for at in range(64)]])
+    note = "64 of your 1,000 input sets are timed and verified, from all over them; 256 calibrate INT8"
+    assert note in prepared.found.notes
+    assert len(user_onnx._choose_calibration(asked, prepared, None, effort)[0]) == 256
 
 
 def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path):

@@ -143,3 +143,21 @@ def test_an_export_of_more_than_a_minute_takes_the_fewest_input_sets_though_ther
     short = Effort("m.onnx", needs=["int8"], leading=["fp32"])
     assert short.buffers(8, 0.1) == 8
     assert short.allows("int8")
+
+
+def test_of_many_sets_as_many_are_taken_as_there_is_time_for():
+    found = Effort("m.onnx", limit=Left(60), plan=Left(14.1), needs=["fp32"])
+    assert found.buffers(50, 0.1) == 28, "28 sets, each run five times"
+    assert found.notes == (
+        "left out of the export for want of time (all of it takes 25 s, and the export had 14 s): 22 of 50 input sets",
+    )
+    clips = Effort("m.onnx", limit=Left(60), plan=Left(14.1), needs=["fp32"])
+    assert clips.buffers(50, 0.1, least=10) == 20, "whole clips"
+
+
+def test_loading_counts_once_for_each_run_and_rows_to_score_once_each():
+    found = Effort("m.onnx", needs=["fp32"])
+    assert found.expect(8, 0.01, load_s=2.0, scored=500)
+    assert found.whole_s == pytest.approx(5 * (8 * 0.01 + 2.0) + 500 * 0.01)
+    with pytest.raises(SkippedArm, match="takes 51 s at least"):
+        limited(10, 30).buffers(64, 0.1, scored=500)
