@@ -140,7 +140,7 @@ class TriedRate(Record):
         requests: how many were sent.
         held: whether p99 stayed within the limit.
         bound_ns: p99's 99 % upper bound; null if it was given up early.
-        counts: whether the restart counts by its round, so that the arm's failure there bounds a search.
+        counts: whether its round was undisturbed, so that the arm's failure there bounds a search and breaks a limit.
     """
 
     rate_per_s: float

@@ -14,11 +14,12 @@ from support.races.cells import fidelity, row, timing
 from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
+from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
-from shootout.results.document import Metric, MetricChange, Row
+from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
 TODAY = date(2026, 11, 22)
@@ -329,6 +330,28 @@ def test_how_stable_the_choice_is():
 def test_a_p99_under_load_is_that_of_requests_at_that_rate_or_more(one: Row, standing: Standing):
     found = made(question(one), load="200/s", p99="5ms", objective="size").candidates[0]
     assert next(finding.standing for finding in found.limits if finding.limit is Limit.P99) is standing
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "limit", "standing"),
+    [
+        (0.0, "5us", Standing.BROKEN),
+        (0.86, "5us", Standing.UNKNOWN),
+        (0.86, "9ms", Standing.MET),
+    ],
+)
+@pytest.mark.parametrize("name", ["p99", "cpu"])
+def test_disturbed_rounds_alone_break_no_limit_on_single_calls(
+    name: str, disturbed: float, limit: str, standing: Standing
+):
+    """A neighbor makes calls late; it makes none early."""
+    p99_ns = {"p99_ns": 9e3, "p99_low_ns": 8e3, "p99_highest_ns": 10e3}
+    cpu = CpuTime(median_ns=9e3, low_ns=8e3, high_ns=10e3, restarts=9)
+    calls = row("a", 1_000, cpu=cpu, scenario="latency", end_to_end=timing(1_000).model_copy(update=p99_ns))
+    found = made(question(calls, disturbed=disturbed), **{name: limit}).candidates[0].limits[0]
+    assert found.standing is standing
+    told = tell_finding(found)
+    assert ("86 % of its rounds were disturbed" in told) is (standing is Standing.UNKNOWN), told
 
 
 def test_the_limit_on_p99_is_the_policys_and_not_the_runs():
