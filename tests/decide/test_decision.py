@@ -13,7 +13,7 @@ from support.races.cells import fidelity, row, timing
 
 from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
-from shootout.decide.decision import Decision, decide
+from shootout.decide.decision import Decision, decide, follow_decision
 from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
@@ -304,6 +304,42 @@ def test_the_worst_of_several_runs_counts():
     ):
         limits = made(asked, p99="5us", min_agreement="99%").candidates[0].limits
         assert [found.standing for found in limits] == standings
+
+
+def test_the_table_below_a_decision_ships_what_the_decision_does():
+    small = row("slow", 2_000, artifact_bytes=1_000)
+    large = row("fast", 500, artifact_bytes=9_000_000)
+    asked = question(small, large)
+    (run,) = asked.documents
+    for keys, shipped, ratios in (
+        ({}, large.arm, {small.arm: 4.0, large.arm: None}),
+        ({"objective": "size"}, small.arm, {small.arm: None, large.arm: 0.25}),
+        ({"size": "1B"}, None, {small.arm: None, large.arm: None}),
+        ({"min_accuracy": "90%"}, None, {small.arm: None, large.arm: None}),
+    ):
+        found = follow_decision(run, made(asked, **keys), asked)
+        (answer,) = found.answer
+        assert (answer.ship.arm if answer.ship else None) == shipped, keys
+        assert (answer.reason is None) is (shipped is not None)
+        compared = {row.arm: row.end_to_end.ship_ratio for row in found.rows if row.end_to_end}
+        assert {arm: ratio and ratio.value for arm, ratio in compared.items()} == ratios
+
+
+@pytest.mark.parametrize("resume", ["shootout run m.onnx --policy p.toml --out r --max-time 5m", "shootout run m.onnx"])
+def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resume: str):
+    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
+    asked = question(few)
+    unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
+    for keys, goes_on in (
+        ({"p99": "5ms"}, True),
+        ({"cpu": "5ms"}, True),
+        ({"min_accuracy": "90%"}, False),
+        ({"p99": "5ms", "load": "200/s"}, "--policy" in resume),
+    ):
+        found = made(unfinished, **keys)
+        assert found.outcome == "undecided"
+        assert (found.settle == resume) is goes_on, (keys, found.settle)
+        assert made(asked, **keys).settle != resume
 
 
 def test_how_stable_the_choice_is():
