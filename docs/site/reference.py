@@ -30,7 +30,8 @@ Every command ends with one of these codes. `shootout selftest` ends with 1 if i
 |---|---|
 """
 EXIT_ORDER = """
-If several hold, the command ends with the first of 130, 2, 6, 4, 5, 3, 7.
+If several hold, the command ends with the first of 130, 2, 6, 4, 5, 3, 7. A run with `--policy` that chooses nothing
+ends with the decision's 3 or 7 before 6 and 4.
 """
 EXIT_CODES = {
     ExitCode.OK: "The command did what it was asked.",

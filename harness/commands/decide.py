@@ -19,6 +19,7 @@ from shootout.compare.document import MergedDocument
 from shootout.compare.merge import merge as merge_analysed
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide as find_decision
+from shootout.decide.decision import follow_decision
 from shootout.decide.mix import answer_mix
 from shootout.decide.policy import Policy, read_policy
 from shootout.errors import ExitCode, UsageError
@@ -47,7 +48,9 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     decision = find_decision(policy, question, today=date.today())
     screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
-    print_answer(Group(*screen, render_tables(document, width(), full=full)), data, as_json=as_json)
+    decided = follow_decision(document, decision, question)
+    tables = render_tables(decided, width(), full=full, above=[decision.settle] if decision.settle else [])
+    print_answer(Group(*screen, tables), data, as_json=as_json)
     return decision.exit_code
 
 

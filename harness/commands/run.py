@@ -33,7 +33,7 @@ from shootout.report.screen import NAMED, fold
 from shootout.results.analysis import analyse, find_nearest
 from shootout.results.document import Document
 from shootout.results.group import Group, group_of, missing
-from shootout.study import points, selection
+from shootout.study import points, reproduce, selection
 from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
@@ -81,7 +81,7 @@ def run(
     write_files(document, to)
     if policy:
         decided = print_decision(policy, document, full=full, as_json=as_json)
-        return code or decided  # what was measured is always shown, whatever else came of the run
+        return code if code == ExitCode.INTERRUPTED else decided or code  # the decision is what was asked for
     print_document(document, full=full, as_json=as_json)
     return code
 
@@ -181,7 +181,8 @@ def measure(
                 facts = environment.facts()
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-                file.append(header(plan, {**facts, "ceilings": ceilings}, command, on))
+                began_in = reproduce.name_current_folder(out) if command and not on else ""
+                file.append(header(plan, {**facts, "ceilings": ceilings}, command, on, began_in))
             elif nearest := find_nearest(_recorded_groups(history)):
                 progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
             runner = RaceRunner(

@@ -45,7 +45,7 @@ class Play:
 
     @property
     def restarts(self) -> int:
-        """Return the group that it was timed in."""
+        """Return how many restarts timed it; 0 if it has no time."""
         return self.row.end_to_end.restarts if self.row.end_to_end else 0
 
 

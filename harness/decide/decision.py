@@ -21,7 +21,7 @@ from pydantic import Field
 from shootout.compare.matching import Machine
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import Finding, judge_limits
+from shootout.decide.limits import MORE, Finding, judge_limits
 from shootout.decide.objective import (
     Cost,
     Flip,
@@ -37,8 +37,16 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
 from shootout.errors import ExitCode
 from shootout.messages import Scope
-from shootout.results.choice import find_leader, find_sizes, find_untold, narrow_tie, usual_start_s
-from shootout.results.document import Chosen, Part, Ratio, Rival, ratio_of
+from shootout.results.choice import (
+    add_ship_ratios,
+    describe_shipped,
+    find_leader,
+    find_sizes,
+    find_untold,
+    narrow_tie,
+    usual_start_s,
+)
+from shootout.results.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
 from shootout.stats.quantiles import median
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
@@ -165,7 +173,10 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         _make_judged(policy, one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates
     ]
     if feasible:
-        return Decision(**facts, **_choose_among(policy, feasible, measures, judged))
+        found = _choose_among(policy, feasible, measures, judged)
+        if found["settle"] or found["reason"]:
+            found["settle"] = _find_resume(question, ()) or found["settle"]
+        return Decision(**facts, **found)
     if open_:
         best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
         why = next((one.reason for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
@@ -174,7 +185,7 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
             outcome="undecided",
             reason=f"no candidate is known to meet every limit; {short(best.label)}: "
             f"{why or measures[best.label].reason}",
-            settle=_command_to_settle(best, measures[best.label], findings[best.label]),
+            settle=_command_to_settle(question, best, measures[best.label], findings[best.label]),
             candidates=tuple(judged),
             misses=_find_misses(judged),
         )
@@ -185,6 +196,29 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         candidates=tuple(judged),
         misses=_find_misses(judged),
     )
+
+
+def follow_decision(document: Document, decision: Decision, question: Question) -> Document:
+    """Return a run's document whose answers ship what the decision on it chose, and nothing if it chose nothing."""
+    plays = [play for one in question.candidates if one.label == decision.chosen for play in one.plays]
+    shipped = {play.cell.group: play for play in plays if play.row.end_to_end}
+    met = {one.arm for one in decision.candidates if one.standing is Standing.MET}
+    answers = []
+    for answer in document.answer:
+        play = shipped.get(answer.group)
+        changes: dict[str, Any] = {"ship": None, "reason": decision.reason or answer.reason}
+        if play:
+            eligible = tuple(dict.fromkeys([*answer.eligible, *met]))
+            changes = {"ship": describe_shipped(play.row, play.cell), "reason": None, "eligible": eligible}
+        answers.append(answer.model_copy(update=changes))
+    cells = {group: play.cell for group, play in shipped.items()}
+    rows = tuple(add_ship_ratios(cells, answers, map(_without_ship_ratio, document.rows)))
+    return document.model_copy(update={"answer": tuple(answers), "rows": rows})
+
+
+def _without_ship_ratio(row: Row) -> Row:
+    timing = row.end_to_end and row.end_to_end.model_copy(update={"ship_ratio": None})
+    return row.model_copy(update={"end_to_end": timing})
 
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
@@ -291,10 +325,27 @@ def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
     return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
 
 
-def _command_to_settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]) -> str | None:
+def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
+    """Return the command that goes on with an unfinished run, if that may tell what isn't known; else None.
+
+    Args:
+        needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
+    """
+    resume = question.documents[0].resume if len(question.documents) == 1 else None
+    has_policy = resume is not None and "--policy" in shlex.split(resume)
+    if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
+        return None
+    return resume
+
+
+def _command_to_settle(
+    question: Question, candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]
+) -> str | None:
     """Return what measures all that isn't known of a candidate; None where no run would tell."""
     needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
     needs += [found.needs] if found.needs else []
+    if resume := _find_resume(question, needs):
+        return resume
     words: dict[str, list[str]] = {}
     for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
         words.setdefault(flag, []).append(value)

@@ -33,6 +33,7 @@ from shootout.decide.policy import Policy
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Row, Timing
+from shootout.results.p99_limit import TOO_BUSY
 from shootout.stats.paired import (
     CONFIDENCE,
     MOST_ROWS,
@@ -337,7 +338,16 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
         more = other.row.end_to_end if other.row.scenario == Scenario.LATENCY else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
-    return Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
+    return _doubt_disturbed(Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs), asked)
+
+
+def _doubt_disturbed(figure: Bounds, asked: _Asked) -> Bounds:
+    """Return the bounds of a time without a lower one that breaks the limit if too many rounds were disturbed."""
+    play = asked.candidate.best(Scenario.LATENCY)
+    share = play.group.void_share if play else 0.0
+    if share <= TOO_BUSY or figure.low is None or figure.low <= asked.wanted:
+        return figure
+    return replace(figure, low=None, reason=f"{100 * share:.0f} % of its rounds were disturbed", needs=MORE)
 
 
 def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
@@ -612,7 +622,7 @@ def _bound_cpu(asked: _Asked) -> Bounds:
         return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
     if worst.restarts < LEAST_TAILS:
         return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE)
-    return Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns)
+    return _doubt_disturbed(Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns), asked)
 
 
 def _bound_rate(asked: _Asked) -> Bounds:

@@ -39,6 +39,7 @@ class Header(Record):
         mix: the mix of sizes that one answer is asked for; null without one.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
+        began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
         on: the address by which that command reached this machine; "" if it was typed here.
         limits: what the settings of a tuning run must keep, by a policy's keys in their basic units; null without.
     """
@@ -58,6 +59,7 @@ class Header(Record):
     mix: Mix | None = None
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    began_in: str = ""
     on: str = ""
     limits: dict[str, float] | None = None
 
@@ -141,7 +143,7 @@ class TriedRate(Record):
         requests: how many were sent.
         held: whether p99 stayed within the limit.
         bound_ns: p99's 99 % upper bound; null if it was given up early.
-        counts: whether the restart counts by its round, so that the arm's failure there bounds a search.
+        counts: whether its round was undisturbed, so that the arm's failure there bounds a search and breaks a limit.
     """
 
     rate_per_s: float

@@ -157,12 +157,14 @@ def refuse_foreign(out: Path) -> None:
         raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 
 
-def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "") -> Header:
+def header(
+    plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "", began_in: str = ""
+) -> Header:
     """Make the header that a new journal begins with.
 
     Args:
         facts: the environment, with the machine's ceilings.
-        command, on: see `Header`.
+        command, on, began_in: see `Header`.
     """
     others = {name: other.facts() for name, other in plan.interpreters.items()}
     return Header(
@@ -179,6 +181,7 @@ def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on
         mix=plan.study.answered_mix,
         given=reproduce.given(plan.study),
         command=tuple(command),
+        began_in=began_in,
         on=on,
         limits=None if plan.limits is None else dict(plan.limits),
     )

@@ -2,7 +2,8 @@
 
 The search is a bisection, a step in each round. A rate that held has held, whatever else the machine did meanwhile; one
 that didn't hold bounds the search only if its round counts (`counting`): a passing disturbance must not halve what a
-restart finds. No step is added for one that is flagged. The arms of a restart meet the same arrivals, in units of
+restart finds. No step is added for one that is flagged. If most rounds of a restart are flagged, all of them steer it,
+but no limit is called broken by a flagged round. The arms of a restart meet the same arrivals, in units of
 the mean gap; each restart draws new ones.
 
 A search may know rates that matter, such as a machine's part of a load. It tries these first, from the highest on, and
@@ -119,7 +120,8 @@ class RateSearch:
             SkippedArm: no rate, however low, holds the limit.
         """
         tried = believed(live.turns, flagged)
-        rate = self.rate_per_s or self._search_rate(live, tried)
+        calm = [turn for number, turn in enumerate(live.turns) if number not in flagged]
+        rate = self.rate_per_s or self._search_rate(live, tried, calm)
         # An arm that is given more than it can do is late from the first second on: a step need not wait for the rest.
         counted = min(rate, _alone_per_s(live)) if self.rate_per_s else rate
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
@@ -132,10 +134,10 @@ class RateSearch:
             most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
         )
 
-    def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]]) -> float:
+    def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]], calm: Sequence[Turn]) -> float:
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
-            if self.first:
-                lowest = min(rate for rate, _ in tried)
+            if self.first and len(calm) >= _HOPELESS:
+                lowest = min(turn.offer.rate_per_s for turn in calm if turn.offer)
                 raise SkippedArm(
                     f"its p99 is above {duration(self.limit_ns)} even at {number(lowest)} requests a second (one call "
                     f"takes {duration(live.call_ns)} without load)",
@@ -286,14 +288,13 @@ def served_in(desk: RateSearch | None, live: LiveArm, flagged: Collection[int]) 
     """
     if desk is None:
         return None
-    counts = counting(len(live.turns), flagged)
     steps = tuple(
         TriedRate(
             rate_per_s=turn.offer.rate_per_s,
             requests=turn.offer.requests,
             bound_ns=bound_ns(turn),
             held=is_held(turn),
-            counts=number in counts,
+            counts=number not in flagged,
         )
         for number, turn in enumerate(live.turns)
         if turn.offer

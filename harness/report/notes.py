@@ -496,25 +496,36 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     return rates
 
 
-def tell_end(document: Document, width: int = ANY_WIDTH) -> Iterator[str]:
+def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | None = None) -> Iterator[str]:
     """Tell whether the run goes on, how, and which pair would be decided first.
 
     Args:
         width: in letters; a command that needs more is broken into lines that a shell takes as one.
+        above: the commands that stand above; None: those of the document's answers.
     """
     if not document.complete:
         stopped = document.budget_s is not None
         why = f"The race stopped after {span(document.budget_s or 0.0)}" if stopped else "This run is unfinished"
-        yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width)
+        above = _list_commands(document) if above is None else above
+        yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width, above)
     if document.nearest_open and not _is_told_above(document):
         yield tell_nearest(document.nearest_open)
 
 
-def _tell_how_to_go_on(why: str, document: Document, width: int) -> Iterator[str]:
-    shown = [command for answer in document.answer for command in (answer.next, answer.sure.command) if command]
+def _list_commands(document: Document) -> list[str]:
+    """List the commands that the answers show: of several groups without a mix the first alone."""
+    if len(document.answer) == 1:
+        (answer,) = document.answer
+        return [command for command in (answer.next, None if answer.reason else answer.sure.command) if command]
+    if document.mix:
+        return [mix.answer.next for mix in document.mix if mix.answer.next]
+    return [answer.next for answer in document.answer if answer.next][:1]
+
+
+def _tell_how_to_go_on(why: str, document: Document, width: int, above: Sequence[str]) -> Iterator[str]:
     if not document.resume:
         yield f"{why} To continue it, repeat the command that began it, with the same --out and --max-time 5m."
-    elif any(_without_time(document.resume) == _without_time(command) for command in shown):
+    elif any(_without_time(document.resume) == _without_time(command) for command in above):
         yield f"{why} The command above continues it."
     elif len(line := f"{why} To continue it, run: {document.resume}") <= width:
         yield line

@@ -234,11 +234,14 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
     return Group(*render_answers(document, width), render_tables(document, width, full=full))
 
 
-def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
+def render_tables(
+    document: Document, width: int, *, full: bool = False, above: Sequence[str] | None = None
+) -> RenderableType:
     """Render a table for each group, of few columns, notes below.
 
     Args:
         width: in letters; see `STEPS`.
+        above: see `notes.tell_end`.
         full: all columns, in several tables if `width` is too narrow; also for a sweep over many sizes, which
             otherwise is one table of times.
     """
@@ -253,7 +256,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts += _tell_title(summary, document, full=full)
         parts += [*tables, *tell_group(summary, document, full=full)]
     parts += map(Text, tell_legend(printed, document.answer))
-    parts += tell_run(document, full=full, width=width)
+    parts += tell_run(document, full=full, width=width, above=above)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
     return Group(*parts)
@@ -267,8 +270,14 @@ def render_notebook(document: Document) -> str:
     return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
-def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[Text]:
-    """Write the lines below all tables: crossovers, the front, what was set, and how the run ended."""
+def tell_run(
+    document: Document, *, full: bool, width: int = ANY_WIDTH, above: Sequence[str] | None = None
+) -> list[Text]:
+    """Write the lines below all tables: crossovers, the front, what was set, and how the run ended.
+
+    Args:
+        above: see `notes.tell_end`.
+    """
     parts = [*notes.tell_crossovers(document), *_tell_front(document, full=full)]
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
@@ -281,7 +290,10 @@ def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     return [
         *parts,
-        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document, width)),
+        *(
+            Text(line, style="dim" if document.complete else "yellow")
+            for line in notes.tell_end(document, width, above)
+        ),
     ]
 
 

@@ -92,10 +92,12 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
-    command = reproduce.quote(["shootout", *header.command]) if header.command else ""
+    base = reproduce.find_base(folder, header.began_in)
+    command = reproduce.quote(["shootout", *reproduce.relocate(header.command, base)]) if header.command else ""
     how: dict[str, Any] = {
         "complete": history.complete,
         "given": header.given,
+        "base": base,
         "command": command,
         "run": reproduce.quote([without_home(str(folder))]),
         "on": header.on,

@@ -195,6 +195,7 @@ def make_cells(
     *,
     complete: bool,
     given: Sequence[str] = (),
+    base: Path | None = None,
     command: str = "",
     run: str = "RUN",
     on: str = "",
@@ -203,6 +204,7 @@ def make_cells(
 
     Args:
         given, command, run, on: see `Cell`.
+        base: the folder from which the arms and `given` name files; None: the current one.
     """
     counting = [
         (group, summary)
@@ -212,9 +214,9 @@ def make_cells(
     for group, summary in counting:
         mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
         cell = _make_cell(group, summary, mine, crossovers, complete=complete)
-        again = partial(_race_again_options, group, given)
+        again = partial(_race_again_options, group, given, base)
         named = ("--group", summary.name) if len(counting) > 1 else ()
-        told = replace(cell, given=given, command=command, run=run, on=on)
+        told = replace(cell, given=reproduce.relocate(given, base), command=command, run=run, on=on)
         yield summary.name, replace(told, again=again, named=named)
 
 
@@ -246,15 +248,18 @@ def _make_cell(
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
-        again=partial(_race_again_options, group, ()),
+        again=partial(_race_again_options, group, (), None),
         by_metric=any(line.scores for line in group.checked.values()),
         complete=complete,
     )
 
 
-def _race_again_options(group: Group, given: Sequence[str], labels: Sequence[str]) -> Sequence[tuple[str, str]]:
+def _race_again_options(
+    group: Group, given: Sequence[str], base: Path | None, labels: Sequence[str]
+) -> Sequence[tuple[str, str]]:
     arms = {arm.label: arm for arm in group.record.arms}
-    return reproduce.options([arms[label] for label in labels], given)
+    found = reproduce.options([arms[label] for label in labels], given)
+    return [(name, reproduce.relocate([value], base)[0]) for name, value in found]
 
 
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
@@ -296,9 +301,10 @@ def choose(cell: Cell) -> Answer:
     told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell, measured)}
     sure = Sure(restarts=cell.restarts, control_holds=cell.control_holds)
     told_of = {**faults, **never_held}
+    more = None if cell.complete else cell.resume(cell.more_time)
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
     if not any(row.outcome == "measured" for row in measured):
-        return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
+        return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound), next=more)
     if cell.unvouched and cell.control_holds is False:
         return Answer(**told, ship=None, reason=cell.unvouched, sure=sure, next=_command_again(cell))
     sound = [row for row in measured if row.arm not in faults]
@@ -308,7 +314,7 @@ def choose(cell: Cell) -> Answer:
     if unsteady := [row for row in measured if faults[row.arm] == cell.withheld(row.arm)]:
         others = [one for one in unsound if one.arm not in {row.arm for row in unsteady}]
         return _make_answer(replace(cell, unvouched=cell.unvouched or why), unsteady, others, told, sure)
-    return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
+    return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound), next=more)
 
 
 def _make_answer(
@@ -316,7 +322,8 @@ def _make_answer(
 ) -> Answer:
     kept = [row for row in sound if cell.admits(row)] or [row for row in sound if is_judged(row)]
     if not kept:
-        return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
+        more = None if cell.complete else cell.resume(cell.more_time)
+        return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound), next=more)
     shipped, chosen_by, lost_to = _choose_leader(cell, kept)
     rivals = _ratios_to(cell, sound, shipped)
     if chosen_by and (cell.unvouched or find_untold(rivals.values())):  # the fastest so far, and not the smallest
@@ -334,7 +341,7 @@ def _make_answer(
     passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     return Answer(
         **told,
-        ship=_describe_shipped(shipped, cell),
+        ship=describe_shipped(shipped, cell),
         reason=reason,
         otherwise=Rival(arm=usual.arm, ratio=rivals[usual.arm]) if usual else None,
         eligible=tuple(row.arm for row in kept),
@@ -533,7 +540,8 @@ def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
     return {arm: timing.median_ns for arm, timing in timed.items()}
 
 
-def _describe_shipped(row: Row, cell: Cell) -> Shipped:
+def describe_shipped(row: Row, cell: Cell) -> Shipped:
+    """Return what an answer says of the row that it ships."""
     fidelity, timing = row.fidelity, _timing_of(row)
     return Shipped(
         arm=row.arm,

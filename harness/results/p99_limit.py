@@ -12,7 +12,7 @@ from shootout.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
 """Fewer restarts can't show that an arm breaks a limit."""
-_TOO_BUSY = 0.25
+TOO_BUSY = 0.25
 """Nor where a larger share of the rounds was disturbed."""
 SURELY = 1.001
 """A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
@@ -34,9 +34,10 @@ def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the upper end of a rate that was searched; None if it may be any higher.
 
     It is the highest of all restarts' lowest rates that failed above what held, in a round that counts. One that held a
-    rate that is enough tried none above it.
+    rate that is enough tried none above it. Disturbed restarts are left out if enough others tell.
     """
-    found = [_failed_above(one) for one in done]
+    calm = _calm(done)
+    found = [_failed_above(one) for one in (calm if len(calm) >= LEAST_TAILS else done)]
     return None if math.inf in found else max(found, default=None)
 
 
@@ -68,17 +69,22 @@ def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_shar
     """
     if holds(done, time_ns):
         return True
-    return None if len(done) < _LEAST_TO_BREAK or disturbed_share > _TOO_BUSY else False
+    return None if len(_calm(done)) < _LEAST_TO_BREAK or disturbed_share > TOO_BUSY else False
 
 
 def breaks(done: Sequence[LoadTestResult], time_ns: float) -> bool:
     """Tell whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
 
-    Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold.
+    Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold. A disturbed
+    restart shows only that an arm holds.
     """
-    if len(done) < _LEAST_RESTARTS:
+    told = [one for one in done if _held(one) or not _is_disturbed(one)]
+    if len(_calm(done)) < _LEAST_RESTARTS:
         return False
-    return not holds(done, time_ns) if given_rate(done) else 2 * sum(map(_held, done)) < len(done)
+    if not given_rate(done):
+        return 2 * sum(map(_held, told)) < len(told)
+    calm = [step.held for one in _calm(done) for step in one.steps]
+    return not holds(done, time_ns) and (len(_calm(done)) == len(done) or 2 * sum(calm) < len(calm))
 
 
 def p99_ns(done: Sequence[LoadTestResult], time_ns: float) -> float:
@@ -102,6 +108,19 @@ def never_held(done: Sequence[LoadTestResult]) -> bool:
     """Tell whether a rate was searched, and none that was tried held in any restart."""
     tried = [one for one in done if one.steps]
     return bool(tried) and not given_rate(done) and not any(map(_held, tried))
+
+
+def only_disturbed(done: Sequence[LoadTestResult]) -> bool:
+    """Tell whether most rounds of each restart were disturbed, so that no failure is known to be the arm's own."""
+    return bool(done) and not _calm(done)
+
+
+def _calm(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
+    return [one for one in done if not _is_disturbed(one)]
+
+
+def _is_disturbed(one: LoadTestResult) -> bool:
+    return 2 * sum(step.counts for step in one.steps) < len(one.steps)
 
 
 def _held(one: LoadTestResult) -> bool:

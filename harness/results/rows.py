@@ -40,6 +40,7 @@ MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
     NotRunKind.NEVER_HELD: "no rate that was tried held the limit on p99",
 }
+_NOT_KNOWN = ", in disturbed rounds alone, so whether one does isn't known"
 UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
 
 
@@ -72,7 +73,8 @@ def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | Non
     why = group.setbacks.get(label)
     if why is None and not has_time:
         kind = NotRunKind.NEVER_HELD if never_held else NotRunKind.NOT_REACHED
-        why = NotRun(kind, MISSED[kind], "" if complete else "run the same command again")
+        unknown = _NOT_KNOWN if never_held and p99_limit.only_disturbed(_served_lines(lines)) else ""
+        why = NotRun(kind, MISSED[kind] + unknown, "" if complete else "run the same command again")
     if why is None:
         return Row(**facts, outcome="measured")
     outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in UNTIMED else "skipped"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario, Value
@@ -38,6 +41,44 @@ def given(study: Study) -> tuple[str, ...]:
 def words(arm: Arm, also: Sequence[str] = ()) -> str:
     """Return the words to add to `shootout run` to get this arm; see `options`."""
     return quote(word for option in options([arm], also) for word in option if word)
+
+
+def name_current_folder(run: Path) -> str:
+    """Return the current folder as seen from a run's folder in it, or else by its whole path, `~` for the home."""
+    here, run = Path.cwd(), run.resolve()
+    return os.path.relpath(here, run) if run.is_relative_to(here) else without_home(str(here))
+
+
+def find_base(run: Path, began_in: str) -> Path | None:
+    """Return the folder in which a run's command was typed; None if that isn't known, or is the current one.
+
+    Args:
+        run: its folder.
+        began_in: see `Header`.
+    """
+    if not began_in:
+        return None
+    base = Path(os.path.normpath(run.resolve() / Path(began_in).expanduser()))
+    return base if base.is_dir() and base != Path.cwd() else None
+
+
+def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
+    """Return words that were typed in a folder with the files that they name as seen from the current folder.
+
+    Args:
+        base: that folder; None: it is the current one.
+    """
+    return tuple(words) if base is None else tuple(_relocate_word(word, base) for word in words)
+
+
+def _relocate_word(word: str, base: Path) -> str:
+    parts = re.split("([=:,])", word)
+    for index, part in enumerate(parts):
+        is_shipped = parts[max(index - 2, 0)].startswith(SHIPPED) and index > 1
+        place = base / part
+        if part and not part.startswith("~") and (place.is_file() or (place.is_dir() and (is_shipped or "/" in part))):
+            parts[index] = os.path.relpath(place) if not Path(part).is_absolute() else part
+    return "".join(parts)
 
 
 def quote(words: Iterable[str]) -> str:

@@ -78,6 +78,23 @@ def test_the_decision_is_printed_whatever_else_came_of_the_run(
     assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"
 
 
+@pytest.mark.parametrize("code", [0, 4, 6])
+@pytest.mark.parametrize(("limits", "decision"), [({"ready": "1ms"}, 3), ({"min-accuracy": "90%"}, 7)])
+def test_a_run_that_chooses_nothing_ends_with_the_decisions_code_and_ships_no_row(
+    study: Path,
+    limits: dict[str, str],
+    decision: int,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(run, "exit_code", lambda *_, **__: code)
+    assert decided(study, limits, as_json=False) == decision
+    shown = capsys.readouterr().out
+    assert "numpy:cpu:fp32" in shown
+    assert not any(word in shown for word in ("▸", "ships", "fastest so far", "Ship    numpy")), shown
+
+
 def test_after_an_interrupt_the_decision_is_that_of_what_was_measured(
     study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

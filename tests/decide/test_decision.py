@@ -13,12 +13,13 @@ from support.races.cells import fidelity, row, timing
 
 from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
-from shootout.decide.decision import Decision, decide
+from shootout.decide.decision import Decision, decide, follow_decision
+from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
-from shootout.results.document import Metric, MetricChange, Row
+from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
 TODAY = date(2026, 11, 22)
@@ -305,6 +306,42 @@ def test_the_worst_of_several_runs_counts():
         assert [found.standing for found in limits] == standings
 
 
+def test_the_table_below_a_decision_ships_what_the_decision_does():
+    small = row("slow", 2_000, artifact_bytes=1_000)
+    large = row("fast", 500, artifact_bytes=9_000_000)
+    asked = question(small, large)
+    (run,) = asked.documents
+    for keys, shipped, ratios in (
+        ({}, large.arm, {small.arm: 4.0, large.arm: None}),
+        ({"objective": "size"}, small.arm, {small.arm: None, large.arm: 0.25}),
+        ({"size": "1B"}, None, {small.arm: None, large.arm: None}),
+        ({"min_accuracy": "90%"}, None, {small.arm: None, large.arm: None}),
+    ):
+        found = follow_decision(run, made(asked, **keys), asked)
+        (answer,) = found.answer
+        assert (answer.ship.arm if answer.ship else None) == shipped, keys
+        assert (answer.reason is None) is (shipped is not None)
+        compared = {row.arm: row.end_to_end.ship_ratio for row in found.rows if row.end_to_end}
+        assert {arm: ratio and ratio.value for arm, ratio in compared.items()} == ratios
+
+
+@pytest.mark.parametrize("resume", ["shootout run m.onnx --policy p.toml --out r --max-time 5m", "shootout run m.onnx"])
+def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resume: str):
+    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
+    asked = question(few)
+    unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
+    for keys, goes_on in (
+        ({"p99": "5ms"}, True),
+        ({"cpu": "5ms"}, True),
+        ({"min_accuracy": "90%"}, False),
+        ({"p99": "5ms", "load": "200/s"}, "--policy" in resume),
+    ):
+        found = made(unfinished, **keys)
+        assert found.outcome == "undecided"
+        assert (found.settle == resume) is goes_on, (keys, found.settle)
+        assert made(asked, **keys).settle != resume
+
+
 def test_how_stable_the_choice_is():
     near = row("near", 560)
     asked = question(SLOW, FAST, near, sd=0.1)
@@ -329,6 +366,28 @@ def test_how_stable_the_choice_is():
 def test_a_p99_under_load_is_that_of_requests_at_that_rate_or_more(one: Row, standing: Standing):
     found = made(question(one), load="200/s", p99="5ms", objective="size").candidates[0]
     assert next(finding.standing for finding in found.limits if finding.limit is Limit.P99) is standing
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "limit", "standing"),
+    [
+        (0.0, "5us", Standing.BROKEN),
+        (0.86, "5us", Standing.UNKNOWN),
+        (0.86, "9ms", Standing.MET),
+    ],
+)
+@pytest.mark.parametrize("name", ["p99", "cpu"])
+def test_disturbed_rounds_alone_break_no_limit_on_single_calls(
+    name: str, disturbed: float, limit: str, standing: Standing
+):
+    """A neighbor makes calls late; it makes none early."""
+    p99_ns = {"p99_ns": 9e3, "p99_low_ns": 8e3, "p99_highest_ns": 10e3}
+    cpu = CpuTime(median_ns=9e3, low_ns=8e3, high_ns=10e3, restarts=9)
+    calls = row("a", 1_000, cpu=cpu, scenario="latency", end_to_end=timing(1_000).model_copy(update=p99_ns))
+    found = made(question(calls, disturbed=disturbed), **{name: limit}).candidates[0].limits[0]
+    assert found.standing is standing
+    told = tell_finding(found)
+    assert ("86 % of its rounds were disturbed" in told) is (standing is Standing.UNKNOWN), told
 
 
 def test_the_limit_on_p99_is_the_policys_and_not_the_runs():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds,
 from shootout.contract import Arm, NotRunKind, Target
 from shootout.journal.records import Skip
 from shootout.report import notes, table
-from shootout.results.analysis import analyse
+from shootout.results.analysis import analyse, analyse_cells
 from shootout.results.document import Document, NearestOpen
+from shootout.study import reproduce
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 
@@ -64,6 +67,68 @@ def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
     told = "The race stopped after 90 s; what is built and measured is kept. To continue it, repeat the command that "
     assert told in text, "it was begun from Python"
     assert "unfinished" not in text
+
+
+def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    project, elsewhere = tmp_path / "project", tmp_path / "else" / "where"
+    elsewhere.mkdir(parents=True)
+    for folder in ("data", "results"):
+        (project / folder).mkdir(parents=True)
+    for name in ("net.onnx", "b.onnx", "data/X.npz", "pol.toml", "new"):
+        (project / name).write_text("")
+    words = ("run", "net.onnx,./b.onnx", "--inputs", "data/X.npz", "--policy", "pol.toml", "--python", "v=./new")
+    words += ("--backends", "onnxruntime", "--set", "name=gone.onnx", "--truth", "/abs/Y.npz", "--weights", "~/w")
+    arms = [replace(one, model="net.onnx") for one in (A, B, COPY)]
+    begun = header(arms, command=words, began_in="../..", given=("--inputs", "data/X.npz"))
+    write(project / "results" / "r1", begun, *ONE_RESTART, ended(complete=False))
+    monkeypatch.chdir(elsewhere)
+    found = analyse_cells(Path("../../project/results/r1"))
+    up = "../../project"
+    assert found.document.resume == (
+        f"shootout run {up}/net.onnx,{up}/b.onnx --inputs {up}/data/X.npz --policy {up}/pol.toml "
+        f"--python v={up}/new --backends onnxruntime --set name=gone.onnx --truth /abs/Y.npz --weights ~/w "
+        f"--out {up}/results/r1 --max-time 5m"
+    )
+    (cell,) = found.cells.values()
+    again = dict(cell.again([arms[0].label]))
+    assert (again["--model"], again["--inputs"]) == (f"{up}/net.onnx", f"{up}/data/X.npz")
+    monkeypatch.chdir(project)
+    here = analyse(Path("results/r1"))
+    assert here.resume == f"shootout {shlex.join(words[:-2])} --weights ~/w --out results/r1 --max-time 5m", "as typed"
+
+
+@pytest.mark.parametrize(
+    ("out", "place"),
+    [("results/r1", "../.."), ("../beside", "{here}"), ("~/r1", "{here}")],
+    ids=["in", "beside", "home"],
+)
+def test_a_run_remembers_where_its_command_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, place: str
+):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here = tmp_path / "project"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    run = Path(out).expanduser()
+    told = reproduce.name_current_folder(run)
+    assert told == place.format(here=here)
+    run.mkdir(parents=True)
+    assert reproduce.find_base(run, told) is None, "it is the current folder"
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.find_base(here / run, told) == here
+    assert reproduce.find_base(here / run, "") is None
+
+
+def test_no_command_above_is_named_that_does_not_stand_there():
+    resume = "shootout run toy --out r --max-time 5m"
+    known = cell(row("a", 1_000), row("b", 990), within=math.inf, complete=False, command="shootout run toy", run="r")
+    found = document(known, complete=False, resume=resume)
+    assert found.answer[0].next == resume
+    assert any(line.endswith("The command above continues it.") for line in notes.tell_end(found))
+    (told,) = notes.tell_end(found, above=())
+    assert told.endswith(f"To continue it, run: {resume}")
+    several = found.model_copy(update={"answer": (found.answer[0].model_copy(update={"next": "shootout ship r"}),) * 2})
+    assert any(resume in line for line in notes.tell_end(several)), "of several groups the first command is shown"
 
 
 COMMAND = ("run", "--model", "my net.onnx", "--backends", "onnxruntime,openvino,torch-eager,litert,jax-jit")

@@ -9,9 +9,10 @@ import pytest
 from support.races import fakes
 from support.races.made import header, played, rounds, write
 
-from shootout.contract import Arm, Scenario
+from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.journal import journal
-from shootout.journal.records import LoadTestResult, TriedRate
+from shootout.journal.records import Line, LoadTestResult, TriedRate
+from shootout.journal.samples import Samples
 from shootout.race import queue
 from shootout.results import p99_limit, rows
 from shootout.results.document import Timing
@@ -74,6 +75,54 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
     found = rows.serving(lines, timing, 0.0)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
+
+
+def restart(*, held: bool, disturbed: bool, given: float | None = None, rate: float = 500.0) -> LoadTestResult:
+    one = TriedRate(rate_per_s=rate, requests=1_000, bound_ns=2e6 if held else 9e6, held=held, counts=not disturbed)
+    return LoadTestResult(given_per_s=given, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,) * 3)
+
+
+@pytest.mark.parametrize("given", [None, 500.0])
+@pytest.mark.parametrize(
+    ("calm", "disturbed", "is_out", "holds"),
+    [(0, 9, False, None), (1, 2, False, None), (2, 1, False, False), (3, 0, True, False), (3, 9, True, False)],
+)
+def test_disturbed_restarts_alone_break_no_limit(
+    given: float | None, calm: int, disturbed: int, is_out: bool, holds: bool | None
+):
+    done = [restart(held=False, disturbed=False, given=given)] * calm
+    done += [restart(held=False, disturbed=True, given=given)] * disturbed
+    assert p99_limit.breaks(done, 9e6) is is_out
+    assert p99_limit.known_to_hold(done, 9e6, 0.2) is holds
+    assert p99_limit.only_disturbed(done) is (calm == 0)
+
+
+@pytest.mark.parametrize("given", [None, 500.0])
+def test_a_target_that_held_in_calm_restarts_is_not_out_for_its_disturbed_ones(given: float | None):
+    done = [restart(held=True, disturbed=False, given=given)] * 3
+    done += [restart(held=False, disturbed=True, given=given)] * 9
+    assert p99_limit.breaks(done, 9e6) is False
+
+
+@pytest.mark.parametrize(("calm", "upper"), [(3, None), (4, 500.0)])
+def test_a_rate_is_bounded_by_enough_calm_restarts_whatever_the_disturbed_ones(calm: int, upper: float | None):
+    done = [restart(held=False, disturbed=False)] * calm + [restart(held=False, disturbed=True, rate=60.0)] * 5
+    assert p99_limit.bounding_rate(done) == upper
+
+
+@pytest.mark.parametrize(("disturbed", "known"), [(True, ", in disturbed rounds alone"), (False, "")])
+def test_a_row_whose_rates_failed_in_disturbed_rounds_alone_says_so(tmp_path: Path, disturbed: bool, known: str):
+    arms = [serves("a"), serves("a", control=True)]
+    lines: list[Line] = []
+    for g in range(2):
+        done = restart(held=False, disturbed=disturbed)
+        lines += [played(arm, g, 2e6, served=done) for arm in arms]
+        lines.append(rounds(g))
+    history = journal.read(write(tmp_path, header(arms), *lines))
+    row = rows.make_row(group_of(history, history.groups[0]), arms[0], Samples(tmp_path), complete=True)
+    assert row.cause is NotRunKind.NEVER_HELD
+    assert row.reason
+    assert row.reason.removeprefix("no rate that was tried held the limit on p99").startswith(known)
 
 
 @pytest.mark.parametrize(

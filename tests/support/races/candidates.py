@@ -27,8 +27,8 @@ from .cells import GROUP, cell, document, row
 HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
 
 
-def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0) -> Group:
-    """The journal's part of a cell: each arm's time in each restart, scattered by `sd`."""
+def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0, disturbed: float = 0.0) -> Group:
+    """The journal's part of a cell: each arm's time in each restart, scattered by `sd`; so many rounds are flagged."""
     rng = np.random.default_rng(seed)
     blocks = {
         row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(restarts)}
@@ -36,7 +36,8 @@ def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0) -> Gro
         if row.end_to_end
     }
     rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
-    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: GroupEvidence(blocks, rules)))
+    known = GroupEvidence(blocks, rules)
+    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, void_share=disturbed))
 
 
 def analysed(
@@ -71,11 +72,13 @@ def analysed(
     )
 
 
-def question(*rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0, **how: Any) -> Question:
+def question(
+    *rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0, disturbed: float = 0.0, **how: Any
+) -> Question:
     """One cell's rows as candidates on one machine; `right` as `Play` has it, all else as `cells.cell` takes it."""
     machine = how.pop("machine", HERE)
     found = cell(*rows, **how)
-    journal = group(found, sd=sd)
+    journal = group(found, sd=sd, disturbed=disturbed)
     candidates = [
         Candidate(
             label=row.arm,
