@@ -436,7 +436,7 @@ def pack(
     SENSITIVITY_EXAMPLES,
     batch="Batch size.",
     labels="Class of each row of --inputs, for the accuracy that each layer costs.",
-    max_time_s="Begin no further figure after 90s, 2m or 1h, the export included. Default: measure all.",
+    max_time_s="Stop after 90s, 2m or 1h, the export included, with the figures so far. Default: measure all.",
 )
 def sensitivity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")],

@@ -24,7 +24,7 @@ def duration(ns: float, digits: int = 3) -> str:
 
 def size(count: int, digits: int = 3) -> str:
     """Write bytes with a decimal unit."""
-    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+    for unit, scale in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= scale:
             return f"{count / scale:.{digits}g} {unit}"
     return f"{count} B"

@@ -13,9 +13,10 @@ from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
 from shootout.compare.merge import CellInPlace, find_group
 from shootout.errors import ArmFailed, SkippedArm, Undecided, UsageError
-from shootout.exported.shipped_folder import ShippedFolder, open_shipped, read_environment
+from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_environment
 from shootout.fleet.ssh_hosts import read_addresses
 from shootout.host.environment import machine_key
+from shootout.host.regular_files import resolve_inside
 from shootout.results.analysis import Analysed
 from shootout.ship.folder import new_folder
 from shootout.ship.variants import read_cpu, refuse_twins, write_variants
@@ -135,7 +136,9 @@ def _fill(site: CellInPlace, copied: ShippedFolder | None, place: Path) -> Shipp
     run, group = Path(site.run.document.run), site.cell.group
     arm = site.answer.ship.arm if site.answer.ship else None
     if copied:
-        shutil.copytree(copied.folder, place)
+        for name in (*copied.files, MANIFEST):  # what else lies there may be a link or a pipe
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(resolve_inside(copied.folder, name), place / name)
     elif site.run.header.on:
         ship_there(site.run.header.on, run, place, target=arm, policy=None, group=group)
     else:

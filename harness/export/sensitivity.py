@@ -7,7 +7,6 @@ torch, ONNX Runtime and the code of the user's metric stay out of the caller's.
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from dataclasses import asdict, replace
@@ -19,9 +18,9 @@ from pydantic import TypeAdapter
 
 from shootout.clock import Deadline
 from shootout.contract import Artifact
-from shootout.errors import ModelError, ShootoutError, UsageError, install
+from shootout.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError, install
 from shootout.export import cache
-from shootout.export.client import Request, obtain
+from shootout.export.client import Request, obtain_all
 from shootout.export.request import error_from_json, error_to_json
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
@@ -30,9 +29,12 @@ from shootout.messages import Progress
 from shootout.quantize.ort import PRODUCTS
 from shootout.quantize.sensitivity import PrecisionSensitivity, Wanted, measure
 from shootout.schemes import parse
+from shootout.units import span
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
+PLANS = 0.9
+"""So much of the time is planned with; the figure that was begun last has the rest."""
 RANKING_PLANS = 0.5
 """A ranking plans with this part of its time, and is ended at its end."""
 _FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[PrecisionSensitivity])
@@ -48,7 +50,7 @@ def rank_layers(exported: ExportedModel, limit: Deadline, progress: Progress | N
         UsageError, ModelError: as `measure_sensitivity`, or not even one layer was ranked in time.
     """
     wanted = Wanted(limit_s=limit.part(RANKING_PLANS).seconds)
-    (found,) = _measure_apart(exported, wanted, limit.left_s, progress)
+    (found,) = _measure_apart(exported, wanted, limit, progress)
     return replace(found, parts=[part for part in found.parts if part.layer.operator in PRODUCTS])
 
 
@@ -65,25 +67,36 @@ def measure_sensitivity(
     Raises:
         UsageError: the request is wrong, its calibration data or the metric can't be used, or a package is missing.
         ModelError: the model can't be exported, or has nothing to round.
+        OutOfTime: the time was over before anything was measured.
     """
     if parse(request.variant).is_quantized:
         raise UsageError(f"variant {request.variant!r} is quantized already: name the plain model")
     limit = Deadline(wanted.limit_s)
-    exported = obtain(request)
-    left_s = None if wanted.limit_s is None else max(limit.left_s, 0.0)
-    return _measure_apart(exported, replace(wanted, limit_s=left_s), math.inf, progress)
+    (exported,) = obtain_all([request], progress, limit)
+    if isinstance(exported, SkippedArm) and limit.seconds is not None:
+        raise OutOfTime(f"{exported.why.reason}: {exported.why.fix}")
+    if isinstance(exported, ShootoutError):
+        raise exported
+    try:
+        return _measure_apart(exported, replace(wanted, limit_s=limit.part(PLANS).seconds), limit, progress)
+    except ModelError:
+        if limit.seconds is None or limit.left_s > 0:
+            raise
+        over = f"--max-time {span(limit.seconds)} was over before what one layer does to {exported.model} was known"
+        raise OutOfTime(f"{over}: give more") from None
 
 
 def _measure_apart(
-    exported: ExportedModel, wanted: Wanted, timeout_s: float, progress: Progress | None
+    exported: ExportedModel, wanted: Wanted, limit: Deadline, progress: Progress | None
 ) -> list[PrecisionSensitivity]:
-    """Measure an exported model in a process of its own, which is ended after so many seconds."""
+    """Measure an exported model in a process of its own, which is ended at the limit."""
     if Artifact.ONNX not in exported.artifacts:
         raise ModelError(f"sensitivity takes an ONNX file, and {exported.model} has none: {exported.unmade}")
     with cache.workshop() as place:
         (place / WANTED).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
         look = partial(_show_progress, place / TOLD, progress)
-        how = run("shootout.export.sensitivity", [exported.folder, place], timeout_s, ONE_THREAD, look).how
+        left_s = max(limit.left_s, 0.0)
+        how = run("shootout.export.sensitivity", [exported.folder, place], left_s, ONE_THREAD, look).how
         try:
             said = json.loads((place / FOUND).read_text(encoding="utf-8"))
         except (OSError, ValueError):

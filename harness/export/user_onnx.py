@@ -39,6 +39,7 @@ from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import is_like, make_unseen
+from shootout.host import environment
 from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
@@ -244,7 +245,7 @@ def prepare(
     Raises:
         SkippedArm: there is no time for it.
         UsageError: sizes or inputs don't fit the file.
-        ModelError: the file can't be run, or not the same way twice.
+        ModelError: the file can't be run, not within the memory, or not the same way twice.
     """
     effort = effort or Effort()
     model = onnx_files.load_graph(path)
@@ -252,6 +253,7 @@ def prepare(
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     onnx_versions.lower_versions(model, path.name)
+    onnx_graph.refuse_huge(model, path.name, environment.memory_available_bytes())
     specs = onnx_axes.input_specs(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)

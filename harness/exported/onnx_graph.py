@@ -11,13 +11,17 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
 
+from shootout.errors import ModelError
 from shootout.exported.onnx_files import graphs_inside, parse
 from shootout.exported.workload import PRODUCTS, Shape, Work, is_product, node_flops
+from shootout.units import size
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 """Types that can be rounded."""
 BYTES = 4
 """The bytes of an element; see `Work`."""
+_DOUBLE_BYTES = 8
+"""The bytes of an element of the reference outputs' calls."""
 MOVES = frozenset(
     (
         *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather"),
@@ -140,6 +144,40 @@ def work_of(model: ModelProto) -> Work:
         else sum(graph.flops(node) or 0.0 for node in graph.nodes if _has_stored_weight(graph, node)),
         uncounted=uncounted,
     )
+
+
+def refuse_huge(model: ModelProto, name: str, memory_bytes: int) -> None:
+    """Refuse a model of which one node would fill the memory: a file of 160 bytes can make a tensor of any size.
+
+    Args:
+        model: its axes are fixed.
+        name: of the file, for people.
+        memory_bytes: what can still be taken; half of it is left for all else.
+
+    Raises:
+        ModelError: there is such a node; names it.
+    """
+    try:
+        needed, node = find_widest(model)
+    except Exception:  # as in `count`: what can't be read here is refused where it is run
+        return
+    if needed > memory_bytes // 2:
+        raise ModelError(
+            f"{name}: the {node.op_type} that gives {node.output[0]!r} needs {size(needed)} of memory in float64, more "
+            f"than half of the {size(memory_bytes)} that are free. Fix: give smaller sizes, such as a lower --batch, "
+            "or take a machine with more memory"
+        )
+
+
+def find_widest(model: ModelProto) -> tuple[int, NodeProto]:
+    """Find the node whose inputs and outputs take the most bytes in float64, as far as their shapes are known."""
+    flat = inliner.inline_local_functions(model) if model.functions else model
+    graph = shape_inference.infer_shapes(flat, data_prop=True).graph
+    scopes = [outer := read_scope(graph), *(read_scope(inner, outer) for inner in graphs_inside(graph.node))]
+    nodes = [(scope, node) for scope in scopes for node in scope.nodes]
+    each = [(scope.bytes_of(sorted({*node.input, *node.output})), node) for scope, node in nodes]
+    needed, node = max(each, key=lambda found: found[0])
+    return needed * _DOUBLE_BYTES // BYTES, node
 
 
 def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:

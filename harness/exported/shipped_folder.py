@@ -7,8 +7,11 @@ workers.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,6 +19,8 @@ from typing import Any
 from shootout.contract import Device, Precision, Target, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported.model import ExportedModel, sha256
+from shootout.host.regular_files import open_inside, read_inside, resolve_inside
+from shootout.units import size
 
 SCHEMA = "shootout.shipped/1"
 VARIANTS_SCHEMA = "shootout.variants/1"
@@ -28,6 +33,8 @@ CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", 
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
 """The files with `check.py`'s inputs and the right answers, as the exported model stores them."""
+MOST_BYTES = 1 << 36
+"""The most of all files of a shipped folder, which every reader hashes."""
 DOCUMENT = f"{EVIDENCE}/document.json"
 """The document of the whole run that the arm was shipped from."""
 
@@ -158,6 +165,15 @@ def seal_variants(folder: Path, made_with: str, variants: Sequence[Mapping[str, 
     _write_json(folder / MANIFEST, facts)
 
 
+def hash_manifest(folder: Path) -> str:
+    """Return the SHA-256 of a shipped folder's manifest, which holds those of all other files.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    return hashlib.sha256(_read_bytes(folder, MANIFEST)).hexdigest()
+
+
 def _hash_files(folder: Path) -> dict[str, str]:
     """Return the hash of each file by its path in the folder, but for the folder's own manifest."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
@@ -172,7 +188,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
             doesn't name; names the file. Or it holds several, one for each machine; names them.
     """
     path = folder / MANIFEST
-    stored = _read_json(path)
+    stored = _read_json(folder, MANIFEST)
     if stored.get("schema") == VARIANTS_SCHEMA:
         several = ", ".join(sorted(str(one.parent) for one in folder.glob(f"*/{MANIFEST}")))
         raise UsageError(
@@ -187,7 +203,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
         )
     try:
         _check_files(folder, stored["files"])
-        return _from_facts(folder, stored, _read_json(folder / RUNTIME))
+        return _from_facts(folder, stored, _read_json(folder, RUNTIME))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"{type(error).__name__} {error}"
         raise UsageError(f"{str(path)!r} is not the manifest of a shipped folder ({why}): ship it again") from None
@@ -203,7 +219,7 @@ def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
     wanted = {"arm": arm.label, "batch": arm.batch, "threads": arm.threads}
     wanted |= {"group": shipped.group} if shipped.group else {}
     try:
-        rows: list[dict[str, Any]] = _read_json(shipped.folder / DOCUMENT)["rows"]
+        rows: list[dict[str, Any]] = _read_json(shipped.folder, DOCUMENT)["rows"]
         return next(row for row in rows if row["executed"] and all(row[name] == one for name, one in wanted.items()))
     except (UsageError, KeyError, TypeError, StopIteration):
         raise _says_too_little(shipped) from None
@@ -216,7 +232,7 @@ def read_environment(shipped: ShippedFolder) -> Mapping[str, Any]:
         UsageError: it isn't there.
     """
     try:
-        facts: Mapping[str, Any] = _read_json(shipped.folder / DOCUMENT)["environment"]
+        facts: Mapping[str, Any] = _read_json(shipped.folder, DOCUMENT)["environment"]
     except (UsageError, KeyError):
         raise _says_too_little(shipped) from None
     return facts
@@ -230,6 +246,7 @@ def _says_too_little(shipped: ShippedFolder) -> UsageError:
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:
     if absent := [name for name in (RUNTIME, LOAD, CHECK, REQUIREMENTS) if name not in files]:
         raise UsageError(f"{str(folder / MANIFEST)!r} doesn't name {absent[0]}: ship it again")
+    _refuse_huge(folder, files)
     for name, digest in files.items():
         parts = PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts:
@@ -237,7 +254,8 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
                 f"{str(folder / MANIFEST)!r} names {name!r}, which lies outside of the folder: ship it again"
             )
         try:
-            found = sha256(folder / name)
+            with open_inside(folder, name) as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise UsageError(f"{str(folder / name)!r} can't be read ({error.strerror}): ship it again") from None
         if found != digest:
@@ -245,6 +263,16 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
     others = (path for path in sorted(folder.rglob("*")) if path.relative_to(folder).as_posix() not in files)
     if strange := next(filter(_may_be_run, others), None):
         raise UsageError(f"{str(strange)!r} is code that was not shipped, and Python could run it: remove it")
+
+
+def _refuse_huge(folder: Path, names: Iterable[str]) -> None:
+    """Refuse more than could be hashed in a minute or two, such as a file with a hole, before any is read."""
+    with suppress(OSError):  # what can't be read is named by the reader
+        total = sum(resolve_inside(folder, name).stat().st_size for name in names)
+        if total > MOST_BYTES:
+            raise UsageError(
+                f"{str(folder)!r} holds {size(total)}, and a shipped folder at most {size(MOST_BYTES)}: ship it again"
+            )
 
 
 def _may_be_run(path: Path) -> bool:
@@ -264,6 +292,9 @@ def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, A
         runtime=ShippedRuntime(**runtime),
     )
     str(found.target)  # an unknown device or precision is a ValueError here, and not later
+    for name, limit in (("error_limit", found.error_limit), ("mismatches", found.mismatches)):
+        if not 0 <= limit < math.inf:  # as NaN, it would let anything pass
+            raise ValueError(f"{name} is {limit}, no finite number from 0 on")
     return found
 
 
@@ -271,16 +302,22 @@ def _read_spec(stored: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(name=stored["name"], dtype=stored["dtype"], shape=tuple(map(int, stored["shape"])))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    path, text = folder / name, _read_bytes(folder, name)
     try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
+        found = json.loads(text)
     except (ValueError, RecursionError):
         raise UsageError(f"{str(path)!r} is not JSON: ship it again") from None
     if not isinstance(found, dict):
         raise UsageError(f"{str(path)!r} holds {type(found).__name__}, not a JSON object: ship it again")
     return found
+
+
+def _read_bytes(folder: Path, name: str) -> bytes:
+    try:
+        return read_inside(folder, name)
+    except OSError as error:
+        raise UsageError(f"{str(folder / name)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
 
 
 def _write_json(path: Path, facts: Mapping[str, Any]) -> None:

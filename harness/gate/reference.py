@@ -12,8 +12,7 @@ from shootout import models
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
-from shootout.exported.model import sha256
-from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_row
+from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.journal import journal
 from shootout.models.user import hfconfig
 from shootout.ship.arm_to_ship import find_arm_to_ship
@@ -75,7 +74,7 @@ def read_reference(
     if (folder / MANIFEST).exists():
         if arm or group:
             raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
-        if pinned is not None and (found := sha256(folder / MANIFEST)) != pinned.strip().lower():
+        if pinned is not None and (found := hash_manifest(folder)) != pinned.strip().lower():
             raise UsageError(
                 f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
                 f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from shootout.clock import Deadline
+from shootout.clock import Deadline, Stopwatch
 from shootout.contract import Arrays, Artifact, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.exported.fidelity import NOTHING, compare, with_accuracy
@@ -205,28 +205,32 @@ def _measure_precision(
     precision: Precision, measuring: _Measuring, limit: Deadline, tell: Callable[[str], None]
 ) -> PrecisionSensitivity:
     """Measure the parts one by one, then what more there is time for, of the most harmful part first."""
-    parts, found = measuring.parts, list[LayerSensitivity]()
+    parts, found, longest_s = measuring.parts, list[LayerSensitivity](), 0.0
     for number, (name, layers) in enumerate(parts.items(), 1):
-        if found and not limit.allows(0.0):
+        if found and not limit.allows(longest_s):
             break
         tell(f"{precision}: {number} of {len(parts)} rounded alone")
-        found.append(measuring.measure(name, layers))
+        with Stopwatch() as watch:
+            found.append(measuring.measure(name, layers))
+        longest_s = max(longest_s, watch.seconds)
     found.sort(key=lambda part: part.sqnr_db)
     if len(found) == len(parts):  # a share of what there was time for would tell nothing
         found = _share_noise(found)
     every = [layer for layers in parts.values() for layer in layers]
     whole = measuring.measure("all layers", every)
     without = None
-    if measuring.wanted.is_detailed and limit.allows(0.0):
+    if measuring.wanted.is_detailed and limit.allows(longest_s):
         whole = measuring.add_score(whole, every)
         kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
         if kept:
             without = measuring.add_score(measuring.measure(f"all but {found[0].name}", kept), kept)
     for number, part in enumerate(found if measuring.wanted.is_detailed else ()):
-        if not limit.allows(0.0):
+        if not limit.allows(longest_s):
             break
         tell(f"{precision}: {number + 1} of {len(found)} in more detail")
-        found[number] = measuring.add_details(part, parts[part.name])
+        with Stopwatch() as watch:
+            found[number] = measuring.add_details(part, parts[part.name])
+        longest_s = max(longest_s, watch.seconds)
     return PrecisionSensitivity(
         precision=precision,
         by=measuring.wanted.by,

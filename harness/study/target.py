@@ -14,8 +14,7 @@ from shootout import models, schemes
 from shootout.constants import SHIPPED
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
-from shootout.exported.model import sha256
-from shootout.exported.shipped_folder import MANIFEST, ONNX, ShippedFolder, open_shipped
+from shootout.exported.shipped_folder import MANIFEST, ONNX, ShippedFolder, hash_manifest, open_shipped
 from shootout.study.group import name_model
 
 _SHAPE = re.compile(
@@ -126,7 +125,7 @@ def _kind_of(model: str) -> str:
 
 def shipped_hashes(targets: Iterable[Target]) -> list[str]:
     """Return the hash of each shipped folder's manifest, and so of the folder."""
-    return [sha256(Path(target.folder) / MANIFEST) for target in targets if target.folder]
+    return [hash_manifest(Path(target.folder)) for target in targets if target.folder]
 
 
 def _check_python(python: str, pythons: Collection[str], text: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from shootout.clock import Deadline
 from shootout.contract import Artifact
-from shootout.errors import ModelError, ShootoutError, UsageError
+from shootout.errors import ModelError, OutOfTime, ShootoutError, UsageError
 from shootout.export.client import Request, obtain, obtain_all
 from shootout.export.sensitivity import measure_sensitivity, rank_layers
 from shootout.exported import onnx_files
@@ -145,6 +145,13 @@ def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
 def test_sensitivity_is_asked_of_a_float_model():
     with pytest.raises(UsageError, match="'shared' is quantized already"):
         measure_sensitivity(Request(model="digits", variant="shared"), Wanted())
+
+
+def test_the_time_holds_for_the_whole_command():
+    """The process is ended at the limit, whatever it does."""
+    obtain(DIGITS)
+    with pytest.raises(OutOfTime, match="--max-time 0 s was over before what one layer does to digits was"):
+        measure_sensitivity(DIGITS, Wanted(limit_s=0.05))
 
 
 def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):

@@ -272,6 +272,18 @@ def test_a_wrong_answer_is_the_checks_own_exit_code(copy: Path):
     assert check(copy).returncode == 1
 
 
+@pytest.mark.parametrize("place", ["../shipped", "/tmp", "."])
+def test_no_variant_lies_outside_of_the_folder(copy: Path, place: str):
+    stored = json.loads((copy / MANIFEST).read_text())
+    stored["variants"] = [{**one, "folder": place} for one in stored["variants"]]
+    (copy / MANIFEST).write_text(json.dumps(stored))
+    done = subprocess.run([sys.executable, "-I", str(copy / CHECK)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"{place}/check.py is no file of this folder")
+    load = f"exec(compile(open(r'{copy / LOAD}').read(), r'{copy / LOAD}', 'exec'), {{'__file__': r'{copy / LOAD}'}})"
+    done = subprocess.run([sys.executable, "-I", "-c", load], capture_output=True, text=True, timeout=120)
+    assert f"RuntimeError: {place!r} names no folder in this one" in done.stderr
+
+
 def test_python_names_the_folder_of_the_requirements(both: Path):
     mine, _ = folders(both)
     done = subprocess.run([sys.executable, both / LOAD], cwd="/", capture_output=True, text=True, timeout=120)

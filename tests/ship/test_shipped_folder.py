@@ -7,17 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.console import here
 from support.races.shipping import ship_target
 
 from shootout import backends
 from shootout.contract import Target
 from shootout.errors import UsageError
 from shootout.exported.model import load_sets
-from shootout.exported.shipped_folder import CHECK, LOAD, MANIFEST, open_shipped
+from shootout.exported.shipped_folder import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,84 @@ def test_other_files_may_lie_beside(copy: Path):
     (copy / "README.md").write_text("ours")
     open_shipped(copy)
     assert check(copy).returncode == 0
+
+
+FILES = (MANIFEST, "runtime.json", LOAD, "model/model.onnx", INPUTS)
+
+
+def lead_out(path: Path) -> str:
+    """Put a file elsewhere, with a link to it in its place."""
+    path.rename(path.parents[2] / "elsewhere")
+    path.symlink_to(path.parents[2] / "elsewhere")
+    return "lies outside of th"
+
+
+def make_pipe(path: Path) -> str:
+    path.unlink()
+    os.mkfifo(path)
+    return "is not a regular file"
+
+
+def make_device(path: Path) -> str:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    return "lies outside of th"
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", [lead_out, make_pipe, make_device])
+def test_only_regular_files_of_the_folder_are_read(copy: Path, name: str, change: Callable[[Path], str]):
+    says = change(copy / name)
+    with pytest.raises(UsageError, match=rf"{name}' can't be read.*{says}"):
+        open_shipped(copy)
+    done = check(copy)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{name} {says}")
+
+
+def test_a_link_within_the_folder_is_followed(copy: Path):
+    """A mounted volume may consist of such links."""
+    (copy / "..data").mkdir()
+    for name in (MANIFEST, "runtime.json"):
+        (copy / name).rename(copy / "..data" / name)
+        (copy / name).symlink_to(Path("..data", name))
+    assert open_shipped(copy).arm.label == "onnxruntime:cpu:fp32"
+    assert check(copy).returncode == 0
+
+
+def test_no_file_with_a_hole_fills_the_memory_or_the_time(copy: Path):
+    os.truncate(copy / MODEL / "model.onnx", 1 << 40)
+    with pytest.raises(UsageError, match=r"holds 1\.1 TB, and a shipped folder at most 68\.7 GB"):
+        open_shipped(copy)
+    os.truncate(copy / MANIFEST, 1 << 40)
+    with pytest.raises(UsageError, match=r"manifest\.json' can't be read: it is larger than 67 MB"):
+        open_shipped(copy)
+    ended = here("gate", copy, "--max-time", "1s", cwd=copy.parent)
+    assert (ended.code, "it is larger than 67 MB" in ended.err) == (2, True)
+    done = check(copy)
+    assert (done.returncode, done.stderr) == (2, "manifest.json is larger than 64 MiB\n")
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf"), -1.0, "1", None, True, [0]])
+@pytest.mark.parametrize("name", ["error_limit", "mismatches"])
+def test_a_limit_is_a_finite_number(copy: Path, name: str, limit: object):
+    edit(copy, **{name: limit})
+    if limit is not True:  # for us it is 1
+        with pytest.raises(UsageError, match="is not the manifest of a shipped folder"):
+            open_shipped(copy)
+    done = check(copy)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"manifest.json: {name} is ")
+
+
+def test_no_text_of_the_manifest_steers_the_terminal(copy: Path):
+    arm = json.loads((copy / MANIFEST).read_text())["arm"]
+    edit(copy, arm={**arm, "label": "\x1b[2J\u202emine"}, versions={"numpy": "\x1b]0;x\x07"})
+    done = check(copy)
+    assert done.returncode == 0
+    assert "\\x1b[2J\\u202emine: relative L2 error" in done.stdout
+    edit(copy, schema="\x1b[31m")
+    assert "\x1b" not in done.stdout + done.stderr + check(copy).stderr
 
 
 MOST_LINES = 60
