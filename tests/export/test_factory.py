@@ -19,7 +19,7 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.contract import Arm, Artifact, Scenario, Target
+from shootout.contract import Arm, Artifact, Scenario, Target, TensorSpec
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import client, user_torch
@@ -255,3 +255,14 @@ def test_rows_that_mix_only_in_a_large_batch_are_found(module: nn.Module, by_row
     alone = list(torch_error_bounds.outputs(module, buffers, by_rows=False))
     assert user_torch._is_by_rows(called, buffers, alone) is by_rows
     assert not user_torch._is_by_rows(called, buffers[:1], alone[:1])
+
+
+@pytest.mark.parametrize(("module", "rows", "is_told"), [(nn.Linear(4, 2), 4, 0), (Mixing(), 2, 0), (Mixing(), 4, 1)])
+def test_rows_that_mix_in_the_batch_asked_for_are_told(module: nn.Module, rows: int, is_told: int):
+    example = {"x": np.random.default_rng(0).standard_normal((rows, 4))}
+    called: Any = SimpleNamespace(outputs=("y",), module=module.double())
+    specs = [TensorSpec(name="x", shape=(rows, 4), dtype="float64")]
+    known = torch_error_bounds.run(called.module, example)
+    found = user_torch._note_rows(called, specs, rows, example, known)
+    assert len(found) == is_told
+    assert all(note.startswith("the rows of a call mix: output 'y' of a row changes by") for note in found)
