@@ -164,7 +164,7 @@ def note_mixed_rows(
     for name, array in known.items():
         count = len(array) // batch  # one row may be several, such as boxes or tokens
         if array.shape == alone[name].shape and (share := _find_change(array[:count], alone[name][:count])) > MIXED:
-            how = f"output {name!r} of a row changes by {share:.2g} of its size if the other {batch - 1} change"
+            how = f"output {name!r} of a row changes by {100 * share:.2g} % of its size if the other {batch - 1} change"
             return (MIXED_NOTE.format(how=how),)
     return ()
 

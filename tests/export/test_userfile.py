@@ -486,7 +486,7 @@ def test_rows_that_read_each_other_at_a_larger_batch_are_told(tmp_path: Path):
     fixed = reshaping(tmp_path / "m.onnx", 1, -1, 3)
     assert notes(fixed, 1) == ()
     (note,) = notes(fixed, 4)
-    assert re.match(r"the rows of a call mix: output 'y' of a row changes by [\d.]+ of its size if the other 3", note)
+    assert re.match(r"the rows of a call mix: output 'y' of a row changes by [\d.]+ % of its size if the other 3", note)
     assert note.endswith("a Reshape in the model has a fixed size: export it again, or use batch 1")
 
 
