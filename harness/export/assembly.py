@@ -4,7 +4,7 @@ something.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,13 @@ from shootout.exported.model import (
 )
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen
+
+MIXED = 1e-3
+"""Rows that depend on others differ by far more than this share of the largest output."""
+MIXED_NOTE = (
+    "the rows of a call mix: {how}. If that isn't meant, a Reshape in the model has a fixed size: export it again, "
+    "or use batch 1"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +137,45 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         shared=weights.name if found.shares else "",
         graph=f"{job.key}{ONNX_SUFFIX}" if found.shares else "",
     )
+
+
+def note_mixed_rows(
+    batch: int,
+    inputs: Collection[str],
+    example: Arrays,
+    known: Arrays,
+    call: Callable[[Arrays], Arrays],
+    folded: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Return a note if a row's outputs change with the other rows of its call, by one call with that row repeated.
+
+    Args:
+        batch: rows of a call; one has nothing to mix with.
+        inputs: those with the rows along axis 0.
+        example: an input set, for which `known` has the outputs that have the rows along axis 0.
+        folded: outputs that should have them there, and don't.
+    """
+    if batch < 2:
+        return ()
+    for name in folded:
+        return (MIXED_NOTE.format(how=f"output {name!r} has not one row for each of the {batch}"),)
+    given = {name: np.repeat(one[:1], batch, axis=0) if name in inputs else one for name, one in example.items()}
+    alone = call(given)
+    for name, array in known.items():
+        count = len(array) // batch  # one row may be several, such as boxes or tokens
+        if array.shape == alone[name].shape and (share := _find_change(array[:count], alone[name][:count])) > MIXED:
+            how = f"output {name!r} of a row changes by {100 * share:.2g} % of its size if the other {batch - 1} change"
+            return (MIXED_NOTE.format(how=how),)
+    return ()
+
+
+def _find_change(one: Array, other: Array) -> float:
+    """Return the largest difference of two arrays, relative to the first one's largest number."""
+    if one.dtype.kind != "f":
+        return float((one != other).mean()) if one.size else 0.0
+    known = np.isfinite(one) & np.isfinite(other)
+    size = np.abs(one[known]).max(initial=0.0)
+    return float(np.abs(one[known] - other[known]).max(initial=0.0) / size) if size else 0.0
 
 
 def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: Sequence[Arrays]) -> None:

@@ -114,7 +114,12 @@ def obtain_all(
     found |= (
         _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
     )
-    return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
+    return [job if isinstance(job, ShootoutError) else _named(found[job.key], job) for job in jobs]
+
+
+def _named(made: ExportedModel | ShootoutError, job: ExportJob) -> ExportedModel | ShootoutError:
+    """Return an exported model under the name that its job gives it: it may have been made from another folder."""
+    return made if isinstance(made, ShootoutError) else replace(made, model=job.request.model)
 
 
 def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: Collection[str]) -> set[str]:

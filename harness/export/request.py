@@ -115,7 +115,7 @@ class ExportJob:
         base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
             the original's; of another file's torch module, the file's.
         versions: of the packages that an exported model depends on.
-        key: hash of all above, and of the code that exports a model.
+        key: hash of all above but for places (see `_contents_of`), and of the code that exports a model.
         folder: where the exported model goes; "" until there is a place.
         base_folder: where the base's exported model is, "" until it is known.
         opened: the job of the export with open axes that this size shares with others; None: it has its own.
@@ -169,7 +169,7 @@ class ExportJob:
     def keyed(self) -> ExportJob:
         """Return the job with its versions and its key."""
         known = replace(self, versions=cache.versions())
-        return replace(known, key=cache.key(to_json(known)))
+        return replace(known, key=cache.key(_contents_of(known)))
 
 
 def is_file(model: str) -> bool:
@@ -590,6 +590,16 @@ def to_json(job: ExportJob) -> dict[str, Any]:
     }
     others = {name: to_json(one) if (one := getattr(job, name)) else None for name in ("base", "opened")}
     return {**dataclasses.asdict(replace(job, base=None, opened=None)), "request": request, **others}
+
+
+def _contents_of(job: ExportJob) -> dict[str, Any]:
+    """Return what a job's key is made of: contents and parameters, and of a user's files the names without folders."""
+    request = {name: bool(value) if name in DATA else value for name, value in to_json(job)["request"].items()}
+    named = {"model": job.request.model, "original": job.request.original, "weights": job.request.weights or ""}
+    request |= {name: Path(place).name for name, place in named.items()}
+    others = {name: one.key if (one := getattr(job, name)) else "" for name in ("base", "opened")}
+    places = dict.fromkeys(("file", "key", "folder", "base_folder", "opened_folder"), "")
+    return {**to_json(job), "request": request, **others, **places}
 
 
 def from_json(stored: Mapping[str, Any]) -> ExportJob:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from shootout.constants import CALIBRATION_ROWS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, trees
-from shootout.export.assembly import ExportFindings, assemble, require_telling
+from shootout.export.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
@@ -35,7 +36,7 @@ from shootout.exported.data_files import read_sets
 from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate
 from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
-from shootout.exported.onnx_axes import RACE_ALONE
+from shootout.exported.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import is_like, make_unseen
@@ -289,7 +290,8 @@ def prepare(
         call = partial(_call_each, call_one)
     if (turned := _turn_masks(ways, buffers[0], call)) != ways:
         ways, buffers = turned, draw(specs, most, INPUT_SEED, turned)
-    first, call_s = _time_calls(call_one, buffers[0])
+    with _explaining_batch(axes.batch):
+        first, call_s = _time_calls(call_one, buffers[0])
     load_s = loading.seconds
     del call_one  # and what it has loaded
     if stream and not _hands_on(stream, asked, specs, _output_specs(first), effort, call_s):
@@ -319,7 +321,7 @@ def prepare(
         stream=stream,
         notes=(
             *axes.notes,
-            *([stream.note] if stream else []),
+            *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
             *([given.note] if given and given.note else []),
             *_note_input_weights(model),
         ),
@@ -338,6 +340,40 @@ def prepare(
     )
     found = replace(found, unseen=unseen, shares=shared is not None)
     return PreparedFile(found=found, graph=graph, ways=ways, error_bounds=error_bounds, given=given)
+
+
+@contextmanager
+def _explaining_batch(batch: int) -> Iterator[None]:
+    """Say what a Reshape that fails may mean, if a call has several rows."""
+    try:
+        yield
+    except ModelError as error:
+        if batch < 2 or "reshape" not in str(error).lower():
+            raise
+        fix = "export the file again with an open batch, or use batch 1"
+        raise ModelError(f"{error}. At batch {batch} a Reshape in the file may have a fixed size: {fix}") from error
+
+
+def _note_rows(
+    model: ModelProto,
+    axes: AxisSizes,
+    example: Arrays,
+    known: Arrays,
+    call: Callable[[Sequence[Arrays]], list[dict[str, Array]]],
+) -> tuple[str, ...]:
+    """Note that rows mix, as `note_mixed_rows`; what rounds by the whole call's range mixes them a little, rightly."""
+    if axes.batch < 2 or any(node.op_type.startswith("DynamicQuantize") for node in onnx_files.every_node(model)):
+        return ()
+    forms, rows = onnx_axes.output_forms(model, {}), onnx_axes.outputs_by_rows(model)
+    folded = [name for name in rows if not known[name].shape or len(known[name]) % axes.batch]
+    firsts = {name: (shape or (-1,))[0] for name, (_, shape) in forms.items()}
+    by_rows = {
+        name: array
+        for name, array in known.items()
+        if array.shape and len(array) % axes.batch == 0 and len(array) != firsts[name]
+    }
+    inputs = [name for name, places in onnx_axes.free_axes(model).items() if 0 in places]
+    return note_mixed_rows(axes.batch, inputs, example, by_rows, lambda one: call([one])[0], folded)
 
 
 def _find_stream(

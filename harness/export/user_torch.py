@@ -20,7 +20,7 @@ from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, torch_files
-from shootout.export.assembly import ExportFindings, assemble, require_telling
+from shootout.export.assembly import MIXED, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.request import ExportJob, Request, stream_of
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
@@ -37,8 +37,6 @@ INPUT_SEED, CALIBRATION_SEED = 1, 2
 REASON_LETTERS = 200
 SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
 """The artifacts of a size of a sweep that shares an export with open axes."""
-SAME = 1e-3
-"""Rows that depend on others differ by far more than this share of the largest output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +86,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, found)
     scored = data.split.report_calls if data.split and asked.scored == "outputs" else 0
+    mixed = () if stream else _note_rows(called, specs, batch, buffers[0], found[0])
     reference_outputs, bounds_by_mark, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
@@ -119,6 +118,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
             *filter(None, [data.note, alone]),
+            *mixed,
         ),
         unmade=unmade,
         shares=alone is None,
@@ -179,9 +179,23 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
         return False
     scale = max(float(np.abs(one["y"]).max(initial=0.0)) for one in apart)
     return all(
-        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=SAME * scale)
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=MIXED * scale)
         for got, one in zip(together, apart, strict=True)
     )
+
+
+def _note_rows(
+    called: Called, specs: Sequence[TensorSpec], batch: int, example: Arrays, known: Arrays
+) -> tuple[str, ...]:
+    """Note that rows mix, as `note_mixed_rows`, in outputs with as many rows; a state may have layers there."""
+    inputs = [spec.name for spec in specs if spec.shape[:1] == (batch,)]
+    by_rows = {
+        name: array
+        for name, array in known.items()
+        if array.shape[:1] == (batch,) and not (array.ndim > 2 and array.shape[1] == batch)
+    }
+    run = partial(torch_error_bounds.run, called.module, names=called.outputs)
+    return note_mixed_rows(batch, inputs, example, by_rows, run) if by_rows else ()
 
 
 def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

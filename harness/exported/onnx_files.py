@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 import re
 import shlex
 import stat
@@ -275,7 +276,7 @@ def _external_places(model: ModelProto) -> Iterator[ExternalDataInfo]:
 def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
     location, folder = info.location, model.parent
     try:
-        if not (folder / location).exists():
+        if not os.path.lexists(folder / location):
             folder = model.resolve().parent
         file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
         found = file.is_file()
@@ -296,7 +297,8 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
             f"copy what the links name, and race the copy: cp -rL {shlex.quote(str(model.parent))} {copy}"
         )
     if not found:
-        raise ModelError(f"{model.name} needs {location!r} beside it, which is missing; copy it there")
+        missing = "a link to a file that is missing" if (folder / location).is_symlink() else "missing"
+        raise ModelError(f"{model.name} needs {location!r} beside it, which is {missing}; copy it there")
     if (info.offset or 0) + (info.length or 0) > file.stat().st_size:
         raise ModelError(f"{file} is shorter than {model.name} says; copy it again")
     return file

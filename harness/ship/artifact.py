@@ -10,15 +10,15 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from shootout import backends
+from shootout import backends, models
 from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
-from shootout.build.builder import Builder, needs_of, open_delivery, probe_key, probe_request
+from shootout.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
 from shootout.export.delivery import ProbeKey, read_delivery
-from shootout.export.request import Request
+from shootout.export.request import Request, brief_key
 from shootout.exported.model import ExportedModel
 from shootout.host import environment
 from shootout.host.placement import place
@@ -90,6 +90,8 @@ def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
 def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> ExportedModel:
     key = source.prepared.exported
     if key and (kept := cache.lookup(key, is_whole=is_whole)):
+        with suppress(UsageError):  # it may have been made from another folder, which isn't there any more
+            kept = replace(kept, model=models.get(source.arm.model).name) if kept.source_sha256 else kept
         return kept
     try:
         request = _plan_of_group(source).request_of(source.arm)
@@ -97,12 +99,20 @@ def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> Exported
         made = client.obtain(replace(request, needs=tuple(sorted(needs))))
     except (UsageError, ModelError, SkippedArm) as error:
         raise UsageError(f"the model that was raced is gone, and can't be exported again: {error}") from None
-    if made.key != key:
+    if key not in _keys_of(made, source):
         raise UsageError(
             f"{made.model} is no longer what was measured: the model, its data or the packages that export it have "
             f"changed; {again}"
         )
     return made
+
+
+def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
+    """Return the keys that this model has as a whole, and as an export of the run that left things out for time."""
+    plan = _plan_of_group(source)
+    every = [replace(plan, record=record) for record in source.history.header.groups]
+    needs = [leading_of(groups, any_error=allows) for groups in ([plan], every) for allows in (False, True)]
+    return {made.key, *(brief_key(made.key, leading) for leading in needs)}
 
 
 def _plan_of_group(source: ArmToShip) -> PlannedGroup:

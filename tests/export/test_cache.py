@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import torch
+from safetensors.numpy import save_file
 from support.exports import obtain
+from support.onnx_made import linear
 
+from shootout.backends._trees.fixture import write_sklearn
+from shootout.backends.common_torch import architecture
 from shootout.errors import ModelError, UsageError
-from shootout.export import cache
+from shootout.export import cache, trees
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import ExportJob, checked
 from shootout.exported.model import ExportedModel, open_exported
@@ -103,7 +110,7 @@ def test_the_key_covers_every_module_that_makes_a_exported():
         from importlib import import_module
         from pathlib import Path
         import shootout
-        from shootout.export import cache
+        from shootout.export import cache, trees
         package, hashed = Path(shootout.__file__).parent, set(cache.source_files())
         for file in (package / "export").glob("*.py"):
             import_module(f"shootout.export.{file.stem}")
@@ -171,3 +178,81 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "exported"
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "own"))
     assert store.cache_folder() == tmp_path / "own" / "exported"
+
+
+NET = """import torch
+
+from part import width
+
+def make():
+    return torch.nn.Linear(4, width()), torch.arange(4.0)[None]
+"""
+BERT = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 8, "vocab_size": 20}
+
+
+def write_models(folder: Path) -> list[str]:
+    """A file, one with its weights beside it, a factory with an import, a transformers folder."""
+    folder.mkdir()
+    beside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(onnx.load(linear(folder / "m.onnx")), folder / "apart.onnx", **beside)
+    (folder / "part.py").write_text("def width():\n    return 3\n")
+    (folder / "net.py").write_text(NET)
+    hub = folder / "hub"
+    hub.mkdir()
+    (hub / "config.json").write_text(json.dumps(BERT))
+    save_file({"w": np.ones(3, np.float32)}, hub / "model.safetensors")
+    return [str(folder / "m.onnx"), str(folder / "apart.onnx"), f"{folder}/net.py:make", str(hub)]
+
+
+def keys_of(names: list[str], **asked: Any) -> list[str]:
+    jobs = [checked(Request(model=name, **asked)) for name in names]
+    assert all(isinstance(job, ExportJob) for job in jobs), jobs
+    return [job.key for job in jobs if isinstance(job, ExportJob)]
+
+
+def test_the_key_is_that_of_the_contents_wherever_the_files_lie(tmp_path: Path):
+    names = write_models(tmp_path / "one")
+    keys = keys_of(names)
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    others = [name.replace(f"{tmp_path}/one", f"{tmp_path}/other") for name in names]
+    assert others != names
+    assert keys_of(others) == keys
+    weights = bytearray((tmp_path / "other/w.bin").read_bytes())
+    weights[0] ^= 1
+    (tmp_path / "other/w.bin").write_bytes(weights)
+    (tmp_path / "other/part.py").write_text("def width():\n    return 4\n")
+    save_file({"w": np.zeros(3, np.float32)}, tmp_path / "other/hub/model.safetensors")
+    assert [one == other for one, other in zip(keys_of(others), keys, strict=True)] == [True, False, False, False]
+
+
+@pytest.mark.long
+def test_a_converted_file_has_its_key_in_any_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    forest, other = write_sklearn(tmp_path), tmp_path / "other"
+    other.mkdir()
+    found = []
+    for cache_of, path in (("one", forest), ("cold", Path(shutil.copy(forest, other)))):
+        monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / cache_of))
+        found += keys_of([trees.convert_file(str(path))])
+    assert found[0] == found[1]
+
+
+def test_the_key_follows_data_by_its_contents_too(tmp_path: Path):
+    names = [str(linear(tmp_path / "m.onnx"))]
+    found = []
+    for folder, value in (("one", 1), ("other", 1), ("third", 2)):
+        (tmp_path / folder).mkdir()
+        np.savez(tmp_path / folder / "rows.npz", x=np.full((6, 4), value, np.float32))
+        found += keys_of(names, inputs_npz=tmp_path / folder / "rows.npz")
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_model_that_was_exported_from_another_folder_has_its_own_place(tmp_path: Path):
+    write_models(tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    first = obtain(f"{tmp_path}/one/net.py:make", {}, 1)
+    shutil.rmtree(tmp_path / "one")
+    again = obtain(f"{tmp_path}/other/net.py:make", {}, 1)
+    assert (again.key, again.folder) == (first.key, first.folder)
+    assert again.model == f"{tmp_path}/other/net.py:make"
+    assert architecture(again)(torch.zeros(1, 4)).shape == (1, 3)

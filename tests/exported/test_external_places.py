@@ -167,6 +167,13 @@ def test_weights_behind_links_are_read_and_what_is_made_of_them_has_none(
     assert {str(sent), str(sent.parent / "m.data")} == packed.keys()
 
 
+def test_a_blob_that_was_not_fetched_is_named(tmp_path: Path):
+    model = hub_cache(tmp_path)
+    (tmp_path / "blobs/b2").unlink()
+    with pytest.raises(ModelError, match=r"needs 'm\.data' beside it, which is a link to a file that is missing; copy"):
+        onnx_files.external_files(model)
+
+
 @pytest.mark.parametrize("trick", ["link", "folder", "store", "hub"])
 def test_a_link_out_of_the_models_folders_is_refused_with_the_command_that_copies(tmp_path: Path, trick: str):
     model = stored_beside(tmp_path / "a model")

@@ -17,6 +17,7 @@ from shootout import backends, models
 from shootout.backends._numpy import backend
 from shootout.contract import Arm, Availability, BoundStanding, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
+from shootout.export.request import brief_key
 from shootout.host import environment
 from shootout.ship import artifact
 from shootout.ship.arm_to_ship import ArmToShip
@@ -111,6 +112,16 @@ def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.Mon
     monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
     with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
         artifact.find_built(raced(ARM, here), Mock())
+
+
+def test_a_run_that_had_no_time_for_the_whole_export_ships_from_the_whole_one(
+    here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
+    brief = raced(ARM, here, key=brief_key("1", ["fp32"]))
+    assert artifact._find_exported(brief, "again", is_whole=True).key == "1"
+    with pytest.raises(UsageError, match="no longer what was measured"):
+        artifact._find_exported(raced(ARM, here, key=brief_key("2", ["fp32"])), "again", is_whole=True)
 
 
 def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
