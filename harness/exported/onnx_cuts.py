@@ -14,7 +14,7 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, shape_inference, utils
 
-from shootout.exported.onnx_files import graphs_inside, header
+from shootout.exported.onnx_files import graphs_inside, header, names_read
 
 SELECTORS = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress", "StringSplit"})
 """Operators whose outputs have as many rows as the values of their inputs make."""
@@ -58,7 +58,7 @@ def find_cut(model: ModelProto) -> Cut | None:
     ends = [info.name for info in graph.output if info.name not in shaped]
     for node in graph.node:
         if shaped & {*node.output}:
-            read = [name for name in _names_read(node) if name in variable - shaped]
+            read = [name for name in names_read(node) if name in variable - shaped]
             ends += _before_decisions(read, makers, variable)
     outputs = tuple(one for one in dict.fromkeys(ends) if one in makers)
     needed = _names_behind(outputs, makers)
@@ -88,7 +88,7 @@ def _spread(model: ModelProto) -> tuple[set[str], set[str], list[str]]:
     inside = {key: {node.op_type for node in function.node} for key, function in own.items()}
     variable, shaped, begins = {info.name for info in model.graph.input}, set[str](), list[str]()
     for node in model.graph.node:
-        read = {*_names_read(node)}
+        read = {*names_read(node)}
         if not read & variable or (node.op_type in ("Shape", "Size") and not read & shaped):
             continue
         variable |= {*node.output}
@@ -118,15 +118,6 @@ def _ends_by_values(node: NodeProto) -> bool:
     return len(body.output) > len(node.input) - 1 and maker not in ("Identity", "Constant")
 
 
-def _names_read(node: NodeProto) -> list[str]:
-    """Return the names that a node reads, those that its branches or body take from around it too."""
-    graphs = [*graphs_inside([node])]
-    own = {name for graph in graphs for one in graph.node for name in one.output}
-    own |= {info.name for graph in graphs for info in (*graph.input, *graph.initializer)}
-    names = [*node.input, *(name for graph in graphs for one in graph.node for name in one.input if name not in own)]
-    return [name for name in dict.fromkeys(names) if name]
-
-
 def _before_decisions(
     names: Sequence[str], makers: Mapping[str, NodeProto], variable: Collection[str]
 ) -> Iterator[str]:
@@ -146,7 +137,7 @@ def _names_behind(names: Sequence[str], makers: Mapping[str, NodeProto]) -> set[
     """Return these names and all from which they are computed."""
     waiting, seen = [*names], {*names}
     for name in waiting:  # which grows
-        more = [one for one in (_names_read(makers[name]) if name in makers else ()) if one not in seen]
+        more = [one for one in (names_read(makers[name]) if name in makers else ()) if one not in seen]
         seen |= {*more}
         waiting += more
     return seen
@@ -161,4 +152,4 @@ def _can_extract(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str
         return False
     made = {name for node in part.graph.node for name in node.output}
     made |= {one.name for one in (*part.graph.input, *part.graph.initializer)}
-    return all(made.issuperset(_names_read(node)) for node in part.graph.node)
+    return all(made.issuperset(names_read(node)) for node in part.graph.node)
