@@ -91,6 +91,8 @@ class Method:
 STATIC = Method(("MatMul", "Gemm", "Conv"), "QuantizeLinear")
 DYNAMIC = Method(("MatMul", "Gemm", "Conv"), "DynamicQuantizeLinear")
 BLOCKS = Method(("MatMul", "Gemm"), "MatMulNBits")
+KEPT_IN_INTEGERS = ("Gather", "Transpose", "EmbedLayerNormalization")
+"""Operators whose outputs the dynamic quantizer leaves in integers."""
 MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze")
 """Operators that pass values on, which the optimizer takes pairs of Q/DQ across."""
 
@@ -151,6 +153,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
                 _quantize_dynamic(prepared, target, scheme, floats)
             else:
                 _quantize_in_blocks(prepared, target, sets, scheme, arm, floats)
+    _restore_order(target)
     _require_operations(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
@@ -311,8 +314,33 @@ def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme, floats: Sequ
         per_channel=per_channel,
         reduce_range=saturates(),
         use_external_data_format=big,
-        nodes_to_exclude=[*floats],
+        nodes_to_exclude=[*floats, *_name_read_inside(prepared)],
     )
+
+
+def _name_read_inside(prepared: Path) -> list[str]:
+    """Return the names of nodes that stay in float because branches and loops read their outputs, also moved.
+
+    The quantizer would leave only an output in integers, and widens it for readers in the same graph alone. ONNX
+    Runtime 1.31 aborts where it takes such a widening across what moves a value for a branch.
+    """
+    import onnx
+
+    from shootout.exported import onnx_files
+
+    head = onnx_files.header(prepared).graph
+    read = {name for node in head.node for name in {*onnx_files.names_read(node)} - {*node.input}}
+    if not read:
+        return []
+    model = onnx.load(prepared)
+    found = []
+    for node in reversed(model.graph.node):
+        if read & {*node.output} and node.op_type in (*KEPT_IN_INTEGERS, *MOVES):
+            read |= {*node.input}
+            node.name = node.name or f"float_{node.output[0]}"
+            found.append(node.name)
+    onnx_files.save(model, prepared)
+    return found
 
 
 def _quantize_in_blocks(
@@ -392,6 +420,18 @@ def _rewrite_gemm(path: Path) -> None:
     for info in [info for info in graph.value_info if info.name in weights]:
         graph.value_info.remove(info)
     onnx_files.save(model.model, path)
+
+
+def _restore_order(path: Path) -> None:
+    """Put nodes in order again: the quantizers sort by a node's own inputs, without what its branches read."""
+    import onnx
+
+    from shootout.exported import onnx_files
+
+    if any(onnx_files.graphs_inside(onnx_files.header(path).graph.node)):
+        model = onnx.load(path)
+        onnx_files.sort_nodes(model.graph)
+        onnx_files.save(model, path)
 
 
 def _operations_in(path: Path) -> list[str]:

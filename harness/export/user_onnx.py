@@ -30,7 +30,7 @@ from shootout.export.assembly import ExportFindings, assemble, note_mixed_rows, 
 from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
-from shootout.exported import onnx_axes, onnx_files, onnx_graph, onnx_versions, streams
+from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
@@ -305,6 +305,7 @@ def prepare(
         scored = split.report_calls if split and asked.scored == "outputs" else 0
         buffers = buffers[: effort.buffers(len(buffers), call_s, least, load_s=load_s, scored=scored)]
     raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
+    _require_fixed_shapes(raw, path)
     reference_outputs = _check_repeated(raw, path.name)
     if stream and not original:
         buffers = stream.fill(buffers, raw)
@@ -589,11 +590,23 @@ def _run_module(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]
     return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
 
 
-def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
+def _require_fixed_shapes(outputs: Sequence[Arrays], path: Path) -> None:
+    """Refuse a file if values decide how large an output is; one that is empty each time may be such.
+
+    Raises:
+        ModelError: names the output and shapes that came, and says where to cut the file.
+    """
     for name in outputs[0]:
-        shapes = {one[name].shape for one in outputs}
+        shapes = sorted({one[name].shape for one in outputs})
         if len(shapes) > 1:
-            raise ModelError(f"the shape of output {name!r} depends on the input values: {sorted(shapes)}")
+            told = f"{path.name}: the shape of output {name!r} depends on the input values: {shapes[0]} to {shapes[-1]}"
+            raise ModelError(f"{told}{onnx_cuts.tell_cut(path)}")
+        if 0 in shapes[0] and (cut := onnx_cuts.tell_cut(path)):
+            empty = f"{path.name}: output {name!r} has no rows, so every backend would agree with it"
+            raise ModelError(f"{empty}; give real inputs with --inputs data.npz{cut}")
+
+
+def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=name, shape=y.shape, dtype=y.dtype.name) for name, y in outputs[0].items())
 
 

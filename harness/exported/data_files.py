@@ -24,6 +24,7 @@ from numpy.lib import format as npy
 from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported import table_files
+from shootout.exported.axis_arithmetic import EMPTY
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, sha256
 from shootout.exported.streams import Stream
@@ -371,6 +372,8 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
         if leads and batch and len(found.shape) == len(spec.shape) and found.shape[1:] == spec.shape[1:]:
             return _Form(-(-found.shape[0] // batch), found.shape[0], is_rows=True)
     shape = list(spec.shape)
+    if 0 in found.shape[1:]:
+        raise UsageError(f"{path}: input {spec.name!r} has the shape {list(found.shape)}, but {EMPTY}")
     expected = f"{spec.dtype}{shape}, or K of them along a leading axis"
     if leads:
         expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"

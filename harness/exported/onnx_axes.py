@@ -299,9 +299,12 @@ def _missing_sizes(
 ) -> str:
     """Say which size is missing, list all inputs, and name the options of any command that give it."""
     words = [word for shape in _example_shapes(missing, inputs, sizes) for word in ("--shape", shape)]
+    dims = (one for info in inputs for one in zip(_list_axes(info), info.type.tensor_type.shape.dim, strict=True))
+    empty = [axis for (axis, _), dim in dims if axis in missing and dim.HasField("dim_value")]
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_input_text(info)}" for info in inputs),
+        *([f"The file has 0 for {', '.join(empty)}, but {axis_arithmetic.EMPTY}."] if empty else []),
         f"Give sizes, as these are: {shlex.join(words)}",
     ]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ parsed.
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import mmap
@@ -469,6 +470,42 @@ def graphs_inside(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
         for graph in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
             yield graph
             yield from graphs_inside(graph.node)
+
+
+def names_read(node: NodeProto) -> list[str]:
+    """Return the names that a node reads, those that its branches or body take from around it too."""
+    graphs = [*graphs_inside([node])]
+    own = {name for graph in graphs for one in graph.node for name in one.output}
+    own |= {info.name for graph in graphs for info in (*graph.input, *graph.initializer)}
+    inside = (name for graph in graphs for one in graph.node for name in one.input)
+    inside_out = (info.name for graph in graphs for info in graph.output)
+    names = [*node.input, *(name for name in (*inside, *inside_out) if name not in own)]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def sort_nodes(graph: GraphProto) -> None:
+    """Put each node behind those whose values it or its branches read; what is in order stays so.
+
+    Libraries that sort a graph look at a node's own inputs alone.
+    """
+    nodes = [*graph.node]
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output}
+    waits = [{makers[name] for name in names_read(node) if name in makers} for node in nodes]
+    readers: dict[int, list[int]] = {}
+    for at, before in enumerate(waits):
+        for maker in before:
+            readers.setdefault(maker, []).append(at)
+    ready = [at for at, before in enumerate(waits) if not before]  # ascending, so a heap
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))
+        for at in readers.get(order[-1], ()):
+            waits[at].discard(order[-1])
+            if not waits[at]:
+                heapq.heappush(ready, at)
+    if order != [*range(len(nodes))]:
+        del graph.node[:]
+        graph.node.extend(nodes[at] for at in order)
 
 
 def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:

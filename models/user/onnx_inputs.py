@@ -391,7 +391,7 @@ def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
 
 def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> range | None:
     """Return the values of an input that are rows of all tables that it is an index of; None if it is none."""
-    low, high = 0.0, np.inf
+    found: tuple[float, float] | None = None
     for use in ends:
         table = TABLE_OF.get(use.node.op_type, {}).get(use.at)
         shape = None if table is None else reader.shape(use.node.input[table])
@@ -402,11 +402,13 @@ def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> range | None:
             count = int(depth.reshape(-1)[0])
         if not count:
             continue
-        own = (0.0, count - 1.0)
+        low, high = 0.0, count - 1.0
         for node, at in reversed(use.passed):
-            own = _before(reader, node, at, *own)
-        low, high = max(low, own[0]) if own[1] >= 0 else own[0], min(high, own[1])
-    return range(int(np.ceil(low)), int(np.floor(high)) + 1) or None if np.isfinite([low, high]).all() else None
+            low, high = _before(reader, node, at, low, high)
+        low, high = np.ceil(max(low, 0.0) if high >= 0 else low), np.floor(high)
+        both = (max(low, found[0]), min(high, found[1])) if found else (low, high)
+        found = both if both[0] <= both[1] else found
+    return range(int(found[0]), int(found[1]) + 1) if found else None
 
 
 def _before(reader: _GraphReader, node: NodeProto, at: int, low: float, high: float) -> tuple[float, float]:

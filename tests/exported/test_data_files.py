@@ -54,6 +54,7 @@ def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
         ({"x": np.stack([X, X]), "input.1": np.stack([IDS] * 3)}, "the same number of rows or sets, at least one"),
         ({"x": np.stack([X, X]), "input.1": IDS}, "the same number of rows or sets, at least one"),
         ({"x": np.empty((0, 2, 3), np.float32), "input.1": np.empty((0, 2), np.int64)}, "at least one"),
+        ({"x": X[:, :0], "input.1": IDS}, "input 'x' has the shape [2, 0], but a size of 0 can't be measured"),
         ({"x": np.array([{"a": 1}]), "input.1": IDS}, "is not an .npz of plain arrays"),
     ],
 )

@@ -194,3 +194,10 @@ def test_the_sizes_that_an_error_suggests_can_be_pasted(tmp_path: Path, axis: st
     words = shlex.split(str(error.value).rpartition("as these are: ")[2])
     sizes, batch = sizes_asked(model, read_shapes("--shape", words[1::2]), {}, 1)
     assert set(axis_sizes(model, batch, sizes).sizes) == {"batch", axis, "past"}
+
+
+def test_an_axis_that_the_file_fixes_at_0_is_told_with_a_size_that_can_be_measured(tmp_path: Path):
+    model = decoder(tmp_path / "m.onnx", "past", ("batch", 0, 8))
+    with pytest.raises(UsageError, match=r"has 0 for kv\.1, but a size of 0 can't be measured.*\n.*--shape kv=1x512x8"):
+        axis_sizes(model, 1, {"past": 4}, "m.onnx")
+    assert axis_sizes(model, 1, {"past": 4, "kv.1": 1}).sizes["kv.1"] == 1

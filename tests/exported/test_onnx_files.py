@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from support.onnx_made import value
 
-from shootout.exported.onnx_files import every_node, parameter_count, tensors
+from shootout.exported.onnx_files import every_node, parameter_count, sort_nodes, tensors
 
 
 def body(nodes: list[NodeProto], weight: str) -> GraphProto:
@@ -29,3 +29,24 @@ def test_nodes_and_tensors_are_found_however_deep_they_stand():
     assert sorted(node.op_type for node in every_node(model)) == ["Constant", "If", "If", "If", "Own", "Relu", "Tanh"]
     assert {tensor.name for tensor in tensors(model)} == {"main", "first", "second", "third", "in a function"}
     assert parameter_count(model) == 4 * 2 + 3
+
+
+def test_nodes_are_put_behind_what_their_branches_read():
+    node, info = helper.make_node, helper.make_tensor_value_info
+    inner = helper.make_graph([node("Relu", ["t"], ["a"])], "a", [], [info("a", TensorProto.FLOAT, None)])
+    other = helper.make_graph([], "b", [], [info("u", TensorProto.FLOAT, None)])
+    graph = helper.make_graph(
+        [
+            node("If", ["use"], ["y"], then_branch=inner, else_branch=other),
+            node("Neg", ["y"], ["z"]),
+            node("Abs", ["x"], ["t"]),
+            node("Exp", ["x"], ["u"]),
+        ],
+        "g",
+        [],
+        [],
+    )
+    sort_nodes(graph)
+    assert [one.op_type for one in graph.node] == ["Abs", "Exp", "If", "Neg"]
+    sort_nodes(graph)
+    assert [one.op_type for one in graph.node] == ["Abs", "Exp", "If", "Neg"], "what is in order stays so"

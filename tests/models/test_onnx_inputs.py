@@ -138,10 +138,11 @@ def test_an_index_behind_a_cast_and_of_a_quantized_table_is_found(tmp_path: Path
         ([("Max", "ids", "zero")], "tokens below 10"),
         ([("Equal", "ids", "pad"), ("Where", "h0", "zero", "ids")], "tokens below 10"),
         ([("Add", "ids", "fields")], "tokens below 7"),
+        ([("Less", "ids", "zero"), ("Add", "ids", "ten"), ("Where", "h0", "h1", "ids")], "tokens below 10"),
     ],
 )
 def test_ids_that_pass_arithmetic_fit_their_table(tmp_path: Path, nodes: list[tuple[str, ...]], told: str):
-    one = {"zero": 0, "two": 2, "nine": 9, "pad": -100}
+    one = {"zero": 0, "two": 2, "nine": 9, "ten": 10, "pad": -100}
     weights: dict[str, Any] = {name: np.int64(number) for name, number in one.items()}
     weights |= {"fields": np.array([0, 3, 1], np.int64), "table": np.ones((10, 4), np.float32)}
     made = [node(op, *names, out=f"h{at}") for at, (op, *names) in enumerate(nodes)]
