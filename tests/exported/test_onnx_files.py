@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 from support.onnx_made import value
 
-from shootout.exported.onnx_files import every_node, parameter_count, tensors
+from shootout.exported.onnx_files import every_node, parameter_count, takes_nan, tensors
 
 
 def body(nodes: list[NodeProto], weight: str) -> GraphProto:
@@ -29,3 +29,21 @@ def test_nodes_and_tensors_are_found_however_deep_they_stand():
     assert sorted(node.op_type for node in every_node(model)) == ["Constant", "If", "If", "If", "Own", "Relu", "Tanh"]
     assert {tensor.name for tensor in tensors(model)} == {"main", "first", "second", "third", "in a function"}
     assert parameter_count(model) == 4 * 2 + 3
+
+
+def test_a_graph_that_looks_for_nan_takes_it_as_a_missing_value():
+    def graph(*operators: str) -> GraphProto:
+        nodes = [helper.make_node(one, ["x"], [f"y{at}"]) for at, one in enumerate(operators)]
+        return helper.make_graph(nodes, "g", [value("x", (1,))], [value("y0", (1,))])
+
+    inside = helper.make_node("If", ["c"], ["y0"], then_branch=graph("IsNaN"), else_branch=graph("Relu"))
+    nested = helper.make_graph([inside], "g", [value("x", (1,))], [value("y0", (1,))])
+    for one, takes in (
+        (graph("Relu", "Add"), False),
+        (graph("Relu", "IsNaN"), True),
+        (graph("Imputer"), True),
+        (graph("TreeEnsembleRegressor"), True),
+        (graph("IsInf"), False),
+        (nested, True),
+    ):
+        assert takes_nan(helper.make_model(one)) is takes
