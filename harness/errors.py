@@ -323,14 +323,25 @@ def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
     while inner.__cause__ is not None:
         inner = inner.__cause__
     cause = _read_first_line(str(inner))
-    if inner is error or cause in shorten(first, most):
-        return shorten(first, most)
-    because = shorten(f"because of {type(inner).__name__}: {cause}", most // 2)
+    if inner is error or cause in _cut_middle(first, most):
+        return _cut_middle(first, most)
+    because = _cut_middle(f"because of {type(inner).__name__}: {cause}", most // 2)
     return f"{shorten(first, most - len(because) - 2)}, {because}"
+
+
+def _cut_middle(text: str, most: int) -> str:
+    """Return the beginning and the end of a text, cut between words if it has more than `most` letters.
+
+    What is wrong may stand at the end, behind the names of the library's own functions.
+    """
+    if len(text) <= most:
+        return text
+    begun = shorten(text, most // 2 - 1)
+    return f"{begun} {keep_end(text, most - len(begun) - 2)[1:]}"
 
 
 def _read_first_line(text: str) -> str:
     """Return the first line of a message that isn't empty; a line that ends in a colon goes on in the next."""
-    lines = [line for line in map(str.strip, _COLORS.sub("", text[:MOST_WORDS]).splitlines()) if line]
+    lines = [line for line in map(str.strip, _COLORS.sub("", text).splitlines()) if line]
     last = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
     return "".join(letter for letter in " ".join(lines[: last + 1]) if letter.isprintable()).rstrip(".")

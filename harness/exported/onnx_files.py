@@ -372,7 +372,7 @@ class LoadedFile:
         try:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise ModelError(f"ONNX Runtime can't load {name}: {tell_words(error)}") from error
+            raise ModelError(f"no reference outputs: ONNX Runtime can't load {name}: {tell_words(error)}") from error
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def call(self, inputs: Arrays) -> dict[str, Array]:
@@ -390,7 +390,8 @@ class LoadedFile:
             return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
         except Exception as error:
             hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
-            raise ModelError(f"ONNX Runtime can't run {self._name}: {tell_words(error)}; {hint}") from error
+            told = f"ONNX Runtime can't run {self._name}: {tell_words(error)}"
+            raise ModelError(f"no reference outputs: {told}; {hint}") from error
 
 
 def run_all(
