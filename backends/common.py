@@ -27,7 +27,7 @@ from shootout.contract import (
     Target,
     TensorSpec,
 )
-from shootout.errors import SkippedArm, install
+from shootout.errors import SkippedArm, explained, install
 from shootout.exported.workload import is_scaled
 from shootout.host.placement import TASKS
 from shootout.schemes import Scheme
@@ -205,7 +205,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
 
         if old := find_old_driver(error):
             return Availability(why=old.why)
-        reason = f"a tiny session failed: {type(error).__name__}: {error}"
+        reason = f"a tiny session failed: {explained(error)}"
         fix = own or f"{fix} --force-reinstall"
         return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
 

@@ -51,7 +51,7 @@ def exported_program(exported: ExportedModel) -> ExportedProgram:
     return read_program(exported.path(Artifact.PT2), exported.path(Artifact.MODULE))
 
 
-def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Module:
+def core_module(exported: ExportedModel, floats: str = "float32", *, as_program: bool = False) -> torch.nn.Module:
     """Return the module for libraries that take torch's core operators only.
 
     A user's file and a module given in Python are programs: their composite operators, which a module's Python would
@@ -59,12 +59,13 @@ def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Mo
 
     Args:
         floats: the dtype that it will get its weights in; "": a file's own.
+        as_program: take the program of a module whose Python runs otherwise, too.
     """
     import torch
 
     from shootout.quantize.retyping import retyped
 
-    if not exported.is_program:
+    if not (exported.is_program or as_program):
         return float32_module(exported)
     converted = exported_program(exported).run_decompositions()
     for node in list(converted.graph.nodes):

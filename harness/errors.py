@@ -17,7 +17,9 @@ from importlib.metadata import distributions
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
-"""Keep so many letters of a library's message: the journal stores them, and a person reads them."""
+"""Keep so many letters of a library's log: the journal stores them."""
+MOST_LETTERS = 300
+"""Show so many letters of a library's error: a person reads them, and the log has the rest."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -282,7 +284,22 @@ def one_line(text: str) -> str:
     """Return a library's words on one line, without the colors and control characters that would steer a terminal."""
     lines = (line.strip() for line in _COLORS.sub("", text).splitlines())
     told = " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
-    return told if len(told) <= MOST_WORDS else f"{told[:MOST_WORDS]}… ({len(told) - MOST_WORDS:,} more letters)"
+    return told if len(told) <= MOST_WORDS else f"{shorten(told, MOST_WORDS)} ({len(told) - MOST_WORDS:,} more letters)"
+
+
+def shorten(text: str, most: int = MOST_LETTERS) -> str:
+    """Return the beginning of a text, cut between two words if it has more than `most` letters."""
+    if len(text) <= most:
+        return text
+    kept = text[: most + 1].rpartition(" ")[0] or text[:most]
+    return f"{kept.rstrip(' |,;:([{')}…"
+
+
+def keep_end(text: str, most: int) -> str:
+    """Return the end of a text, cut between two words if it has more than `most` letters."""
+    if len(text) <= most:
+        return text
+    return f"…{text[-most - 1 :].partition(' ')[2] or text[-most:]}"
 
 
 def printable(text: str) -> str:
@@ -293,5 +310,38 @@ def printable(text: str) -> str:
 
 
 def explained(error: BaseException) -> str:
-    """Return an error's kind and words on one line."""
-    return f"{type(error).__name__}: {one_line(str(error))}"
+    """Return an error's kind and its words; see `tell_words`."""
+    return f"{type(error).__name__}: {tell_words(error, MOST_LETTERS - len(type(error).__name__) - 2)}"
+
+
+def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
+    """Return the first line of an error and that of its innermost cause on one line, in at most `most` letters.
+
+    A library may write a whole model into its message, and what went wrong into the cause alone.
+    """
+    first, inner = _read_first_line(str(error)), error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    cause = _read_first_line(str(inner))
+    if inner is error or cause in _cut_middle(first, most):
+        return _cut_middle(first, most)
+    because = _cut_middle(f"because of {type(inner).__name__}: {cause}", most // 2)
+    return f"{shorten(first, most - len(because) - 2)}, {because}"
+
+
+def _cut_middle(text: str, most: int) -> str:
+    """Return the beginning and the end of a text, cut between words if it has more than `most` letters.
+
+    What is wrong may stand at the end, behind the names of the library's own functions.
+    """
+    if len(text) <= most:
+        return text
+    begun = shorten(text, most // 2 - 1)
+    return f"{begun} {keep_end(text, most - len(begun) - 2)[1:]}"
+
+
+def _read_first_line(text: str) -> str:
+    """Return the first line of a message that isn't empty; a line that ends in a colon goes on in the next."""
+    lines = [line for line in map(str.strip, _COLORS.sub("", text).splitlines()) if line]
+    last = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
+    return "".join(letter for letter in " ".join(lines[: last + 1]) if letter.isprintable()).rstrip(".")

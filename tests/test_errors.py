@@ -1,4 +1,4 @@
-"""What errors are made of: the one command that installs an extra."""
+"""What errors are made of: a library's words in short, and the one command that installs an extra."""
 
 from __future__ import annotations
 
@@ -84,3 +84,33 @@ def test_where_the_package_was_sent_to_an_extra_is_its_own_packages(monkeypatch:
     monkeypatch.setattr(errors, "distributions", lambda name: [sent])
     assert install("litert") == "pip install 'ai-edge-litert<3,>=2.3' 'safetensors>=0.4.5'"
     assert install("litert,torch").endswith("'ai-edge-litert<3,>=2.3' 'safetensors>=0.4.5' 'torch<2.14,>=2.11'")
+
+
+def test_a_library_error_is_its_first_line_and_its_innermost_cause():
+    """skl2onnx writes all numbers of a model into its message, 2 MB of them, and leaves the reason to the cause."""
+    numbers = ", ".join(map(str, range(400_000)))
+    outer = ValueError(f"Unable to create node 'TreeEnsembleClassifier' with attributes={{'class_ids': [{numbers}]}}")
+    middle = RuntimeError("in between")
+    middle.__cause__ = TypeError("Field onnx.AttributeProto.ints: Expected an int, got a boolean.\nmore")
+    outer.__cause__ = middle
+    told = errors.explained(outer)
+    assert told.startswith("ValueError: Unable to create node 'TreeEnsembleClassifier' with")
+    assert told.endswith(", because of TypeError: Field onnx.AttributeProto.ints: Expected an int, got a boolean")
+    assert len(told) <= errors.MOST_LETTERS
+    assert errors.explained(ValueError("Failed to run:\n\n  CppError: no g++.\nand a log")) == (
+        "ValueError: Failed to run: CppError: no g++"
+    )
+    again = RuntimeError("it says: no g++ found")
+    again.__cause__ = OSError("no g++ found")
+    assert errors.explained(again) == "RuntimeError: it says: no g++ found"
+    assert errors.explained(KeyError()) == "KeyError: "
+
+
+def test_reasons_are_cut_between_words():
+    assert errors.shorten("one two three", 13) == "one two three"
+    assert errors.shorten("one two three", 12) == "one two…"
+    assert errors.shorten("one two: three", 9) == "one two…"
+    assert errors.shorten("onetwothree", 5) == "onetw…"
+    assert errors.keep_end("one two three", 13) == "one two three"
+    assert errors.keep_end("one two three", 8) == "…three"
+    assert errors.keep_end("one two three", 9) == "…two three"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from shootout.contract import Arm, Device, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm, install, one_line
+from shootout.errors import NotRunKind, SkippedArm, install, keep_end, one_line, shorten
 from shootout.host.child import ending, with_last_words
 
 MODULE, WEIGHTS = "model.vmfb", "model.irpa"
@@ -179,4 +179,4 @@ def _first_complaint(said: str) -> str:
     if unknown := _UNKNOWN.search(said):
         return f"it has no way to write the operator {unknown['operator']}"
     error = _ERROR.search(said)
-    return one_line(error[1])[:_WORDS] if error else one_line(said)[-_WORDS:]
+    return shorten(one_line(error[1]), _WORDS) if error else keep_end(one_line(said), _WORDS)

@@ -106,14 +106,34 @@ def from_forward(exported: ExportedModel) -> Program:
 def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
     """Translate the torch module on floats of this dtype ("": as they are) by torchax.
 
-    Buffers outside the module's state come along.
+    A user's module that makes a constant in forward can't mix it with traced arrays: its program holds it as a buffer.
     """
+    program = _translate(core_module(exported, floats), exported)
+    if not exported.source_sha256 or Artifact.PT2 not in exported.artifacts or _can_trace(program, exported):
+        return program
+    other = _translate(core_module(exported, floats, as_program=True), exported)
+    return other if _can_trace(other, exported) else program
+
+
+def _can_trace(program: Program, exported: ExportedModel) -> bool:
+    import jax
+
+    stored = {**exported.weights(), **program.buffers}
+    inputs = [exported.input_buffers()[0][spec.name] for spec in exported.inputs]
+    try:
+        jax.eval_shape(program.run, [stored[name] for name in program.names], inputs)
+    except Exception:  # of torchax, whatever the module does
+        return False
+    return True
+
+
+def _translate(module: Any, exported: ExportedModel) -> Program:
+    """Translate a module by torchax; buffers outside the module's state come along."""
     import torch
     import torchax
 
     from shootout.quantize.retyping import place_programs
 
-    module = core_module(exported, floats)
     place_programs(module, torch.device("jax"))  # a program names the CPU, where no traced array can go
     states, call = torchax.extract_jax(module)
     names, stored = tuple(states), exported.weights()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
 from shootout.contract import Artifact, TensorSpec
-from shootout.errors import NotRunKind, SkippedArm, install, one_line
+from shootout.errors import NotRunKind, SkippedArm, install, keep_end, one_line
 from shootout.host.child import ending
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -
         cwd=place,
     )
     if ended.returncode or not (folder / BIN).exists():
-        last = one_line(ended.stderr.decode(errors="replace").rpartition("Status Message:")[2][-_SHOWN:].strip())
+        last = keep_end(one_line(ended.stderr.decode(errors="replace").rpartition("Status Message:")[2]), _SHOWN)
         words = f"; its last words: {last}" if last else ""
         reason = f"pnnx can't convert this model: {ending(ended.returncode)}{words}"
         raise SkippedArm(reason, _ELSEWHERE, NotRunKind.UNFIT)

@@ -47,6 +47,7 @@ from shootout.backends._torch.session import (
     Facts,
     TorchSession,
     configure,
+    count_graphs,
     example_of,
     module_of,
     require_torch,
@@ -70,7 +71,7 @@ from shootout.contract import (
     Precision,
     Scenario,
 )
-from shootout.errors import SkippedArm
+from shootout.errors import NotRunKind, SkippedArm
 from shootout.host.environment import native_flags
 from shootout.schemes import parse
 
@@ -192,7 +193,8 @@ class TorchCompileAdapter:
                 compile_student(exported, arm)
             else:
                 _store_quantized(exported, arm, folder)
-                compile_module(stored_module(folder, exported, arm), exported, arm)
+                module = stored_module(folder, exported, arm)
+                _refuse_recompiling(module, compile_module(module, exported, arm), exported, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
         return Built(
@@ -254,6 +256,31 @@ def compile_module(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -
         for _ in range(CALLS_TO_CAPTURE if arm.target.mode == GRAPHS else 1):
             run(*example)
     return run
+
+
+def _refuse_recompiling(module: torch.nn.Module, run: Any, exported: ExportedModel, arm: Arm) -> None:
+    """Refuse a module that is compiled again in each of two more calls: it would be until Dynamo's limit.
+
+    Raises:
+        SkippedArm: it is; says which attributes the calls change.
+    """
+    import torch
+
+    from shootout.models.user.called import find_state
+
+    with torch.inference_mode():
+        example = example_of(exported, arm)
+        for _ in range(2):
+            before = count_graphs()
+            run(*example)
+            if count_graphs() == before:
+                return
+        state = find_state(module, lambda: run(*example))
+    raise SkippedArm(
+        f"torch.compile compiles this module anew in each call: an attribute changes with each call ({state})",
+        "keep the number in a tensor, or leave it as it is if torch.compiler.is_compiling()",
+        NotRunKind.UNFIT,
+    )
 
 
 def load_cache(built: Built) -> TorchSession:

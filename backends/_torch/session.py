@@ -75,6 +75,12 @@ Account = Callable[[list[Any]], Facts]
 """Gives what only the adapter knows of `Executed`; called when that is first read, with one staged input set."""
 
 
+def count_graphs() -> int:
+    """Count the graphs that Dynamo has traced in this process, of which each was compiled."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
 def session_on(run: Callable[..., Raw], arm: Arm, exported: ExportedModel, account: Account) -> TorchSession:
     """Return a session on the arm's device; see `TorchSession` for the arguments."""
     if arm.target.device is Device.CUDA:
@@ -118,8 +124,7 @@ class TorchSession:
 
     def compilations(self) -> int:
         """Count the graphs that Dynamo has traced in this process, of which each was compiled."""
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+        return count_graphs()
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Return tensors in the model's input order, floats in the arm's dtype."""

@@ -19,7 +19,7 @@ from shootout.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
-from shootout.errors import Unavailable, UsageError, install, one_line
+from shootout.errors import Unavailable, UsageError, install, one_line, shorten
 from shootout.host import cuda_driver, environment, gpu, locks
 from shootout.host.gpu import UsedGpu
 from shootout.host.locks import machine_lock
@@ -460,8 +460,7 @@ def _name(finding: BackendFinding) -> str:
 
 def _shorten(reason: str) -> str:
     """Return a reason's beginning; `--json` has all of it."""
-    whole = one_line(reason)
-    return whole if len(whole) <= LONGEST_REASON else f"{whole[:LONGEST_REASON]}…"
+    return shorten(one_line(reason), LONGEST_REASON)
 
 
 def _lay_out(what: str, fix: str) -> list[RenderableType]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from shootout import budget, models
 from shootout.clock import Deadline, Stopwatch, rare_collector
 from shootout.contract import Artifact
-from shootout.errors import ModelError, ShootoutError, UsageError, install
+from shootout.errors import ModelError, ShootoutError, UsageError, explained, install
 from shootout.export import zoo
 from shootout.export.request import JOBS, ExportJob, brief_key, error_to_json, from_json
 from shootout.exported.effort import PROGRESS, Effort
@@ -106,7 +106,7 @@ def _make_or_explain(job: ExportJob, effort: Effort) -> ShootoutError | None:
         return UsageError(f"{what}: {error}; free space or set SHOOTOUT_CACHE")
     except Exception as error:
         traceback.print_exc()
-        return ModelError(f"exporting {job.request.model} failed: {type(error).__name__}: {error}")
+        return ModelError(f"exporting {job.request.model} failed: {explained(error)}")
     return None
 
 

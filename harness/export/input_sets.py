@@ -64,23 +64,29 @@ def _spread(sets: list[dict[str, Array]], most: int) -> list[dict[str, Array]]:
 
 
 def choose_calibration(
-    given: Path | None, specs: tuple[TensorSpec, ...], own_calibration: list[dict[str, Array]]
+    given: Path | None,
+    specs: tuple[TensorSpec, ...],
+    own_calibration: list[dict[str, Array]],
+    *,
+    takes_nan: bool = False,
 ) -> tuple[list[dict[str, Array]], str]:
     """Return the user's calibration sets, or our own and why the user's can't be used: float arms don't need them."""
     if given is None:
         return own_calibration, ""
     try:
-        return read_calibration(given, specs), ""
+        return read_calibration(given, specs, takes_nan=takes_nan), ""
     except UsageError as error:
         return own_calibration, f"the calibration data can't be used: {error}"
 
 
-def calibration_as_inputs(given: Path | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
+def calibration_as_inputs(
+    given: Path | None, specs: tuple[TensorSpec, ...], *, takes_nan: bool = False
+) -> list[dict[str, Array]] | None:
     """Return the user's calibration sets as input buffers if there are no other real inputs; None without any.
 
     A model that is quantized for these data is judged on these data, not on drawn numbers, and so are its rivals.
     """
-    sets, fault = choose_calibration(given, specs, [])
+    sets, fault = choose_calibration(given, specs, [], takes_nan=takes_nan)
     return None if fault else sets[: buffer_count(specs)] or None
 
 
@@ -108,13 +114,13 @@ def calibration_count(specs: tuple[TensorSpec, ...], batch: int) -> int:
     return max(count, buffer_count(specs))
 
 
-def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+def read_calibration(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> list[dict[str, Array]]:
     """Read calibration sets, at least CALIBRATION_SETS.
 
     Raises:
         UsageError: as `read_sets`; also too few sets, or infinity.
     """
-    sets = read_sets(path, specs)
+    sets = read_sets(path, specs, takes_nan=takes_nan)
     if len(sets) < CALIBRATION_SETS:
         fix = f"give at least {CALIBRATION_SETS}, as rows or stacked along a leading axis"
         raise UsageError(f"{path}: {len(sets)} calibration set gives no reliable range; {fix}")
@@ -325,6 +331,8 @@ def read_split(
     specs: Sequence[TensorSpec],
     rows_by: Path | None = None,
     stream: Stream | None = None,
+    *,
+    takes_nan: bool = False,
 ) -> RowSplit:
     """Read the user's rows and split them.
 
@@ -334,12 +342,14 @@ def read_split(
         specs: the model's inputs; axis 0 of each is the batch.
         rows_by: a file with what each row belongs to.
         stream: see `split_rows`.
+        takes_nan: see `read_sets`.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
     """
     common_batch(specs, stream)
-    rows_of, found = read_rows(inputs, specs, stream), read_labels(labels) if labels else None
+    rows_of = read_rows(inputs, specs, stream, takes_nan=takes_nan)
+    found = read_labels(labels) if labels else None
     try:
         return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None, stream)
     except UsageError as error:

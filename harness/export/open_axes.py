@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-REASON_LETTERS = 200
 SAME = 1e-3
 """The outputs of another model differ by far more than this share of the largest one."""
 
@@ -156,7 +155,7 @@ def _write_module(job: ExportJob, folder: Path) -> str:
         raise
     except Exception as error:
         traceback.print_exc()
-        return f"torch.export can't leave the size open: {explained(error)[:REASON_LETTERS]}"
+        return f"torch.export can't leave the size open: {explained(error)}"
     return ""
 
 

@@ -466,7 +466,10 @@ def check_sizes(request: Request) -> int | None:
     if request.inputs_npz is None:
         return None
     try:
-        count, place = data_files.check(request.inputs_npz, specs, stream), labels_of(request)
+        count, place = (
+            data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request)),
+            labels_of(request),
+        )
     except UsageError as error:
         states = () if stream or request.state is not None else streams.guess_state(specs, outputs)
         if not states:
@@ -506,6 +509,21 @@ def stream_of(
     return found
 
 
+def takes_nan(request: Request) -> bool:
+    """Return whether NaN is a missing value to the model; of what is no file it isn't known before the export.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    if not is_file(request.model):
+        return False
+    with _explaining_errors(path := path_of(request.model)):
+        from shootout.exported import onnx_files
+
+        return trees.is_converted(path) or onnx_files.takes_nan(onnx_files.header(path))
+
+
 def check_data(request: Request) -> None:
     """Refuse a user's data that no model could use, before anything is exported.
 
@@ -514,7 +532,8 @@ def check_data(request: Request) -> None:
     """
     if request.inputs_npz is None or request.original:
         return
-    data_files.refuse_nan(request.inputs_npz)
+    if not takes_nan(request):
+        data_files.refuse_nan(request.inputs_npz)
     if not is_file(request.model) and (place := labels_of(request)):  # of a file `check_sizes` knows more
         input_sets.check_labels(place, data_files.possible_rows(request.inputs_npz))
 

@@ -4,6 +4,8 @@
 library's own file, for the library itself to run. A file of scikit-learn's is a pickle: reading it runs its code, in
 a process of its own. Nothing but what was converted here is ever unpickled.
 
+If a converter can't take the model, a graph of the same input and output stands in for it, and the library alone runs.
+
 The conversion gives the class probabilities, or a regression's value. A label is the largest probability; where two
 are equal, libraries choose differently.
 """
@@ -15,11 +17,15 @@ import json
 import shutil
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.constants import BUILD_TIMEOUT_S
+import numpy as np
+
+from shootout.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError, explained, install
 from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
@@ -30,6 +36,8 @@ from shootout.host.store import cache_folder, mark_used, open_sealed, sealed
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from shootout.backends._trees.libraries import NativeModel
 
 KINDS = {
     ".joblib": Artifact.SKLEARN,
@@ -44,16 +52,24 @@ PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "o
 """The packages that decide the conversion."""
 FOLDER, FACTS, ERROR = "trees", "trees.json", "error.txt"
 INPUT, ROWS = "X", "batch"
+BOOSTING_OPSET = 3
+"""The version of ONNX's operators of trees that onnxmltools writes."""
+STAND_IN_OPSET, STAND_IN_IR = 17, 8
 SCORES = ("probabilities", "variable")
 """The converters' names of the output that is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedFile:
-    """Hold the library's own file behind a converted one."""
+    """Hold the library's own file behind a converted one.
+
+    Attributes:
+        unmade: why the ONNX file only stands in for a conversion; "" if it is one.
+    """
 
     artifact: Artifact
     file: Path
+    unmade: str = ""
 
 
 def find_library(name: str) -> Artifact | None:
@@ -90,6 +106,11 @@ def convert_file(name: str) -> str:
     return str(place / f"{path.stem}{ONNX_SUFFIX}")
 
 
+def is_converted(path: Path) -> bool:
+    """Return whether an ONNX file was converted here."""
+    return path.parent.parent == cache_folder() and path.parent.name.startswith(f"{FOLDER}-")
+
+
 def open_converted(path: Path) -> ConvertedFile | None:
     """Return the library's own file that an ONNX file was converted from here; None for any other file.
 
@@ -97,14 +118,14 @@ def open_converted(path: Path) -> ConvertedFile | None:
         UsageError: it was changed since.
     """
     folder = path.parent
-    if folder.parent != cache_folder() or not folder.name.startswith(f"{FOLDER}-"):
+    if not is_converted(path):
         return None
     facts = open_sealed(folder / FACTS)
     artifact = Artifact(facts["artifact"])
     if any(sha256(folder / name) != digest for name, digest in facts["files"].items()):
         raise UsageError(f"{path.name} was changed after it was converted: remove {folder} and run again")
     mark_used(folder)
-    return ConvertedFile(artifact=artifact, file=folder / FILES[artifact])
+    return ConvertedFile(artifact=artifact, file=folder / FILES[artifact], unmade=facts["unmade"])
 
 
 def _convert_apart(path: Path, artifact: Artifact, place: Path) -> None:
@@ -130,7 +151,7 @@ def main() -> None:
         (folder / ERROR).write_text(str(error), encoding="utf-8")
     except Exception as error:
         traceback.print_exc()
-        told = f"{path.name} can't be converted to ONNX: {explained(error)}"
+        told = f"{artifact} can't read or run {path.name}: {explained(error)}"
         (folder / ERROR).write_text(told, encoding="utf-8")
 
 
@@ -142,10 +163,36 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
 
     artifact = _write_native(artifact, path, folder)
     native = open_native(artifact, folder / FILES[artifact], 1)
-    model = _keep_scores(_CONVERTERS[artifact](native.model, native.features))
+    unmade = ""
+    try:
+        model = _keep_scores(_CONVERTERS[artifact](native.model, native.features))
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:  # of a converter that doesn't know this model, or of its own
+        traceback.print_exc()
+        model, unmade = _make_stand_in(native), f"{path.name} can't be converted to one: {explained(error)}"
     onnx.save(model, folder / f"{path.stem}{ONNX_SUFFIX}")
     files = {one.name: sha256(one) for one in folder.iterdir()}
-    (folder / FACTS).write_text(sealed({"artifact": artifact, "files": files}), encoding="utf-8")
+    (folder / FACTS).write_text(sealed({"artifact": artifact, "files": files, "unmade": unmade}), encoding="utf-8")
+
+
+def _make_stand_in(native: NativeModel) -> ModelProto:
+    """Make a graph with the model's input and output, which nothing runs for it."""
+    from onnx import TensorProto, helper
+
+    columns = native.predict(np.zeros((1, native.features), np.float32)).shape[1]
+    given = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [ROWS, native.features])
+    wanted = helper.make_tensor_value_info(SCORES[0 if columns > 1 else 1], TensorProto.FLOAT, [ROWS, columns])
+    nodes = [
+        helper.make_node("ReduceSum", [INPUT, "axis"], ["sum"], keepdims=1),
+        helper.make_node("Tile", ["sum", "counts"], [wanted.name]),
+    ]
+    stored = [
+        helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
+        helper.make_tensor("counts", TensorProto.INT64, [2], [1, columns]),
+    ]
+    graph = helper.make_graph(nodes, "stand-in", [given], [wanted], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", STAND_IN_OPSET)], ir_version=STAND_IN_IR)
 
 
 def _write_native(artifact: Artifact, path: Path, folder: Path) -> Artifact:
@@ -181,12 +228,67 @@ def _keep_scores(model: ModelProto) -> ModelProto:
 
 
 def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
-    from skl2onnx import to_onnx
-    from skl2onnx.common.data_types import FloatTensorType
+    """Convert an estimator, with those of XGBoost and LightGBM inside it.
 
-    options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
-    found: ModelProto = to_onnx(estimator, initial_types=[(INPUT, FloatTensorType([None, features]))], options=options)
+    Scalers divide, as scikit-learn does: to multiply by the inverse moves rows across the thresholds behind them.
+    """
+    from skl2onnx import get_latest_tested_opset_version, to_onnx
+    from skl2onnx.common.data_types import FloatTensorType
+    from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
+
+    _register_boosting()
+    options: dict[Any, Any] = {scaler: {"div": "div"} for scaler in (MaxAbsScaler, RobustScaler, StandardScaler)}
+    if hasattr(estimator, "predict_proba"):
+        options[id(estimator)] = {"zipmap": False}
+    with _writing_whole_numbers():
+        found: ModelProto = to_onnx(
+            estimator,
+            initial_types=[(INPUT, FloatTensorType([None, features]))],
+            options=options,
+            target_opset={"": get_latest_tested_opset_version(), CLASSICAL_DOMAIN: BOOSTING_OPSET},
+        )
     return found
+
+
+def _register_boosting() -> None:
+    """Teach skl2onnx the estimators of the two other libraries."""
+    import lightgbm
+    import xgboost
+    from onnxmltools.convert.lightgbm.operator_converters.LightGbm import convert_lightgbm
+    from onnxmltools.convert.xgboost.operator_converters.XGBoost import convert_xgboost
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common import shape_calculator as shapes
+
+    zipmap = {"nocl": [True, False], "zipmap": [True, False, "columns"]}
+    for classifier, regressor, converter in (
+        (lightgbm.LGBMClassifier, lightgbm.LGBMRegressor, convert_lightgbm),
+        (xgboost.XGBClassifier, xgboost.XGBRegressor, convert_xgboost),
+    ):
+        calculator = shapes.calculate_linear_classifier_output_shapes
+        update_registered_converter(classifier, classifier.__name__, calculator, converter, options=zipmap)
+        calculator = shapes.calculate_linear_regressor_output_shapes
+        update_registered_converter(regressor, regressor.__name__, calculator, converter)
+
+
+@contextmanager
+def _writing_whole_numbers() -> Iterator[None]:
+    """Let skl2onnx write booleans among whole numbers, as it does for histogram boosting: ONNX 1.23 refuses them."""
+    from skl2onnx.common import _container
+
+    make = _container.make_node
+
+    def make_node(*names: Any, **attributes: Any) -> Any:
+        return make(*names, **{name: _without_booleans(value) for name, value in attributes.items()})
+
+    _container.make_node = make_node
+    try:
+        yield
+    finally:
+        _container.make_node = make
+
+
+def _without_booleans(value: Any) -> Any:
+    return [int(one) if isinstance(one, bool | np.bool_) else one for one in value] if type(value) is list else value
 
 
 def _convert_lightgbm(booster: Any, features: int) -> ModelProto:

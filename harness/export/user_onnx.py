@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.clock import Stopwatch
-from shootout.constants import CALIBRATION_ROWS, MIN_INPUT_BUFFERS, WIDE_BOUND
+from shootout.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, trees
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 INPUT_SEED = 1
 FLOAT_BYTES = 4
-REASON_LETTERS = 300
 CallOne = Callable[[Arrays], dict[str, Array]]
 """Gives the outputs for one input set."""
 WIDE_NOTE = (
@@ -66,6 +65,10 @@ INPUT_WEIGHTS_NOTE = (
     "{count} of its weights are inputs of the graph too, so a runtime may not treat them as constants and can be "
     "several times slower: keep them as initializers alone (ONNX IR version 4 or newer)"
 )
+DRAWING = frozenset(
+    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+"""Operators that draw random numbers."""
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
@@ -107,7 +110,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
         native = None if asked.variant else trees.open_converted(source)
-        prepared = prepare(path, folder, asked, original, effort, native, partial(open_axes.write_file_size, job))
+        share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, job)
+        prepared = prepare(path, folder, asked, original, effort, native, share)
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)
@@ -138,11 +142,13 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         bounds if own is None else {**bounds, Precision.NATIVE: own}
         for bounds, own in zip(by_mark, as_they_are, strict=True)
     ]
-    unmade = _write_module(prepared.graph, folder, found, as_it_is) if asked.module else ""
+    unmade = native.unmade if native else ""
+    if asked.module and not unmade:
+        unmade = _write_module(prepared.graph, folder, found, as_it_is)
     found = replace(
         found,
         artifacts=(
-            Artifact.ONNX,
+            *([] if native and native.unmade else [Artifact.ONNX]),
             *([Artifact.OPEN] * found.shares),
             *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2)),
             *([native.artifact] if native else []),
@@ -218,7 +224,8 @@ def _choose_calibration(
         own = own[:CALIBRATION_ROWS]
         outputs = onnx_files.run(prepared.graph, own, asked.model, found.stream)
         own = found.stream.fill(own, outputs)
-    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own)
+    takes_nan = onnx_files.takes_nan(header(prepared.graph))
+    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
 
 
 def prepare(
@@ -256,21 +263,23 @@ def prepare(
     onnx_versions.lower_versions(model, path.name)
     onnx_graph.refuse_huge(model, path.name, environment.memory_available_bytes())
     specs = onnx_axes.input_specs(model)
+    takes_nan = native is not None or onnx_files.takes_nan(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     split = given = None
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by, stream)
+        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by, stream, takes_nan=takes_nan)
         real = split.sets()[:most]
     elif asked.inputs_npz and stream:
-        real = read_sets(asked.inputs_npz, specs, stream)[:most]
+        real = read_sets(asked.inputs_npz, specs, stream, takes_nan=takes_nan)[:most]
     elif asked.inputs_npz:
-        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs), axes.batch)
+        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs, takes_nan=takes_nan), axes.batch)
         real = given.buffers
     else:
-        real = (not stream and input_sets.calibration_as_inputs(asked.calibration_npz, specs)) or []
+        sets = asked.calibration_npz
+        real = (not stream and input_sets.calibration_as_inputs(sets, specs, takes_nan=takes_nan)) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
     buffers = real or draw(specs, most, INPUT_SEED, ways)
     graph = shared = share(axes.sizes)
@@ -306,7 +315,7 @@ def prepare(
         buffers = buffers[: effort.buffers(len(buffers), call_s, least, load_s=load_s, scored=scored)]
     raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
     _require_fixed_shapes(raw, path)
-    reference_outputs = _check_repeated(raw, path.name)
+    reference_outputs = _check_repeated(raw, path.name, model)
     if stream and not original:
         buffers = stream.fill(buffers, raw)
     found = ExportFindings(
@@ -330,12 +339,13 @@ def prepare(
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
         split.save_outputs(folder, [spec.name for spec in found.outputs], run)
-    right = reference_outputs  # of the file itself: how far a conversion is from its origin says nothing of FP32
-    if native:
-        right = onnx_files.run(graph, buffers, path.name)
-    error_bounds = onnx_error_bounds.float32_error_bounds(
-        model, buffers, right, name=path.name, place=graph, workshop=folder, stream=stream
-    )
+    error_bounds: tuple[float, ...] = (FP32_BOUND_FLOOR,)
+    if not (native and native.unmade):
+        # Of the file itself: how far a conversion is from its origin says nothing of FP32.
+        right = onnx_files.run(graph, buffers, path.name) if native else reference_outputs
+        error_bounds = onnx_error_bounds.float32_error_bounds(
+            model, buffers, right, name=path.name, place=graph, workshop=folder, stream=stream
+        )
     unseen = make_unseen(
         buffers, lambda sets: map(_widen_all, call(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
@@ -481,7 +491,7 @@ def _make_notes(
         yield BESIDE_NOTE.format(original=original.model)
     if prepared.error_bound > WIDE_BOUND and not holds:
         yield WIDE_NOTE.format(error_bound=prepared.error_bound)
-    if native:
+    if native and not native.unmade:
         yield NATIVE_NOTE.format(library=native.artifact)
     if holds and as_it_is:
         yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
@@ -519,7 +529,7 @@ def native_error_bound(
     return widest
 
 
-def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list[dict[str, Array]]:
     """Return the reference's outputs in float64, after checking that the last ones repeat those of the first inputs.
 
     Raises:
@@ -527,9 +537,9 @@ def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """
     *reference_outputs, again = map(_widen_all, raw)
     if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in reference_outputs[0].items()):
-        raise ModelError(
-            f"{name} gives different outputs for the same inputs, so it can't be compared: fix its random seeds"
-        )
+        drawn = sorted({node.op_type for node in onnx_files.every_node(model)} & DRAWING) or ["an operator"]
+        why = f"{', '.join(drawn)} in it draws random numbers: make these an input of the file"
+        raise ModelError(f"{name} gives different outputs for the same inputs, so it can't be compared: {why}")
     return reference_outputs
 
 
@@ -559,7 +569,7 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
     except Exception as error:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
-        return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
+        return f"torch.export can't take {made}: {explained(error)}"
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
         compare(outputs, found.reference_outputs), WIDE_BOUND if error_bound is None else error_bound
     ):

@@ -7,13 +7,15 @@ code runs here.
 
 from __future__ import annotations
 
+import random
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from shootout import models
 from shootout.constants import CALIBRATION_ROWS
@@ -28,13 +30,12 @@ from shootout.exported.model import ExportedModel
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import is_like
 from shootout.models.base import buffer_count, set_bytes, set_count
-from shootout.models.user.called import Called
+from shootout.models.user.called import Called, find_state
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
 from shootout.quantize import pruning, torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
-REASON_LETTERS = 200
 SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
 """The artifacts of a size of a sweep that shares an export with open axes."""
 
@@ -219,7 +220,7 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
     except Exception as error:
         traceback.print_exc()
         what = "torch.onnx.export" if Artifact.PT2 in made else "torch.export"
-        return tuple(made), f"{what} can't take this module: {explained(error)[:REASON_LETTERS]}"
+        return tuple(made), f"{what} can't take this module: {explained(error)}"
     return tuple(made), ""
 
 
@@ -285,11 +286,10 @@ def _usable_buffers(
         UsageError: it fails on inputs that the user gave.
     """
     buffers = data.buffers
-    first, again = (torch_error_bounds.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
-    if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
-        raise ModelError(
-            f"{job.short} gives different outputs for the same inputs, so it can't be compared: fix its random seeds"
-        )
+    run = partial(torch_error_bounds.run, called.module, buffers[0], names=called.outputs)
+    first, again = run(), run()
+    if not _is_same(first, again):
+        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
     ours = data.drawn and not called.draw
     try:
         found = list(
@@ -299,5 +299,32 @@ def _usable_buffers(
         if ours:
             return buffers[:1], [first]
         raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
+    if not _is_same(first, run()):  # of a state that goes by the inputs before
+        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
     valid = all(is_like(one, first) for one in found)
     return (buffers, found) if valid or not ours else (buffers[:1], [first])
+
+
+def _is_same(one: Arrays, other: Arrays) -> bool:
+    return all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+
+
+def _explain_difference(called: Called, buffers: Sequence[Arrays]) -> str:
+    """Say why calls on the same inputs differ: forward draws random numbers, or keeps something from call to call."""
+    told = "gives different outputs for the same inputs, so it can't be compared"
+    run, run_last = (
+        partial(torch_error_bounds.run, called.module, buffers[at], names=called.outputs) for at in (0, -1)
+    )
+    if not _is_same(run(), run()) and _is_same(_run_seeded(run), _run_seeded(run)):
+        fix = "take them as an input, or call torch.manual_seed in forward"
+        return f"{told}: forward draws random numbers. To fix it, {fix}"
+    state = find_state(called.module, run_last) or "a counter or state outside of the module"
+    fix = "set it anew in each call, or take it as an input and return its next value"
+    return f"{told}: they follow what forward changes with each call, {state}. To fix it, {fix}"
+
+
+def _run_seeded(run: Callable[[], Arrays]) -> Arrays:
+    random.seed(INPUT_SEED)
+    np.random.seed(INPUT_SEED)
+    torch.manual_seed(INPUT_SEED)
+    return run()

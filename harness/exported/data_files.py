@@ -110,14 +110,16 @@ def holds_labels(path: Path) -> bool:
     return LABELS in read_headers(path)
 
 
-def check(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> int | None:
+def check(
+    path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None, *, takes_nan: bool = False
+) -> int | None:
     """Refuse data that don't fit the inputs; raises as `read_sets`. Of arrays it reads the headers alone, so no NaN.
 
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
     if table_files.is_table(path):
-        forms = _open_data(path, specs, stream)[0]
+        forms = _open_data(path, specs, stream, takes_nan)[0]
     else:
         forms = _match_forms(path, specs, read_headers(path), stream)
     count = next((form.rows for form in forms.values() if form.rows is not None), None)
@@ -149,17 +151,20 @@ def refuse_nan(path: Path) -> None:
             _refuse_nan(path, name, array)
 
 
-def read_sets(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> list[dict[str, Array]]:
+def read_sets(
+    path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None, *, takes_nan: bool = False
+) -> list[dict[str, Array]]:
     """Read the data as sets of the inputs' own shapes; if rows don't fill the last set, the first rows fill it up.
 
     Args:
         stream: rows are the calls of its clips, one clip after the other, and only whole clips are read. A state has
             the input's own shape, which is its value when a clip begins; if it is left out, that is zeros.
+        takes_nan: NaN is a missing value to the model (see `onnx_files.takes_nan`), else it is refused.
 
     Raises:
         UsageError: it can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
     """
-    forms, arrays = _open_data(path, specs, stream)
+    forms, arrays = _open_data(path, specs, stream, takes_nan)
     if stream:
         _order_clips(forms, arrays, stream, _rows_of_call(specs, stream))
     count = max(form.count for form in forms.values())
@@ -176,16 +181,19 @@ def _order_clips(forms: dict[str, _Form], arrays: dict[str, Array], stream: Stre
             forms[name] = replace(form, count=len(arrays[name]) // batch)
 
 
-def read_rows(path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None) -> dict[str, Array]:
+def read_rows(
+    path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None, *, takes_nan: bool = False
+) -> dict[str, Array]:
     """Read the data as rows along axis 0, stored as rows or as sets; every input has its batch there.
 
     Args:
         stream: as in `read_sets`. Its states, and inputs without axes, stay as they are: all calls share them.
+        takes_nan: as in `read_sets`.
 
     Raises:
         UsageError: as `read_sets`.
     """
-    forms, arrays = _open_data(path, specs, stream)
+    forms, arrays = _open_data(path, specs, stream, takes_nan)
     shared = stream.shared(specs) if stream else ()
     return {
         spec.name: arrays[spec.name]
@@ -242,7 +250,8 @@ def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
 def _refuse_nan(path: Path, name: str, array: Array) -> None:
     if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
         where = f", the first in row {table_files.find_gaps(array)[0]}" if array.ndim else ""
-        raise UsageError(f"{title(path)}: input {name!r}: expected numbers, got NaN in {count} places{where}")
+        got = f"{title(path)}: input {name!r}: expected numbers, got NaN in {count} places{where}"
+        raise UsageError(f"{got}; this model doesn't look for missing values: fill them in, or leave these rows out")
 
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:
@@ -298,16 +307,16 @@ def _explaining_errors(path: Path) -> Iterator[None]:
 
 
 def _open_data(
-    path: Path, specs: Sequence[TensorSpec], stream: Stream | None
+    path: Path, specs: Sequence[TensorSpec], stream: Stream | None, takes_nan: bool
 ) -> tuple[dict[str, _Form], dict[str, Array]]:
-    """Open the data; return each input's form, and the arrays by the inputs' names, after refusing NaN."""
+    """Open the data; return each input's form, and the arrays by the inputs' names, without NaN if that is no value."""
     states = {spec.name: spec for spec in specs if stream and spec.name in stream.state}
     called = [spec for spec in specs if spec.name not in states]
-    found = table_files.fit(path, called) if table_files.is_table(path) else read_arrays(path)
+    found = table_files.fit(path, called, takes_nan=takes_nan) if table_files.is_table(path) else read_arrays(path)
     forms = _match_forms(path, specs, {name: _header_of(name, array) for name, array in found.items()}, stream)
     begun = {name: found.pop(name, np.zeros(spec.shape, spec.dtype)) for name, spec in states.items()}
     arrays = {name: found[stored] for name, stored in _stored_names(path, called, found).items()} | begun
-    for name, array in arrays.items():
+    for name, array in () if takes_nan else arrays.items():
         _refuse_nan(path, name, array)
     return forms, arrays
 

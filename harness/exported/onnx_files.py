@@ -35,7 +35,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
-from shootout.errors import ModelError, UsageError, one_line
+from shootout.errors import ModelError, UsageError, tell_words
 from shootout.exported.effort import beside
 from shootout.exported.model import INLINE_BYTES, sha256
 from shootout.exported.streams import Stream
@@ -45,6 +45,8 @@ WHOLE = "shootout.whole"
 """The property of a model without its weights that tells of them."""
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
+NAN_READERS = frozenset({"IsNaN", "Imputer"})
+"""Operators for which NaN is a missing value."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
 _COMMENTS = frozenset(
     "doc_string metadata_props external_data quantization_annotation producer_name producer_version".split()  # noqa: SIM905
@@ -401,7 +403,7 @@ class LoadedFile:
         try:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise ModelError(f"ONNX Runtime can't load {name}: {one_line(str(error))}") from error
+            raise ModelError(f"no reference outputs: ONNX Runtime can't load {name}: {tell_words(error)}") from error
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def call(self, inputs: Arrays) -> dict[str, Array]:
@@ -419,7 +421,8 @@ class LoadedFile:
             return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
         except Exception as error:
             hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
-            raise ModelError(f"ONNX Runtime can't run {self._name}: {one_line(str(error))}; {hint}") from error
+            told = f"ONNX Runtime can't run {self._name}: {tell_words(error)}"
+            raise ModelError(f"no reference outputs: {told}; {hint}") from error
 
 
 def run_all(
@@ -518,6 +521,12 @@ def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:
 def classical_operators(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of ONNX's classical models (`ai.onnx.ml`: trees, scalers, encoders), in the nodes' order."""
     return tuple(dict.fromkeys(node.op_type for node in every_node(model) if node.domain == CLASSICAL_DOMAIN))
+
+
+def takes_nan(model: ModelProto) -> bool:
+    """Return whether NaN may be a value of its inputs: the graph looks for it, or trees send it to one side."""
+    found = {node.op_type for node in every_node(model)}
+    return bool(found & NAN_READERS) or any(one.startswith("TreeEnsemble") for one in found)
 
 
 def parameter_count(model: ModelProto) -> int:

@@ -52,10 +52,13 @@ def read(path: Path) -> Table:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error
 
 
-def fit(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+def fit(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> dict[str, Array]:
     """Read the rows of a model's inputs, each as an array of its type: a table has few types of numbers of its own.
 
     If the only input has no column of its name, columns of one number a row are its features, in the file's order.
+
+    Args:
+        takes_nan: a missing number is a value of the model's, NaN.
 
     Raises:
         UsageError: as `read`; or a column is missing, ragged, not numbers, or has gaps; says the row.
@@ -66,19 +69,20 @@ def fit(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
             raise UsageError(f"{path}: expected an object with {expected} in each line, got a value")
         table = {expected[0]: table}
     elif len(specs) == 1 and expected[0] not in table and len(specs[0].shape) == 2:
-        return {expected[0]: _join_features(path, specs[0], table)}
+        return {expected[0]: _join_features(path, specs[0], table, takes_nan)}
     if missing := [name for name in expected if name not in table]:
         raise UsageError(f"{path}: expected columns {expected}; {missing} missing, got {_list_some([*table])}")
-    return {spec.name: _fit_column(path, spec, table[spec.name]) for spec in specs}
+    return {spec.name: _fit_column(path, spec, table[spec.name], takes_nan) for spec in specs}
 
 
-def _join_features(path: Path, spec: TensorSpec, table: Mapping[str, Column]) -> Array:
+def _join_features(path: Path, spec: TensorSpec, table: Mapping[str, Column], takes_nan: bool) -> Array:
     names, count = [name for name in table if name != LABELS], spec.shape[1]
     if len(names) != count:
         asked = f"one column {spec.name!r} of lists, or {count} columns of a number, its features in order"
         raise UsageError(f"{path}: expected {asked}; got {len(names)} columns: {_list_some(names)}")
     one = replace(spec, shape=spec.shape[:1])
-    return np.stack([_fit_column(path, replace(one, name=name), table[name]) for name in names], axis=1)
+    columns = [_fit_column(path, replace(one, name=name), table[name], takes_nan) for name in names]
+    return np.stack(columns, axis=1)
 
 
 def find_gaps(column: Column) -> Array:
@@ -94,6 +98,13 @@ def _has_gap(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(_has_gap, value.values() if isinstance(value, dict) else value))
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _with_nan(value: Any) -> Any:
+    """Return a row with NaN in place of what is missing."""
+    if isinstance(value, list):
+        return [_with_nan(one) for one in value]
+    return math.nan if value is None else value
 
 
 def as_column(values: list[Any]) -> Column:
@@ -185,14 +196,16 @@ def _as_array(column: Any) -> Array | None:
     return None if inner is None else inner.reshape(len(column), lengths.pop(), *inner.shape[1:])
 
 
-def _fit_column(path: Path, spec: TensorSpec, column: Column) -> Array:
+def _fit_column(path: Path, spec: TensorSpec, column: Column, takes_nan: bool) -> Array:
     """Return a column as an array of the input's type and with a row's axes.
 
     Raises:
         UsageError: as `fit`.
     """
     place = f"{path}: column {spec.name!r}"
-    if (gaps := find_gaps(column)).size:
+    if takes_nan and not isinstance(column, np.ndarray):
+        column = as_column([_with_nan(value) for value in column])
+    elif not takes_nan and (gaps := find_gaps(column)).size:
         got = f"none or NaN in {len(gaps)} rows, the first is {gaps[0]}"
         raise UsageError(f"{place}: expected a value for each row, got {got}")
     if not isinstance(column, np.ndarray):

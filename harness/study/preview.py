@@ -14,7 +14,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, path_of, stream_of
+from shootout.export.request import axis_sizes_of, path_of, stream_of, takes_nan
 from shootout.exported import data_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -175,7 +175,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
     specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
     if request.calibration_npz:
         try:
-            data_files.check(request.calibration_npz, specs)
+            data_files.check(request.calibration_npz, specs, takes_nan=takes_nan(request))
         except UsageError as error:  # fails what needs it, and nothing else
             calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz

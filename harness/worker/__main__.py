@@ -22,7 +22,7 @@ import numpy as np
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Device, NotRun, Scenario
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, tell_words
 from shootout.exported.model import ExportedModel
 from shootout.host.child import leave_with
 from shootout.host.gpu import explain_error
@@ -302,7 +302,7 @@ class Worker:
 
     def words(self, error: Exception) -> str:
         """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
-        return (explain_error(error) if self._device is Device.CUDA else None) or str(error)
+        return (explain_error(error) if self._device is Device.CUDA else None) or tell_words(error)
 
 
 def _refuse_cold(arm: Arm, session: Session) -> None:

@@ -35,6 +35,7 @@ from shootout.constants import (
     SLOW_CALL_NS,
 )
 from shootout.contract import Array, Arrays
+from shootout.errors import explained
 from shootout.exported.model import aligned
 from shootout.exported.streams import Stream
 from shootout.messages import Looked, Scope, TimeBin, Tuned
@@ -330,4 +331,4 @@ def _run_profiler(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], 
         return reported.check_events(session.profile(call, PROFILED)), ""
     except Exception as error:
         traceback.print_exc()
-        return (), f"{type(error).__name__}: {error}"
+        return (), explained(error)

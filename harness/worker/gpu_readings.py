@@ -17,6 +17,7 @@ from shootout import clock
 from shootout.backends import reported
 from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.contract import Arrays
+from shootout.errors import explained
 from shootout.host.gpu import UsedGpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
 from shootout.session import GpuSide, Session
@@ -123,7 +124,7 @@ def _try_reading(faults: list[str], what: str, ask: Callable[[], T]) -> T | None
         return ask()
     except Exception as error:
         traceback.print_exc()
-        faults.append(f"{what}: {type(error).__name__}: {error}")
+        faults.append(f"{what}: {explained(error)}")
         return None
 
 

@@ -57,6 +57,7 @@ from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.precision_checks import executed_fault, is_mostly_labeled
 
+NAN_FAULT = " (for inputs with NaN, a missing value, which it takes otherwise than the reference does)"
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
 
 
@@ -99,6 +100,7 @@ class Evidence:
         steps: of a stream, the errors of a clip's first calls as the gate goes by them, at all marks; else none.
         is_judged: whether that is held against the error (see `ExportedModel.is_judged`).
         least: an error that is no larger can't be the label's.
+        is_of_nan: the input set with the largest error holds NaN, a missing value.
     """
 
     claim: Claim
@@ -111,6 +113,7 @@ class Evidence:
     is_judged: bool
     least: float
     steps: tuple[StepError, ...] = ()
+    is_of_nan: bool = False
 
 
 def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
@@ -219,7 +222,17 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
         steps=_find_step_errors(claim, outputs, claim.exported.own_outputs(), executed)
         if claim.exported.original
         else steps,
+        is_of_nan=_is_of_nan(claim, outputs),
     )
+
+
+def _is_of_nan(claim: Claim, outputs: Sequence[Arrays]) -> bool:
+    """Return whether the input set with the largest error holds NaN."""
+    right = claim.exported.own_outputs()
+    known = fidelity.sizes(right)
+    pairs = zip(outputs, right, strict=True)
+    errors = [math.inf if (error := fidelity.set_error(*pair, known)) is None else error for pair in pairs]
+    return any(np.isnan(one).any() for one in claim.buffers[int(np.argmax(errors))].values() if one.dtype.kind == "f")
 
 
 def _find_step_errors(
@@ -293,7 +306,8 @@ def check_error(evidence: Evidence) -> str | None:
 
     A file that races its original is compared with its own outputs.
     """
-    return _apply_gate(evidence, evidence.judged)
+    fault = _apply_gate(evidence, evidence.judged)
+    return f"{fault}{NAN_FAULT}" if fault and evidence.is_of_nan else fault
 
 
 def check_first_calls(evidence: Evidence) -> str | None:

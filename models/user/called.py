@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from shootout.models.user.source import FactorySource
 
 FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
 SEED = 0
+MOST_NAMED = 3
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""What every module has."""
 Key = str | int
 Draw = Callable[[int, int], list[dict[str, Array]]]
 """Takes (how many, seed) and returns input sets."""
@@ -57,14 +61,26 @@ class Called:
 
 
 class Flat(nn.Module):
-    """Wrap a module so that it is called by position and returns a tuple of tensors."""
+    """Wrap a module so that it is called by position and returns a tuple of tensors.
 
-    def __init__(self, module: nn.Module, names: Sequence[str] | None, paths: Sequence[Sequence[Key]]) -> None:
+    Args:
+        copied: the places of the inputs that it changes, of which it gets copies.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        names: Sequence[str] | None,
+        paths: Sequence[Sequence[Key]],
+        copied: Collection[int] = (),
+    ) -> None:
         super().__init__()
-        self.module, self.names, self.paths = module, names, paths
+        self.module, self.names, self.paths, self.copied = module, names, paths, copied
 
     def forward(self, *inputs: Tensor) -> Any:
         """Return the outputs in order; a single one by itself."""
+        if self.copied:
+            inputs = tuple(one.clone() if at in self.copied else one for at, one in enumerate(inputs))
         raw = self.module(*inputs) if self.names is None else self.module(**dict(zip(self.names, inputs)))  # noqa: B905
         found = [_value_at(raw, path) for path in self.paths]
         return tuple(found) if len(found) > 1 else found[0]
@@ -132,13 +148,17 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
     module = module.to("cpu").float().eval()
     by_name = isinstance(inputs, Mapping)
     example = {key: _as_plain_tensor(name, key, tensor) for key, tensor in _named_inputs(name, module, inputs).items()}
+    given = {key: tensor.clone() for key, tensor in example.items()}
     with torch.no_grad():
-        raw = module(**example) if by_name else module(*example.values())
+        raw = module(**given) if by_name else module(*given.values())
     leaves = _tensors_in(name, raw, ())
     if not leaves:
         raise UsageError(f"{name}: the module returned no tensor: return at least one")
-    if by_name or not isinstance(raw, Tensor):
-        module = Flat(module, list(example) if by_name else None, list(leaves)).eval()
+    changed = [key for key, tensor in given.items() if _is_changed(tensor, example[key])]
+    notes += [f"forward changes its input {key!r} in place, so each call gets a copy of it" for key in changed]
+    if by_name or changed or not isinstance(raw, Tensor):
+        copied = [at for at, key in enumerate(example) if key in changed]
+        module = Flat(module, list(example) if by_name else None, list(leaves), copied).eval()
     return Called(
         module=module,
         inputs={key: tensor.numpy() for key, tensor in example.items()},
@@ -147,6 +167,57 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
         labels=None if labels is None else np.asarray(labels),
         notes=tuple(notes),
     )
+
+
+def _is_changed(given: Tensor, before: Tensor) -> bool:
+    """Return whether a call wrote to an input; torch counts that, also if the numbers stayed the same."""
+    return given._version > 0 or given.numpy().tobytes() != before.numpy().tobytes()
+
+
+def find_state(module: nn.Module, call: Callable[[], Any]) -> str:
+    """Return the attributes and buffers of a module that a call changes, as `'calls' (3, then 4)`; "" if none.
+
+    Args:
+        module: it stays as the call leaves it.
+        call: calls it once.
+    """
+    inner = module.module if isinstance(module, Flat) else module
+    before = _read_state(inner)
+    call()
+    after = _read_state(inner)
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    texts = [
+        f"{name!r} ({before[name]}, then {after[name]})"
+        if isinstance(before.get(name), int | float) and isinstance(after.get(name), int | float)
+        else repr(name)
+        for name in changed[:MOST_NAMED]
+    ]
+    return ", ".join(texts) + (" and others" if len(changed) > MOST_NAMED else "")
+
+
+def _read_state(module: nn.Module) -> dict[str, Any]:
+    """Return what a module and its parts hold, by name; of arrays and collections a copy that can be compared."""
+    found = dict[str, Any]()
+    for place, part in module.named_modules():
+        held = {**vars(part), **part._buffers, **part._parameters}
+        prefix = f"{place}." if place else ""
+        found |= {f"{prefix}{name}": _as_comparable(value) for name, value in held.items() if name not in _OF_TORCH}
+    return found
+
+
+def _as_comparable(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        try:
+            return tuple(value.shape), value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        except (RuntimeError, TypeError):  # quantized, sparse or without memory
+            return id(value), value._version
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, Mapping):
+        return {str(key): _as_comparable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | deque):
+        return tuple(map(_as_comparable, value))
+    return value if isinstance(value, int | float | str | bytes | None) else id(value)
 
 
 def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Artifact
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, shorten, unknown
 from shootout.models.base import Model, Parameters, SameType
 from shootout.models.user import hfconfig, program, source
 from shootout.models.user.source import FactorySource
@@ -143,7 +143,7 @@ def call(source: FactorySource, run: Callable[[], Any]) -> Any:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split()) or 'without a message'}"
+        said = f"{type(error).__name__}: {shorten(' '.join(str(error).split())) or 'without a message'}"
         if isinstance(error, ModuleNotFoundError) and error.name:
             said = f"{said} (install {error.name.partition('.')[0]!r} into this environment)"
         raise UsageError(f"{source.short} raised {said}{_place_of_error(source, error)}") from error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.contract import Array, Artifact
-from shootout.errors import UsageError
+from shootout.errors import UsageError, explained
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 from shootout.models.user.source import BATCH
@@ -142,8 +142,7 @@ def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> 
     except UsageError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        failed = f"{path.name}: transformers can't make or run this model from its config alone: {said}"
+        failed = f"{path.name}: transformers can't make or run this model from its config alone: {explained(error)}"
         raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
 
 
@@ -332,8 +331,7 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
             return dict(load_file(file))
         stored: Any = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise UsageError(f"{file.name} isn't read: {FORM} ({type(error).__name__}: {said})") from error
+        raise UsageError(f"{file.name} isn't read: {FORM} ({explained(error)})") from error
     if not isinstance(stored, Mapping):
         raise UsageError(f"{file.name} holds a {type(stored).__name__}: {FORM}")
     held: Mapping[Any, Any] = next((stored[word] for word in INSIDE if isinstance(stored.get(word), Mapping)), stored)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Artifact
-from shootout.errors import UsageError
+from shootout.errors import UsageError, explained
 from shootout.exported.model import PROGRAM_SUFFIX, sha256
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder, mark_used
@@ -62,9 +62,8 @@ def store(module: Any, inputs: Any) -> str:
     except UsageError:
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise UsageError(
-            f"torch.export can't take {name}, so other processes can't have it: {said}; {INSTEAD}"
+            f"torch.export can't take {name}, so other processes can't have it: {explained(error)}; {INSTEAD}"
         ) from error
     with scratch(cache_folder()) as made:
         torch.export.save(program, made / f"{name}{PROGRAM_SUFFIX}")

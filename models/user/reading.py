@@ -232,10 +232,6 @@ def _as_numbers(name: str, value: Any) -> Array:
         raise UsageError(
             f"input {name!r} is {array.dtype}: expected numbers; return them as an array of floats or integers"
         )
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise UsageError(
-            f"input {name!r} holds NaN in {int(np.isnan(array).sum())} places: fill these in, or leave the row out"
-        )
     return array
 
 

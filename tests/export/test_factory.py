@@ -25,6 +25,7 @@ from shootout.export import __main__ as exporter
 from shootout.export import client, user_torch
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import JOBS, ExportJob, checked, to_json
+from shootout.exported import onnx_files
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.models.user import factory
@@ -72,6 +73,28 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
     assert any("train mode" in note for note in rows["torch-eager"]["notes"])
 
 
+KEEPS = f"""{HEAD}
+CALLS = []
+
+class Net(nn.Module):
+    calls, last = 0, 0
+    def forward(self, x):
+        {{body}}
+
+def make():
+    return Net(), torch.randn(2, 4)
+"""
+IN_PLACE = f"""{HEAD}
+class Net(nn.Linear):
+    def forward(self, x):
+        x.mul_(1.5).add_(0.25)
+        return super().forward(x)
+
+def make():
+    return Net(4, 3), torch.randn(2, 4)
+"""
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ExportedModel | Exception]]:
     """Some factories, each exported once; what works and what crashes in processes of their own."""
@@ -86,6 +109,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
         "def make():\n    return Net(), torch.randn(1, 4)\n",
         "random_": f"{HEAD}class Net(nn.Module):\n    def forward(self, x):\n        return x + torch.rand(4)\n"
         "def make():\n    return Net(), torch.randn(1, 4)\n",
+        "scales": IN_PLACE,
+        "decays": KEEPS.format(body="self.calls += 1; return x / self.calls"),
+        "delta": KEEPS.format(body="self.last, last = x, self.last; return x - last"),
+        "outside": KEEPS.format(body="CALLS.append(1); return x * len(CALLS)"),
+        "counts": KEEPS.format(body="self.calls += 1; return torch.relu(x)"),
         "crash": "import os\ndef make():\n    os._exit(9)\n",
     }
     paths = {name: write(folder / name / f"{name}.py", text) for name, text in texts.items()}
@@ -193,12 +221,39 @@ def test_rows_that_nobody_is_told_of_are_not_counted_as_items(made):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("nan", "NaN or infinity"), ("random_", "different outputs for the same inputs"), ("crash", "exited with code 9")],
+    [
+        ("nan", "NaN or infinity"),
+        ("random_", "different outputs for the same inputs, so it can't be compared: forward draws random numbers. To"),
+        ("decays", "they follow what forward changes with each call, 'calls' ("),
+        ("delta", "they follow what forward changes with each call, 'last'. To fix it, set it anew in each call"),
+        ("outside", "they follow what forward changes with each call, a counter or state outside of the module"),
+        ("crash", "exited with code 9"),
+    ],
 )
 def test_outputs_that_prove_nothing_are_refused_and_a_crash_is_nobody_elses(made, name: str, says: str):
     error = made[name][1]
     assert isinstance(error, ModelError)
     assert says in str(error)
+
+
+def test_a_module_that_changes_its_input_is_exported_as_one_that_does_not(made):
+    """Each form gets the inputs as given, in the reference, the ONNX file and the program alike."""
+    exported = exported_of(made, "scales")
+    assert any("changes its input 'x' in place" in note for note in exported.notes)
+    assert {Artifact.MODULE, Artifact.ONNX, Artifact.PT2} == {*exported.artifacts}
+    weights, buffers = exported.weights(), exported.input_buffers()
+    (weight,), (bias,) = ([one for name, one in weights.items() if end in name] for end in ("weight", "bias"))
+    right = [(one["x"].astype(np.float64) * 1.5 + 0.25) @ weight.T.astype(np.float64) + bias for one in buffers]
+    assert all(
+        np.allclose(one["y"], wanted, rtol=1e-12)
+        for one, wanted in zip(exported.reference_outputs(), right, strict=True)
+    )
+    found = onnx_files.run(exported.path(Artifact.ONNX), buffers, "scales")
+    assert all(np.allclose(one["y"], wanted, atol=1e-5) for one, wanted in zip(found, right, strict=True))
+
+
+def test_a_counter_that_moves_no_output_is_no_fault(made):
+    assert exported_of(made, "counts").artifacts
 
 
 @pytest.mark.usefixtures("apart")

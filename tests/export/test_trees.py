@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,29 +13,39 @@ import pytest
 from shootout import backends
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.backends._trees.libraries import open_native
-from shootout.contract import Array, Artifact, Precision, Target, TensorSpec
-from shootout.errors import ModelError, UsageError
-from shootout.export import trees
+from shootout.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
+from shootout.errors import ModelError, NotRunKind, UsageError
+from shootout.export import request, trees
 from shootout.export.client import Request, obtain
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
 from shootout.exported.model import FILES
+from shootout.host.store import cache_folder
 from shootout.models.user import onnx_inputs
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
-from shootout.study import selection
+from shootout.study import feasibility, selection
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
+FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
 WRITERS = {Artifact.SKLEARN: write_sklearn, Artifact.LIGHTGBM: write_lightgbm, Artifact.XGBOOST: write_xgboost}
 
 
-def converted(artifact: Artifact, path: Path, folder: Path) -> tuple[Array, Array]:
-    """What the library gives for ROWS by its own file, and ONNX Runtime by the converted one."""
+def converted(artifact: Artifact, path: Path, folder: Path, rows: Array = ROWS) -> tuple[Array, Array]:
+    """What the library gives for the rows by its own file, and ONNX Runtime by the converted one."""
     folder.mkdir()
     trees.write_converted(artifact, path, folder)
     (file,) = folder.glob("*.onnx")
     (own,) = (one for one in Artifact if (folder / FILES[one]).exists() and one in WRITERS)
-    (outputs,) = onnx_files.run(file, [{"X": ROWS}], file.name)
-    return open_native(own, folder / FILES[own], 1).predict(ROWS), next(iter(outputs.values()))
+    (outputs,) = onnx_files.run(file, [{"X": rows}], file.name)
+    return open_native(own, folder / FILES[own], 1).predict(rows), next(iter(outputs.values()))
+
+
+def convert_here(path: Path) -> str:
+    """Convert a pickle in this process, to where `convert_file` keeps it."""
+    folder = cache_folder() / f"{trees.FOLDER}-{path.parent.name}"
+    folder.mkdir(parents=True)
+    trees.write_converted(Artifact.SKLEARN, path, folder)
+    return str(folder / f"{path.stem}.onnx")
 
 
 @pytest.mark.parametrize("artifact", WRITERS)
@@ -77,6 +89,86 @@ def test_a_wrapper_in_a_pickle_is_raced_by_its_own_library(tmp_path: Path):
     np.testing.assert_allclose(native, made.predict_proba(ROWS), atol=1e-6)
 
 
+def make_estimators() -> dict[str, Any]:
+    """Estimators of scikit-learn's own pipelines, each fitted on rows with missing values."""
+    import lightgbm
+    import xgboost
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, StackingClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    two, three, values = FIT[:, 0] > 0, (FIT[:, 0] > 0).astype(int) + (FIT[:, 1] > 0), FIT[:, 0] * 2
+    xgb, lgbm = {"n_estimators": 3, "n_jobs": 1}, {"n_estimators": 3, "n_jobs": 1, "verbose": -1}
+    stacked = StackingClassifier([("a", HistGradientBoostingClassifier(max_iter=3))], cv=2)
+    found = {
+        "hgb-binary": (HistGradientBoostingClassifier(max_iter=3), two),
+        "hgb-multiclass": (HistGradientBoostingClassifier(max_iter=3), three),
+        "hgb-regressor": (HistGradientBoostingRegressor(max_iter=3), values),
+        "hgb-pipeline": (make_pipeline(StandardScaler(), HistGradientBoostingClassifier(max_iter=3)), three),
+        "hgb-stacked": (stacked, two),
+        "xgboost-pipeline": (make_pipeline(StandardScaler(), xgboost.XGBClassifier(**xgb)), three),
+        "xgboost-regressor": (make_pipeline(StandardScaler(), xgboost.XGBRegressor(**xgb)), values),
+        "lightgbm-pipeline": (make_pipeline(StandardScaler(), lightgbm.LGBMClassifier(**lgbm)), three),
+        "lightgbm-regressor": (make_pipeline(StandardScaler(), lightgbm.LGBMRegressor(**lgbm)), values),
+    }
+    missing = np.where(np.random.default_rng(3).random(FIT.shape) < 0.2, np.float32(np.nan), FIT)
+    return {name: model.fit(missing, target) for name, (model, target) in found.items()}
+
+
+def test_boosting_of_all_three_libraries_is_converted_in_scikit_learns_pipelines_too(tmp_path: Path):
+    """The rows are those of the fit, whose numbers lie on thresholds, and some of their values are missing."""
+    rows = np.where(np.random.default_rng(3).random(FIT.shape) < 0.2, np.float32(np.nan), FIT)
+    for name, model in make_estimators().items():
+        (tmp_path / f"{name}.pkl").write_bytes(pickle.dumps(model))
+        native, file = converted(Artifact.SKLEARN, tmp_path / f"{name}.pkl", tmp_path / name, rows)
+        assert native.shape == file.shape, name
+        np.testing.assert_allclose(file, native, atol=1e-5, err_msg=name)
+
+
+def test_what_no_converter_takes_is_raced_by_its_own_library_alone(tmp_path: Path):
+    """skl2onnx has no soft vote whose probabilities lie side by side."""
+    from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+
+    labels = (ROWS[:, 0] > 0).astype(int)
+    vote = VotingClassifier([("a", RandomForestClassifier(2, random_state=0))], voting="soft").fit(ROWS, labels)
+    (tmp_path / "vote.pkl").write_bytes(pickle.dumps(vote))
+    made = convert_here(tmp_path / "vote.pkl")
+    exported = obtain(Request(model=made, batch=4))
+    assert exported.artifacts == (Artifact.SKLEARN,)
+    assert [spec.shape for spec in (*exported.inputs, *exported.outputs)] == [(4, 6), (4, 2)]
+    native = open_native(Artifact.SKLEARN, exported.path(Artifact.SKLEARN), 1)
+    own = [{"probabilities": native.predict(one["X"])} for one in exported.input_buffers()]
+    assert compare(own, exported.reference_outputs()).relative_l2 < 1e-7
+    arm = Arm(model=made, parameters={}, target=Target(backend="onnxruntime"), batch=4, threads=1)
+    why = feasibility.check_export(arm, exported)
+    assert why is not None
+    assert why.kind is NotRunKind.UNFIT
+    assert (
+        "onnxruntime takes an ONNX file: vote.pkl can't be converted to one: NotImplementedError: flatten_"
+        in why.reason
+    )
+    assert feasibility.check_export(replace(arm, target=Target(backend="sklearn")), exported) is None
+
+
+def test_missing_values_are_inputs_of_trees_and_a_conversion_that_sends_them_elsewhere_is_refused(tmp_path: Path):
+    from sklearn.ensemble import RandomForestClassifier
+
+    labels = (ROWS[:, 0] > 0).astype(int)
+    rows = ROWS.copy()
+    rows[(labels == 0) & (np.arange(50) % 2 == 0), :3] = np.nan  # they go left, with the small numbers
+    (tmp_path / "f.pkl").write_bytes(pickle.dumps(RandomForestClassifier(5, random_state=0).fit(rows, labels)))
+    np.savez(tmp_path / "rows.npz", X=rows)
+    made = convert_here(tmp_path / "f.pkl")
+    asked = Request(model=made, batch=50, inputs_npz=tmp_path / "rows.npz")
+    assert request.check_sizes(asked) == 50
+    request.check_data(asked)
+    exported = obtain(asked)
+    np.testing.assert_array_equal(exported.input_buffers()[0]["X"], rows)
+    found = onnx_files.run(Path(made), exported.input_buffers(), "f.onnx")
+    assert compare(found, exported.reference_outputs()).relative_l2 > 0.1
+    assert exported.error_bounds[Precision.FP32] == 1e-5
+
+
 def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
     from sklearn.cluster import KMeans
     from sklearn.ensemble import RandomForestClassifier
@@ -89,7 +181,7 @@ def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
         with pytest.raises(ModelError, match=f"m.pkl holds {why}: expected a fitted estimator"):
             open_native(Artifact.SKLEARN, tmp_path / "m.pkl", 1)
     (tmp_path / "broken.txt").write_text("no model")
-    with pytest.raises(UsageError, match=r"broken.txt can't be converted to ONNX: LightGBMError"):
+    with pytest.raises(UsageError, match=r"lightgbm can't read or run broken.txt: LightGBMError"):
         trees.convert_file(str(tmp_path / "broken.txt"))
     with pytest.raises(UsageError, match="can't read"):
         trees.convert_file(str(tmp_path / "absent.joblib"))

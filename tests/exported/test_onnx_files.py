@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from support.onnx_made import value
 
-from shootout.exported.onnx_files import every_node, parameter_count, sort_nodes, tensors
+from shootout.exported.onnx_files import every_node, parameter_count, sort_nodes, takes_nan, tensors
 
 
 def body(nodes: list[NodeProto], weight: str) -> GraphProto:
@@ -50,3 +50,21 @@ def test_nodes_are_put_behind_what_their_branches_read():
     assert [one.op_type for one in graph.node] == ["Abs", "Exp", "If", "Neg"]
     sort_nodes(graph)
     assert [one.op_type for one in graph.node] == ["Abs", "Exp", "If", "Neg"], "what is in order stays so"
+
+
+def test_a_graph_that_looks_for_nan_takes_it_as_a_missing_value():
+    def graph(*operators: str) -> GraphProto:
+        nodes = [helper.make_node(one, ["x"], [f"y{at}"]) for at, one in enumerate(operators)]
+        return helper.make_graph(nodes, "g", [value("x", (1,))], [value("y0", (1,))])
+
+    inside = helper.make_node("If", ["c"], ["y0"], then_branch=graph("IsNaN"), else_branch=graph("Relu"))
+    nested = helper.make_graph([inside], "g", [value("x", (1,))], [value("y0", (1,))])
+    for one, takes in (
+        (graph("Relu", "Add"), False),
+        (graph("Relu", "IsNaN"), True),
+        (graph("Imputer"), True),
+        (graph("TreeEnsembleRegressor"), True),
+        (graph("IsInf"), False),
+        (nested, True),
+    ):
+        assert takes_nan(helper.make_model(one)) is takes

@@ -90,6 +90,20 @@ def test_a_row_that_does_not_fit_is_told_by_its_number(path: Path, row: dict[str
         data_files.check(path, (X, IDS))
 
 
+def test_a_missing_number_is_nan_for_a_model_that_takes_it(path: Path):
+    write(path, [*ROWS[:2], {**ROWS[2], "x": [1.0, None, 3.0]}, ROWS[3]])
+    assert data_files.check(path, (X, IDS), takes_nan=True) == 4
+    found = data_files.read_rows(path, (X, IDS), takes_nan=True)
+    np.testing.assert_array_equal(found["x"][2], [1, np.nan, 3])
+    write(path, [{"a": 1.0, "b": None, "c": 0.0}, {"a": None, "b": 2.0, "c": 1.0}])  # features, a column each
+    np.testing.assert_array_equal(
+        data_files.read_rows(path, (X,), takes_nan=True)["x"], [[1, np.nan, 0], [np.nan, 2, 1]]
+    )
+    write(path, [{**row, "ids": None} for row in ROWS])
+    with pytest.raises(UsageError, match="column 'ids': expected int32, got float64"):
+        data_files.check(path, (X, IDS), takes_nan=True)
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [

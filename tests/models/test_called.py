@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.factories import HEAD, apart, run, write  # noqa: F401 - a fixture is asked for by name
+from torch import nn
 
 from shootout.errors import UsageError
 from shootout.models.user import source
+from shootout.models.user.called import Flat, find_state
 
 OUTPUTS = f"""{HEAD}
 import dataclasses
@@ -112,3 +115,94 @@ def test_an_output_that_holds_no_tensor_is_refused(tmp_path: Path):
 
     with pytest.raises(UsageError, match="returned a str at 'y1', expected tensors"):
         called.run(source.find(f"{path}:make"), {"form": "other"})
+
+
+CHANGES = f"""{HEAD}
+from torch.nn import functional as F
+
+class Net(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.line = how, nn.Linear(4, 3)
+
+    def forward(self, x, ids):
+        match self.how:
+            case "scales": x.mul_(2)
+            case "same": x.clamp_(-99, 99)
+            case "alias":
+                y = F.dropout(x, 0.5, self.training)
+                y += 1
+            case "behind": x.data *= 2
+            case "view": x[:, 0] = 0
+            case "whole": ids += 1
+        return self.line(x) + ids
+
+def make(how="no", named=False):
+    x, ids = torch.randn(2, 4), torch.tensor([[1], [2]])
+    return Net(how), {{"x": x, "ids": ids}} if named else (x, ids)
+"""
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(
+    ("how", "changed"),
+    [
+        ("no", None),
+        ("scales", "x"),
+        ("same", "x"),
+        ("alias", "x"),
+        ("behind", "x"),
+        ("view", "x"),
+        ("whole", "ids"),
+    ],
+)
+def test_a_forward_that_changes_its_input_gets_a_copy_in_each_call(
+    tmp_path: Path, how: str, changed: str | None, named: bool
+):
+    """Else it would compute on numbers that grow from call to call; another module gets no copy, which takes time."""
+    made = run(write(tmp_path / "outputs.py", CHANGES), how=how, named=named)
+    notes = [note for note in made.notes if "in place" in note]
+    assert notes == (
+        [f"forward changes its input {changed!r} in place, so each call gets a copy of it"] * bool(changed)
+    )
+    inputs = [torch.from_numpy(array) for array in made.inputs.values()]
+    before = [one.clone() for one in inputs]
+    first, again = made.module(*inputs), made.module(*inputs)
+    assert torch.equal(first, again)
+    assert all(map(torch.equal, inputs, before))
+    assert [one._version for one in inputs] == [0, 0]
+
+
+class Keeping(nn.Module):
+    """Keeps something from call to call."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.calls, self.line = how, 0, nn.Linear(2, 2)
+        self.seen: list[int] = []
+        self.last: torch.Tensor | None = None
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        match self.how:
+            case "counts":
+                self.calls += 1
+            case "lists":
+                self.seen.append(1)
+            case "keeps":
+                self.last = x * torch.rand(())
+            case "averages":
+                self.mean.mul_(0.9).add_(1)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [("no", ""), ("counts", "'calls' (0, then 1)"), ("lists", "'seen'"), ("keeps", "'last'"), ("averages", "'mean'")],
+)
+def test_what_a_forward_keeps_from_call_to_call_is_named(how: str, state: str):
+    net, x = Keeping(how), torch.ones(2)
+    assert find_state(Flat(net, None, [()]), lambda: net(x)) == state
+    inside = nn.Sequential(nn.ReLU(), Keeping(how))
+    assert find_state(inside, lambda: inside(x)) == (f"'1.{state[1:]}" if state else "")

@@ -21,6 +21,7 @@ def write(path: Path, text: str) -> Path:
 
 
 OF_USERS = {"bad", "outputs", "plain", "fixed", "stuck", "nan", "random_", "batch"}
+OF_USERS |= {"scales", "decays", "delta", "outside", "counts"}
 
 
 @pytest.fixture

@@ -109,6 +109,16 @@ def test_an_error_in_any_buffer_closes_the_gate():
     assert "relative L2 error 0.07" in str(found.fault) or "relative L2 error 0.1" in str(found.fault)
 
 
+def test_a_fault_on_inputs_with_missing_values_says_so():
+    """A conversion may send NaN to the other branch of a tree than the library does."""
+    echo = Session()
+    echo.fetch = lambda raw: {"y": np.nan_to_num(raw["y"], nan=9.0)}  # type: ignore[method-assign]
+    missing = {"y": np.array([[np.nan, 2.0]], np.float32)}
+    told = str(verify(claim(echo, buffers=[RIGHT, missing]), with_accuracy=False).fault)
+    assert told.endswith("(for inputs with NaN, a missing value, which it takes otherwise than the reference does)")
+    assert "NaN" not in str(verify(claim(echo, buffers=[off_by(0.1), RIGHT]), with_accuracy=False).fault)
+
+
 def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_met():
     made = claim(Session(off_by(0.4)), together=lambda: [[off_by(0.4)] * 2] * 2)
     assert verify(made, with_accuracy=False).fault

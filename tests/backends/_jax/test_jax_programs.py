@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from shootout.backends._jax import session as jax_session
-from shootout.contract import Artifact, Target
+from shootout.contract import Artifact, Target, TensorSpec
 from shootout.exported.model import FILES, WEIGHTS
 from shootout.models.user import program
 from shootout.testing.cases import warm_of
@@ -71,6 +72,50 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     stored = {**weights, **made.buffers}
     outputs = jax.jit(made.run)([stored[name] for name in made.names], list(found.inputs.values()))
     return [np.asarray(one) for one in outputs]
+
+
+class Constants(nn.Module):
+    """Makes tensors in forward, in three ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(x.shape[0], 3)
+        y[:, 0] = x[:, 0]
+        return self.line(x)[:, torch.tensor([2, 0, 1])] * torch.from_numpy(np.arange(3, dtype=np.float32)) + y
+
+
+def run_constants_in_jax(folder: Path) -> float:
+    """Return how far JAX is from torch on a module of a user's that makes constants in forward."""
+    import jax
+
+    from shootout.export import torch_files
+
+    torch.manual_seed(0)
+    net, x = Constants().eval(), torch.randn(2, 4)
+    torch_files.write_weights(net, folder)
+    torch_files.write_program(net, {"x": x.numpy()}, folder)
+    exported: Any = SimpleNamespace(
+        is_file=False,
+        is_program=False,
+        artifacts=(Artifact.MODULE, Artifact.PT2),
+        inputs=(TensorSpec(name="x", shape=(2, 4), dtype="float32"),),
+        input_buffers=lambda: [{"x": x.numpy()}],
+        path=lambda one: folder / FILES[one],
+        weights=lambda: {name: tensor.numpy() for name, tensor in net.state_dict().items()},
+        source_sha256="of a user's",
+    )
+    with mock.patch("shootout.backends.common_torch.float32_module", return_value=net):
+        made = jax_session.from_module(exported)
+    stored = {**exported.weights(), **made.buffers}
+    (found,) = jax.jit(made.run)([stored[name] for name in made.names], [x.numpy()])
+    return float(np.abs(np.asarray(found) - net(x).detach().numpy()).max())
+
+
+def test_a_constant_that_a_module_makes_in_forward_is_taken_from_its_program(tmp_path: Path):
+    assert run_fresh(run_constants_in_jax, tmp_path, warm=warm_of(Target(backend="jax-jit", mode="torchax"))) < 1e-5
 
 
 @pytest.mark.long
