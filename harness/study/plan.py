@@ -27,7 +27,7 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
-from shootout.export.request import check_sizes, output_names
+from shootout.export.request import check_sizes, labels_of, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
 from shootout.host import environment
@@ -272,7 +272,7 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += check_metric(study, rows, counts, models)
+    files += check_metric(study, rows, counts, {model: asked[model] for model in models})
     here = Here(
         available={},
         threads=place(None).threads,
@@ -311,11 +311,12 @@ def make_plan(
     return made
 
 
-def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests: Mapping[str, Request]) -> list[str]:
     """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
+        requests: one for each model.
 
     Raises:
         UsageError: it doesn't fit.
@@ -325,9 +326,25 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: 
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
-    files += _check_truth(study, rows, {*counts, *clips}, models)
+    files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    if (measure := measure_of(study)) and rows.inputs and not study.stream:
+        for request_of_model in requests.values():
+            _try_metric(measure, request_of_model)
     return files
+
+
+def _try_metric(measure: scoring.Measure, asked: Request) -> None:
+    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
+
+    Raises:
+        UsageError: it fails; says the shapes.
+    """
+    if outputs := output_specs(asked):
+        labels = labels_of(asked)
+        right = data_files.read_labels(labels) if labels and not measure.truth else None
+        if fault := scoring.try_shapes(measure, outputs, right, scoring.TRIAL_S):
+            raise UsageError(f"--metric {measure.metric} can't score row 0 of {asked.inputs_npz}: {fault}")
 
 
 def measure_of(study: Study) -> scoring.Measure | None:

@@ -22,7 +22,10 @@ def load(path):
 def pairs(path):
     return {"x": np.load(path)}, {"y": np.zeros(3)}
 """
-METRIC = "def score(outputs, truth): return [1.0] * len(truth)\n"
+METRIC = """
+def score(outputs, truth): return [1.0] * len(outputs["y"])
+def logits(outputs, truth): return outputs["logits"][:, 0]
+"""
 
 
 @pytest.fixture
@@ -60,6 +63,9 @@ def plan(**fields: Any) -> planning.Plan:
         ({"y": np.zeros((40, 3))}, {"scores": "z"}, "unknown output 'z': known: y"),
         ({"y": np.zeros((40, 3))}, {"metric": "meen"}, "unknown metric 'meen'"),
         ({"y": np.zeros((40, 3))}, {"metric": "metric.py:scores"}, "did you mean 'score'"),
+        ({"y": np.zeros((40, 4))}, {}, "--metric mae can't score row 0 of rows.npz: mae: expected"),
+        ({"y": np.zeros((40, 4))}, {}, "Outputs: y float32[1, 3]; truth: y float64[1, 4]"),
+        ({"y": np.zeros((40, 3))}, {"metric": "metric.py:logits"}, "KeyError: 'logits' (metric.py line 3)"),
     ],
 )
 def test_truth_that_does_not_fit_is_told_before_anything_is_looked_at(
