@@ -27,6 +27,7 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
+from shootout.export.input_sets import count_scored
 from shootout.export.request import check_sizes, labels_of, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
@@ -35,8 +36,10 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
+from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
+from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
@@ -325,6 +328,7 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+        _refuse_few_rows(study, counts, max(one.batch for one in requests.values()))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
@@ -332,6 +336,28 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
         for request_of_model in requests.values():
             _try_metric(measure, request_of_model)
     return files
+
+
+def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
+    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    text = (study.max_drop or "").strip()
+    if not (text.endswith("%") and len(counts) == 1) or study.stream or study.rows_by or not study.metric:
+        return
+    if study.metric == scoring.AUTO or scoring.is_own(study.metric) or not find_metric(study.metric).is_share:
+        return
+    (count,), limit = counts, find_max_drop(text, 1.0)
+    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, limit)
+    if scored < needed:
+        held = 100 * (1 - UNSEEN ** (1 / scored))
+        raise UsageError(
+            f"--max-drop {text} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
+            f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
+            f"{math.ceil(10 * held) / 10:g}%"
+        )
 
 
 def _try_metric(measure: scoring.Measure, asked: Request) -> None:

@@ -69,6 +69,11 @@ class NamedMetric:
     split: Callable[[Array, Any], Mapping[str, Array]] | None = None
     reduce: Callable[[Array], WholeSet] | None = None
 
+    @property
+    def is_share(self) -> bool:
+        """Return whether it is the mean of rows' scores, each a share of which more is better."""
+        return not (self.lower_is_better or self.unit or self.reduce)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeSet:

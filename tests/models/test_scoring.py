@@ -376,7 +376,8 @@ OUTPUT = [TensorSpec(name="y", shape=(2, 3), dtype="float32")]
         ("ends", ""),
         (
             "key",
-            "KeyError: 'logits' (trials.py line 4) (rows 0 to 1 of the inputs). Outputs: y float32[2, 3]; truth: float64[2]",
+            "KeyError: 'logits' (trials.py line 4) (rows 0 to 1 of the inputs). "
+            "Outputs: y float32[2, 3]; truth: float64[2]",
         ),
         ("axis", "AxisError"),
         ("missing", "missing"),
