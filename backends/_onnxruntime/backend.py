@@ -14,7 +14,7 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,10 +62,13 @@ from shootout.contract import (
 )
 from shootout.errors import SkippedArm
 from shootout.host.environment import cpu_flags
+from shootout.units import size
 
 if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
 
+WIDENED = 1.2
+"""A copy with more than so many times the bytes of a 16-bit file holds its weights in FP32."""
 ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
 ERROR_HINTS = (
     ErrorHint(
@@ -195,7 +198,26 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
     source, without, notes = _write_source(exported, arm, folder, place)
     path = optimize(source, arm, folder, without)
     owners = common_onnx.name_owners(exported, arm.target.precision)
+    notes = [*notes, *_note_widened(exported, arm, path)]
     return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
+
+
+def _note_widened(exported: ExportedModel, arm: Arm, built: Path) -> Iterator[str]:
+    """Tell if a file's 16-bit weights were widened, so that what runs and ships is larger than the file."""
+    if arm.target.precision is not Precision.NATIVE:
+        return
+    from shootout.exported import onnx_files
+
+    file = exported.path(Artifact.ONNX)
+    halves = [one for one in onnx_files.own_precisions(onnx_files.header(file)) if one in common_onnx.NARROWED]
+    copy, own = (
+        sum(one.stat().st_size for one in (path, *onnx_files.external_files(path).values())) for path in (built, file)
+    )
+    if halves and copy > WIDENED * own:
+        yield (
+            f"what runs and ships is a copy of the file, its {' and '.join(halves)} weights widened to fp32: "
+            f"{size(copy)}, and the file has {size(own)}"
+        )
 
 
 def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> tuple[Path, str, list[str]]:

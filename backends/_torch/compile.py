@@ -49,11 +49,11 @@ from shootout.backends._torch.session import (
     configure,
     count_graphs,
     example_of,
+    held_bytes,
     module_of,
     require_torch,
     session_on,
     shipped_settings,
-    weight_bytes,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
 from shootout.backends.adapter import Built, Fixture, Shipment
@@ -311,7 +311,7 @@ def load_cache(built: Built) -> TorchSession:
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
         in_folder = arm.target.precision in SCALED
-        artifact = _size_bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
+        artifact = _size_bytes(built.folder) + (0 if in_folder else held_bytes(module))
         since = captured_graphs() - before - captured if captured else 0
         outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
         return {**facts_with(*breaks(), *outside), "artifact_bytes": artifact}
@@ -327,7 +327,7 @@ def load_step(built: Built) -> TorchTrainingSession:
     keep(student.module)
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
-        artifact = _size_bytes(built.folder) + weight_bytes(student.module.state_dict().values())
+        artifact = _size_bytes(built.folder) + held_bytes(student.module)
         return {**facts_with(*breaks("step", STEP_GRAPHS)), "artifact_bytes": artifact}
 
     session = TorchTrainingSession(student, built, account)

@@ -19,10 +19,10 @@ from shootout.backends._torch.session import (
     TorchSession,
     configure,
     example_of,
+    held_bytes,
     module_of,
     require_torch,
     session_on,
-    weight_bytes,
 )
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
@@ -115,7 +115,7 @@ class TorchEagerAdapter:
             tally = count_operations(module, staged, arm.target.device)
             facts = {**tally.facts(), "fallbacks": quantize.replaced_integers(tally.products, arm)}
             stored = built.folder / quantize.WEIGHTS
-            artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
+            artifact = stored.stat().st_size if quantized else held_bytes(module)
             return {**facts, "artifact_bytes": artifact}
 
         return session_on(module, arm, built.exported, account)

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -500,6 +500,21 @@ def tensors_of(exported: ExportedModel, inputs: Arrays) -> tuple[torch.Tensor, .
     return tuple(torch.from_numpy(inputs[spec.name]) for spec in exported.inputs)
 
 
-def weight_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Return the bytes of all these tensors."""
-    return sum(tensor.nbytes for tensor in tensors)
+def held_bytes(module: torch.nn.Module) -> int:
+    """Return the bytes of all tensors that a module holds: weights, buffers, and constants that are neither."""
+    held = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    for part in module.modules():
+        held |= {id(tensor): tensor for value in vars(part).values() for tensor in _tensors_in(value)}
+    return sum(tensor.nbytes for tensor in held.values())
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in an attribute: itself, or in lists and dicts."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (tensor for one in value.values() for tensor in _tensors_in(one))
+    elif isinstance(value, list | tuple):
+        yield from (tensor for one in value for tensor in _tensors_in(one))

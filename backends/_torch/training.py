@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._torch.account import count_operations
-from shootout.backends._torch.session import Account, Facts, OnCuda, profile_calls, read_account, weight_bytes
+from shootout.backends._torch.session import Account, Facts, OnCuda, held_bytes, profile_calls, read_account
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
@@ -203,7 +203,7 @@ def eager_session(built: Built) -> TorchTrainingSession:
     def account(staged: list[Any]) -> Facts:
         step = torch.enable_grad()(student.step)
         facts = count_operations(step, staged, built.arm.target.device).facts()
-        return {**facts, "artifact_bytes": weight_bytes(student.module.state_dict().values())}
+        return {**facts, "artifact_bytes": held_bytes(student.module)}
 
     return TorchTrainingSession(student, built, account)
 

@@ -23,8 +23,9 @@ from shootout.exported.model import ExportedModel
 from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.messages import Progress
+from shootout.models.user import scoring
 from shootout.study.feasibility import check_export, check_memory_of_exports
-from shootout.study.plan import Plan, PlannedGroup
+from shootout.study.plan import Plan, PlannedGroup, measure_of
 from shootout.study.preview import size_of
 from shootout.study.target import open_once, provider
 from shootout.units import counted, span
@@ -140,6 +141,7 @@ class Preparation:
                 pool.submit(job, partial(self._build_arm, job, builder))
             with _called_off(jobs):
                 exports = self._obtain_exports(wanted)
+                self._try_metric(wanted, exports)
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
@@ -166,6 +168,24 @@ class Preparation:
         every = [*self.plan.groups, *groups]  # since others of a model may join later
         leading = leading_of(every, any_error=self.plan.study.max_error > 0)
         return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs_of(every), leading)
+
+    def _try_metric(self, groups: Sequence[PlannedGroup], exports: Exports) -> None:
+        """Refuse a metric that fails on the reference outputs of a model's first call, before anything is built.
+
+        Raises:
+            UsageError: it fails; says the shapes.
+        """
+        if not (measure := measure_of(self.plan.study)):
+            return
+        made = {
+            one.model: one
+            for group in groups
+            for arm in group.building
+            if isinstance(one := exports.of(group, arm), ExportedModel)
+        }
+        for model, exported in made.items():
+            if fault := scoring.try_first_call(measure, exported, min(scoring.TRIAL_S, self.deadline.left_s)):
+                raise UsageError(f"--metric {measure.metric} can't score the outputs of {model}: {fault}")
 
     def _describe_work(self, jobs: Sequence[BuildJob]) -> str:
         """Describe the work, and its time limit if there is one."""

@@ -53,7 +53,7 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
     with in_use(), show_progress() as progress:
         rows, asked = points.rows_of(chosen, progress), points.request(chosen, point)
         count = check_sizes(asked)
-        check_metric(chosen, rows, [] if count is None else [count], [point.model])
+        check_metric(chosen, rows, [] if count is None else [count], {point.model: asked})
         name = points.group_name(point)
         progress.stage(f"rounding each {wanted.by} of {name} alone")
         found = measure_sensitivity(asked, replace(wanted, metric=measure_of(chosen)), progress)

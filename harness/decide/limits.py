@@ -401,10 +401,18 @@ def _bound_accuracy(asked: _Asked) -> Bounds:
     if not right:
         known = asked.row.fidelity.accuracy if asked.row.fidelity else None
         reason = "nothing is labeled" if known is None else "of how many rows isn't known: the run is an older one"
-        return Bounds(value=known, reason=reason, needs="--inputs data.npz --labels labels.npz")
+        return _without_labels(asked, value=known, reason=reason)
     count, share = len(right), right.count("1") / len(right)
     low, high = wilson(right.count("1"), count, asked.alpha)
     return Bounds(value=share, low=low, high=high, reason=_told_rows(count, _rows_for_accuracy(share, asked)))
+
+
+def _without_labels(asked: _Asked, *, reason: str, value: float | None = None) -> Bounds:
+    """Return that no rows have labels, and what would tell; labels don't go beside a metric and its truth."""
+    if _goes_by_metric(asked.candidate):
+        limits = f"{Limit.METRIC}, {Limit.MOST_METRIC} or {Limit.METRIC_DROP}"
+        return Bounds(value=value, reason=f"{reason}: a metric scored the rows, which {limits} limits")
+    return Bounds(value=value, reason=reason, needs="--inputs data.npz --labels labels.npz")
 
 
 def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
@@ -441,9 +449,7 @@ def _bound_drop(asked: _Asked) -> Bounds:
         return Bounds(value=0.0, low=0.0, high=0.0)
     play, against = next(_with_reference(asked.candidate), (None, ""))
     if play is None:
-        return Bounds(
-            reason="no accuracy of plain FP32 is known to compare with", needs="--inputs data.npz --labels labels.npz"
-        )
+        return _without_labels(asked, reason="no accuracy of plain FP32 is known to compare with")
     return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha)
 
 

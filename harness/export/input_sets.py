@@ -244,6 +244,11 @@ def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[A
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
 
 
+def count_scored(rows: int, batch: int) -> int:
+    """Return how many of a user's rows are scored, of those that are units by themselves; see `split_rows`."""
+    return rows if rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
+
+
 def split_rows(
     inputs: Arrays,
     labels: Array | None,

@@ -568,6 +568,26 @@ def open_axes(model: str) -> list[str]:
         return onnx_axes.open_beside_batch(header(path))
 
 
+def output_specs(request: Request) -> tuple[TensorSpec, ...]:
+    """Return the outputs of a call of a user's file, by its header alone; none if that doesn't tell all shapes, or
+    rows aren't their first axis.
+
+    Raises:
+        UsageError, ModelError: as `output_names`; or an axis has no size.
+    """
+    if not is_file(request.model) or request.original:
+        return ()
+    with _explaining_errors(path := path_of(request.model)):
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_files import header
+
+        axes = onnx_axes.axis_sizes(header(path), request.batch, axis_sizes_of(request), request.model)
+        forms = onnx_axes.output_forms(header(path), axes.sizes)
+    if any(not shape or -1 in shape or shape[0] != axes.batch for _, shape in forms.values()):
+        return ()
+    return tuple(TensorSpec(name=name, shape=shape or (), dtype=dtype) for name, (dtype, shape) in forms.items())
+
+
 def output_names(model: str) -> tuple[str, ...]:
     """Return the names of the outputs of a user's file, by its header alone.
 

@@ -674,14 +674,14 @@ def is_faster(ratio: Ratio | None) -> bool:
 
 
 def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
-    """Return the command that measures a row's accuracy; None of a model that draws its own inputs.
+    """Return the command that measures a row's accuracy; None of a model that draws its own inputs, or with a metric.
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
     """
     from shootout import models  # which reading most runs doesn't need
 
     fidelity = row.fidelity
-    if fidelity is None or fidelity.accuracy_change or fidelity.metric or row.model in models.names():
+    if fidelity is None or fidelity.accuracy_change or cell.by_metric or row.model in models.names():
         return None
     words = (word for option in cell.again(arms) for word in option if word)
     told = cell.command or f"shootout run {reproduce.quote(words)}"

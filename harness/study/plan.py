@@ -27,7 +27,8 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
-from shootout.export.request import check_sizes, output_names
+from shootout.export.input_sets import count_scored
+from shootout.export.request import check_sizes, labels_of, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
 from shootout.host import environment
@@ -35,8 +36,10 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
+from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
+from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
@@ -272,7 +275,7 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += check_metric(study, rows, counts, models)
+    files += check_metric(study, rows, counts, {model: asked[model] for model in models})
     here = Here(
         available={},
         threads=place(None).threads,
@@ -311,11 +314,12 @@ def make_plan(
     return made
 
 
-def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests: Mapping[str, Request]) -> list[str]:
     """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
+        requests: one for each model.
 
     Raises:
         UsageError: it doesn't fit.
@@ -324,10 +328,49 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], models: 
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+        _refuse_few_rows(study, counts, max(one.batch for one in requests.values()))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
-    files += _check_truth(study, rows, {*counts, *clips}, models)
+    files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    if (measure := measure_of(study)) and rows.inputs and not study.stream:
+        for request_of_model in requests.values():
+            _try_metric(measure, request_of_model)
     return files
+
+
+def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
+    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    text = (study.max_drop or "").strip()
+    if not (text.endswith("%") and len(counts) == 1) or study.stream or study.rows_by or not study.metric:
+        return
+    if study.metric == scoring.AUTO or scoring.is_own(study.metric) or not find_metric(study.metric).is_share:
+        return
+    (count,), limit = counts, find_max_drop(text, 1.0)
+    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, limit)
+    if scored < needed:
+        held = 100 * (1 - UNSEEN ** (1 / scored))
+        raise UsageError(
+            f"--max-drop {text} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
+            f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
+            f"{math.ceil(10 * held) / 10:g}%"
+        )
+
+
+def _try_metric(measure: scoring.Measure, asked: Request) -> None:
+    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
+
+    Raises:
+        UsageError: it fails; says the shapes.
+    """
+    if outputs := output_specs(asked):
+        labels = labels_of(asked)
+        right = data_files.read_labels(labels) if labels and not measure.truth else None
+        if fault := scoring.try_shapes(measure, outputs, right, scoring.TRIAL_S):
+            raise UsageError(f"--metric {measure.metric} can't score row 0 of {asked.inputs_npz}: {fault}")
 
 
 def measure_of(study: Study) -> scoring.Measure | None:

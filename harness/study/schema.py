@@ -409,6 +409,11 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
         yield "mix_by (--mix-by) p99 is of sizes that race by themselves: leave it out, since --full has that of a pass"
     if study.chunk_ms:
         yield "chunk_ms (--chunk) is how long an input of one size lasts, and a mix has several: leave one out"
+    if study.inputs and mix.axis != "batch" and len(mix.sizes) > 1 and Scenario.VARYING not in study.all_scenarios:
+        yield (
+            f"inputs (--inputs) have one {mix.axis}, and the mix has {', '.join(map(str, mix.sizes))}: leave the "
+            f"inputs out, or race one size, with --set {mix.axis}={mix.sizes[-1]}"
+        )
     if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
         yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}

@@ -69,6 +69,11 @@ class NamedMetric:
     split: Callable[[Array, Any], Mapping[str, Array]] | None = None
     reduce: Callable[[Array], WholeSet] | None = None
 
+    @property
+    def is_share(self) -> bool:
+        """Return whether it is the mean of rows' scores, each a share of which more is better."""
+        return not (self.lower_is_better or self.unit or self.reduce)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeSet:
@@ -194,7 +199,7 @@ def propose(
             return metric
     raise UsageError(
         "--metric auto: no metric, or more than one, fits these shapes and types; name one with --metric. "
-        f"Outputs: {_list_kinds(outputs)}. Truth: {_list_kinds(truth)}"
+        f"Outputs: {list_kinds(outputs)}. Truth: {list_kinds(truth)}"
     )
 
 
@@ -262,7 +267,7 @@ def _pick_output(
     meant = {name: kind for name, kind in kinds.items() if name in (entries or ())} or kinds
     floats = [name for name, (_, kind) in meant.items() if _is_float(kind)] or (list(meant) if len(meant) == 1 else [])
     if not floats:
-        raise UsageError(f"no output holds floats; name one with --scores: {_list_kinds(kinds)}")
+        raise UsageError(f"no output holds floats; name one with --scores: {list_kinds(kinds)}")
     return next((name for name in floats if len(meant[name][0]) == axes), floats[0])
 
 
@@ -278,8 +283,9 @@ def _pick_truth(output: str, entries: Sequence[str], outputs: Collection[str]) -
     )
 
 
-def _list_kinds(kinds: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    return ", ".join(f"{name} {kind}{list(shape)}" for name, (shape, kind) in kinds.items()) or "none"
+def list_kinds(kinds: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+    """Write the shapes and types of arrays by name."""
+    return ", ".join(f"{name} {kind}{list(shape)}".strip() for name, (shape, kind) in kinds.items()) or "none"
 
 
 def _is_float(kind: str) -> bool:

@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
@@ -22,20 +22,23 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import TypeAdapter
 
-from shootout.contract import Array, Arrays
+from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError, unknown
 from shootout.exported import truth_files
 from shootout.exported.model import ExportedModel, ReportRows, open_exported
 from shootout.host import child
+from shootout.host.scratch import scratch
 from shootout.messages import MOST_SCORE, Scores
 from shootout.models.user import factory, metric_names, metrics, source
 from shootout.models.user.metrics import WholeSet
 from shootout.stats.jackknife import find_pseudo_values
 
-NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
-"""The folder's files: the outputs' names, the answer, what to score by, and one for some calls each."""
+NAMES, SCORES, TASK, CALLS, LABELS = "names.json", "scores.json", "task.json", "*.npz", "labels.npy"
+"""The folder's files: the outputs' names, the answer, what to score by, one for some calls each, a trial's labels."""
 FILE_BYTES = 8 << 20
 """A file of calls holds about so much, or one call."""
+TRIAL_S = 30.0
+"""A trial of a metric on one call takes no longer."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
@@ -45,7 +48,7 @@ OF_TEXTS = ("ctc", "cer", "wer")
 """The names of metrics that take texts for truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
-_WITH_INPUTS = 3
+_OF_TRUTH, _WITH_INPUTS = 2, 3
 LEAST_OF_PART = 5
 """Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
 _FORM_OF_ANSWER = TypeAdapter(Scores)
@@ -172,6 +175,109 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
         return Scores(name=name, fault=f"{name} {ending.how}")
 
 
+def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
+    """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
+    known.
+
+    Args:
+        outputs: of one call, whose rows lie along axis 0.
+        labels: of all rows, if these are the truth.
+        timeout_s: the process of a user's function is ended after so many seconds.
+    """
+    if not is_own(measure.metric):
+        return _find_fault_of_shapes(measure, outputs, labels)
+    with scratch() as folder:
+        if labels is not None:
+            np.save(folder / LABELS, labels[: _count_rows(outputs)])
+        return _try_apart(measure, folder, timeout_s, outputs=[asdict(one) for one in outputs])
+
+
+def try_first_call(measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+    """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
+    if not exported.has_report:
+        return ""
+    with scratch() as folder:
+        return _try_apart(measure, folder, timeout_s, exported=str(exported.folder))
+
+
+def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) -> str:
+    (folder / TASK).write_text(json.dumps({**asdict(measure), "tries": what}), encoding="utf-8")
+    child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
+    try:
+        return _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault
+    except (OSError, ValueError):
+        return ""  # it takes long, or ends the process: that is told once its rows are scored
+
+
+def _find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
+    """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
+    rows = np.arange(_count_rows(outputs))
+    right = None if labels is None else labels[rows]
+    try:
+        if is_own(measure.metric) and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
+            return ""  # no inputs that are made up fit it
+        if measure.truth:
+            right = truth_files.take_rows(truth_files.read(Path(measure.truth)), rows)
+    except UsageError as error:
+        return str(error)
+    faults = set[str]()
+    for made in _make_outputs(outputs):
+        call = ScoredCall(outputs=made, truth=made if right is None else right, inputs={}, rows=rows)
+        faults.add(_fault_of_call(measure, call, "outputs" if right is None else "truth"))
+    return faults.pop() if len(faults) == 1 else ""
+
+
+def _count_rows(outputs: Sequence[TensorSpec]) -> int:
+    return max((one.shape[0] for one in outputs if one.shape), default=1)
+
+
+def _fault_of_call(measure: Measure, call: ScoredCall, against: str) -> str:
+    """Return what goes wrong as a metric scores one call, with the shapes of what it got; "" for nothing."""
+    try:
+        for one in _open_metric(measure, call.outputs, call.truth, against):
+            one.add(call)
+    except UsageError as error:
+        truth = f"; truth: {metrics.list_kinds(_describe(call.truth))}" if against == "truth" else ""
+        return f"{error}. Outputs: {metrics.list_kinds(_describe(call.outputs))}{truth}"
+    return ""
+
+
+def _make_outputs(outputs: Sequence[TensorSpec]) -> Iterator[dict[str, Array]]:
+    """Yield outputs of these shapes: zeros, numbers of both signs, large ones, and shares that add up to 1."""
+    rng = np.random.default_rng(0)
+    yield {one.name: np.zeros(one.shape, one.dtype) for one in outputs}
+    signed = {one.name: rng.standard_normal(one.shape).astype(one.dtype) for one in outputs}
+    yield signed
+    yield {name: np.asarray(100 * np.abs(array), array.dtype) for name, array in signed.items()}
+    for axis in (1, -1):
+        yield {name: _as_shares(array, axis) for name, array in signed.items()}
+
+
+def _as_shares(array: Array, axis: int) -> Array:
+    if array.dtype.kind != "f" or array.ndim < 2:
+        return np.abs(array) if array.dtype.kind in "fi" else array
+    positive = np.exp(array)
+    return np.asarray(positive / positive.sum(axis=axis, keepdims=True), array.dtype)
+
+
+def _find_fault_of_first_call(measure: Measure, exported: ExportedModel) -> str:
+    rows = exported.selection()
+    assert rows is not None, "only a model with rows to score comes here"
+    found = [
+        {spec.name: one[spec.name].astype(spec.dtype) for spec in exported.outputs}
+        for one in exported.reference_outputs()
+    ]
+    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    by_clip = _is_of_clips(truth, exported, rows)
+    is_alone = truth is None and rows.labels is None
+    own = {name: np.concatenate([one[name] for one in found]) for name in found[0]} if is_alone else None
+    calls = _list_calls(truth, found, exported, rows, own, by_clip=by_clip)
+    if by_clip:
+        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
+    call = next(calls, None)
+    return _fault_of_call(measure, call, "outputs" if is_alone else "truth") if call else ""
+
+
 def score_report(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
     """Score the report split in the process that runs the metric; raise as `score_rows`."""
     report = exported.report()
@@ -196,7 +302,8 @@ def score_rows(
     against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
     truth = truth_files.read(Path(measure.truth)) if measure.truth else None
     by_clip = _is_of_clips(truth, exported, scored)
-    calls = _read_calls(truth, folder, exported, scored, own, by_clip=by_clip)
+    names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
+    calls = _list_calls(truth, _read_outputs(folder, names), exported, scored, own, by_clip=by_clip)
     if by_clip:
         calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
     found: dict[str, ScoredOutput] = {}
@@ -473,9 +580,9 @@ def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def _read_calls(
+def _list_calls(
     truth: truth_files.Truth | None,
-    folder: Path,
+    outputs_of_calls: Iterable[Arrays],
     exported: ExportedModel,
     scored: ReportRows,
     own: Arrays | None,
@@ -487,9 +594,8 @@ def _read_calls(
     Args:
         by_clip: the truth is of the rows' clips.
     """
-    names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     steps = exported.stream.steps if exported.stream and by_clip else 1
-    for number, outputs in enumerate(_read_outputs(folder, names)):
+    for number, outputs in enumerate(outputs_of_calls):
         here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(scored.rows)))
         right: Any
         if truth is not None:
@@ -519,12 +625,26 @@ def _cut(array: Array, batch: int, rows: int) -> Array:
     return array[:rows] if array.shape[:1] == (batch,) else array
 
 
+def _answer_trial(folder: Path, measure: Measure, what: Mapping[str, Any]) -> None:
+    """Write why the metric can't score a first call."""
+    if exported := what.get("exported"):
+        fault = _find_fault_of_first_call(measure, open_exported(Path(exported)))
+    else:
+        outputs = [TensorSpec(**{**one, "shape": tuple(one["shape"])}) for one in what["outputs"]]
+        labels = np.load(folder / LABELS) if (folder / LABELS).exists() else None
+        fault = _find_fault_of_shapes(measure, outputs, labels)
+    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
+
+
 def main() -> None:
     """Score one folder; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
     os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
+    if what := task.pop("tries", None):
+        _answer_trial(folder, Measure(**task), what)
+        return
     try:
         exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
         found = score_report(Measure(**task), folder, exported)

@@ -171,7 +171,7 @@ def prepared(
         interpreters={},
         available={provider(arm.target): Availability(version="1") for arm in ARMS},
         here=SimpleNamespace(memory_bytes=0),
-        study=SimpleNamespace(max_error=0.0),
+        study=SimpleNamespace(max_error=0.0, metric=None),
         delivery=None,
         on_selection=False,
         limits=limits,

@@ -421,3 +421,10 @@ def test_what_takes_nothing_is_compared_without_a_division(one: float, other: fl
     exact = [ObjectiveValue(value=size, low=size, high=size, exact=True) for size in (one, other)]
     found = compare(read_policy(None, {"objective": "size"}), *exact)
     assert (found.value, found.verdict) == (ratio, verdict)
+
+
+def test_labels_are_not_advised_beside_a_metric():
+    fp32 = row("slow", 2e6)
+    for by_metric in (False, True):
+        decided = decide(read_policy(None, {"min-accuracy": "90%"}), question(fp32, by_metric=by_metric), today=TODAY)
+        assert ("--labels" in str(decided)) is not by_metric

@@ -12,7 +12,7 @@ import pytest
 from support.exports import bare_exported
 from support.onnx_made import linear
 
-from shootout.contract import Array, Arrays
+from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.exported.fidelity import rows
@@ -349,3 +349,76 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
         assert len(list(folder.glob(scoring.CALLS))) == files
         found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
         assert found.rows == pytest.approx((0.0,) * 4)
+
+
+TRIALS = """
+import numpy as np
+def scores(outputs, truth): return outputs["y"].argmax(axis=1) == truth
+def key(outputs, truth): return outputs["logits"].argmax(axis=1)
+def axis(outputs, truth): return outputs["y"].mean(axis=2)
+def shares(outputs, truth):
+    assert np.allclose(outputs["y"].sum(axis=1), 1)
+    return truth
+def inputs(outputs, truth, inputs): return inputs["nowhere"]
+def ends(outputs, truth): import os; os._exit(3)
+def zeros(outputs, truth): return 1 / outputs["y"].any() * truth
+"""
+OUTPUT = [TensorSpec(name="y", shape=(2, 3), dtype="float32")]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("scores", ""),
+        ("shares", ""),
+        ("zeros", ""),
+        ("inputs", ""),
+        ("ends", ""),
+        (
+            "key",
+            "KeyError: 'logits' (trials.py line 4) (rows 0 to 1 of the inputs). "
+            "Outputs: y float32[2, 3]; truth: float64[2]",
+        ),
+        ("axis", "AxisError"),
+        ("missing", "missing"),
+    ],
+)
+def test_what_no_output_of_such_shapes_satisfies_is_told_before_there_are_any(tmp_path: Path, name: str, says: str):
+    (tmp_path / "trials.py").write_text(TRIALS)
+    np.save(tmp_path / "truth.npy", TRUTH)
+    measure = Measure(metric=f"{tmp_path / 'trials.py'}:{name}", truth=str(tmp_path / "truth.npy"))
+    found = scoring.try_shapes(measure, OUTPUT, None, 60.0)
+    assert says in found
+    assert bool(found) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("metric", "right", "says"),
+    [
+        ("accuracy", np.arange(5) % 3, ""),
+        ("mae", np.zeros((5, 3), np.float32), ""),
+        ("mae", np.zeros((5, 4), np.float32), "truth: float32[2, 4]"),
+        ("iou", np.zeros((5, 8, 8), np.uint8), "truth: uint8[2, 8, 8]"),
+        ("auto", np.zeros((5, 4), np.float32), "--metric auto: no metric"),
+    ],
+)
+def test_truth_of_another_shape_is_told_before_there_are_outputs(tmp_path: Path, metric: str, right: Array, says: str):
+    np.save(tmp_path / "truth.npy", right)
+    found = scoring.try_shapes(Measure(metric=metric, truth=str(tmp_path / "truth.npy")), OUTPUT, None, 60.0)
+    assert says in found
+    assert bool(found) is bool(says)
+
+
+def test_labels_and_the_models_own_outputs_are_tried_too():
+    assert scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
+    assert scoring.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
+    assert "boxes" in scoring.try_shapes(Measure(metric="boxes"), OUTPUT, None, 60.0)
+
+
+@pytest.mark.parametrize(("name", "says"), [("own", ""), ("by_name", "raised"), ("late", "ZeroDivisionError")])
+def test_the_reference_outputs_of_the_first_call_are_scored(
+    metric: Path, exported: ExportedModel, name: str, says: str
+):
+    found = scoring.try_first_call(Measure(metric=f"{metric}:{name}"), exported, 60.0)
+    assert says in found
+    assert bool(found) is bool(says)

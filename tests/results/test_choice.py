@@ -176,6 +176,12 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert choose(cell(SLOW, FAST, drawn)).would_change[0].measure is None, "it takes no inputs of one's own"
 
 
+def test_labels_are_never_advised_beside_a_metric_even_where_that_gave_no_score():
+    int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
+    (change,) = choose(cell(SLOW, FAST, int8, by_metric=True)).would_change
+    assert (change.measure, change.why) == (None, "the metric gave no scores: why is below")
+
+
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():
     unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED)}
     int4, plain = row("fast:cpu:int4", 250, **unjudged), row("fast", 250, **unjudged)

@@ -172,3 +172,16 @@ def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
 def test_what_contradicts_a_mix_is_refused(options: dict[str, object], why: str):
     with pytest.raises(UsageError, match=why):
         choose("residual_mlp", options)
+
+
+def test_inputs_of_one_length_do_not_go_with_a_mix_of_lengths():
+    asked = {
+        "name": "s",
+        "model": "net.py:make",
+        "targets": ["numpy"],
+        "inputs": "rows.npz",
+        "mix": "sequence=16:50,64:50",
+    }
+    with pytest.raises(UsageError, match=r"have one sequence, and the mix has 16, 64: leave .* --set sequence=64"):
+        checked(asked)
+    assert checked({**asked, "mix": "batch=1:50,8:50"}).inputs, "rows are put together to any batch"

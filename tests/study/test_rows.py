@@ -22,7 +22,10 @@ def load(path):
 def pairs(path):
     return {"x": np.load(path)}, {"y": np.zeros(3)}
 """
-METRIC = "def score(outputs, truth): return [1.0] * len(truth)\n"
+METRIC = """
+def score(outputs, truth): return [1.0] * len(outputs["y"])
+def logits(outputs, truth): return outputs["logits"][:, 0]
+"""
 
 
 @pytest.fixture
@@ -60,6 +63,9 @@ def plan(**fields: Any) -> planning.Plan:
         ({"y": np.zeros((40, 3))}, {"scores": "z"}, "unknown output 'z': known: y"),
         ({"y": np.zeros((40, 3))}, {"metric": "meen"}, "unknown metric 'meen'"),
         ({"y": np.zeros((40, 3))}, {"metric": "metric.py:scores"}, "did you mean 'score'"),
+        ({"y": np.zeros((40, 4))}, {}, "--metric mae can't score row 0 of rows.npz: mae: expected"),
+        ({"y": np.zeros((40, 4))}, {}, "Outputs: y float32[1, 3]; truth: y float64[1, 4]"),
+        ({"y": np.zeros((40, 3))}, {"metric": "metric.py:logits"}, "KeyError: 'logits' (metric.py line 3)"),
     ],
 )
 def test_truth_that_does_not_fit_is_told_before_anything_is_looked_at(
@@ -116,3 +122,16 @@ def test_other_rows_are_another_question(here: Path):
     other = plan(inputs="files", read="prep.py:pairs", metric="mae").identity
     Path("prep.py").write_text(PREP)
     assert plan(inputs="files", read="prep.py:pairs", metric="mae").identity == first != other
+
+
+def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can_show(here: Path):
+    np.save("labels.npy", np.zeros(40, np.int64))
+    fields = {"inputs": "rows.npz", "truth": "labels.npy", "metric": "accuracy"}
+    with pytest.raises(UsageError) as caught:
+        plan(**fields, max_drop="1%")
+    assert "--max-drop 1% takes 368 scored rows" in str(caught.value)
+    assert "40 rows of rows.npz 20 are scored: give 736 rows or more, or --max-drop 16.9%" in str(caught.value)
+    assert plan(**fields, max_drop="16.9%").groups
+    assert plan(**fields).groups, "nothing was asked, so the accuracy alone is told"
+    np.save("right.npy", np.zeros((40, 3), np.float32))
+    assert plan(inputs="rows.npz", truth="right.npy", metric="mae", max_drop="1%").groups, "an error has no such bound"

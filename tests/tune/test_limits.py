@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.races import made
@@ -205,13 +206,19 @@ def test_a_wrong_limit_is_answered_with_the_right_form(options: TuneOptions, say
         read_limits(options)
 
 
-def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once() -> None:
+def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once(tmp_path: Path) -> None:
     study = Study(name="s", model=("bert",), targets=("openvino",))
     with pytest.raises(UsageError, match=r"--max-drop 0.5pp can't be judged: bert has no labels here: give --inputs"):
         refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="bert"))
     with pytest.raises(UsageError, match="what a precision costs can't be judged"):
         refuse_unjudged({Limit.SIZE: 1e6}, study, Request(model="bert"))
     refuse_unjudged({Limit.ERROR: 0.02}, study, Request(model="bert"))
+    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
+    asked = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
+    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
+    with pytest.raises(UsageError, match=r"0.5pp can't be shown by 100 scored .* give 784 rows or more, or .* 2pp"):
+        refuse_unjudged({Limit.DROP: 0.005}, study, asked)
+    refuse_unjudged({Limit.DROP: 0.02}, study, asked)
     refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="digits"))
     scored = study.model_copy(update={"metric": "iou"})
     with pytest.raises(UsageError, match="--metric iou: without truth a metric compares with FP32's own outputs"):
