@@ -23,6 +23,7 @@ from shootout.gate.racing import Contest, plan_contest
 from shootout.gate.reference import Reference, read_reference
 from shootout.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
 from shootout.host import gpu
+from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on
 from shootout.journal import journal
 from shootout.journal.journal import History
@@ -74,12 +75,15 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
         fresh = options.get("fresh", False)
         if is_ci() and not fresh:
             refuse_earlier(out)
-        if reference.is_shipped:
-            try:
+        if not reference.is_shipped:
+            return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+        try:  # no other run comes between the packing and the race
+            with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
+                limit.put_off(waited_s)
                 contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
-            except OutOfTime as error:
-                return tell_unraced(out, contest.names, reference, limits, str(error))
-        return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+                return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+        except OutOfTime as error:
+            return tell_unraced(out, contest.names, reference, limits, str(error))
 
 
 def pack_candidate(

@@ -107,7 +107,8 @@ class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, tot
             group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
-            help="Stop after this time, exports and builds included; what isn't known then is undecided. Default: 8m.",
+            help="Stop after this time, exports and builds included; what isn't known then is undecided. The gate "
+            "waits as long at most for another run on this machine. Default: 8m.",
             read=units.read_seconds,
         ),
     ]

@@ -21,6 +21,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ process that isn't found here: it has ended, or it runs in another container and
 """
 OnWait = Callable[[str, float], None]
 """Takes, at each look, which process this one waits for, and for how many seconds so far: 0 at the first look."""
+_held = set[tuple[int, Path]]()
+"""The threads of this process that hold a machine, and by which file."""
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -66,6 +69,8 @@ def machine_lock(
 ) -> Iterator[float]:
     """Hold this machine for measuring, and give the seconds that this took: first come, first served.
 
+    A thread that holds it already keeps it, so that several measurements of one command can follow each other.
+
     Args:
         owner: what a process that waits shows, e.g. the run's folder.
         path: the lock file, when not the machine's.
@@ -75,12 +80,19 @@ def machine_lock(
         OutOfTime: the machine wasn't free in time; names the process that holds it.
         UsageError: the lock file can't be used; says why and what to do.
     """
+    path = path or machine_lock_path()
+    mine = threading.get_ident(), path
+    if mine in _held:
+        yield 0.0
+        return
     waiting = Deadline(None)
-    descriptor = _wait_for_lock(path or machine_lock_path(), on_wait, limit or Deadline(None), waiting)
+    descriptor = _wait_for_lock(path, on_wait, limit or Deadline(None), waiting)
+    _held.add(mine)
     try:
         with _sign_lock(descriptor, owner):
             yield waiting.elapsed_s
     finally:
+        _held.discard(mine)
         os.close(descriptor)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from shootout import backends, models, schemes
 from shootout.constants import CLASSICAL_DOMAIN
@@ -159,7 +158,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
     if scheme.variant and arm.file:
         reason = f"{scheme.variant} is made of the first file alone"
-        return NotRun(NotRunKind.UNFIT, reason, f"race {arm.file} by itself for that")
+        return NotRun(NotRunKind.UNFIT, reason, "race the other file by itself for that")
     offered = _list_offered(arm, here, quantized=scheme.is_quantized)
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return availability.why
@@ -189,7 +188,7 @@ def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
         reason = f"{arm.target.backend} takes no open shapes here in {arm.target.precision}"
         return NotRun(NotRunKind.UNSUPPORTED, reason, fix)
     if is_file(arm.model) and Artifact.ONNX not in can.consumes:
-        reason = f"the torch module of {Path(arm.model).name} is made for one size"
+        reason = "the torch module of a file is made for one size"
         return NotRun(NotRunKind.UNFIT, reason, fix)
     return None
 
@@ -205,9 +204,9 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     if not holds:
         return None
     kinds = " and ".join(precision.upper() for precision in holds)
-    why = f"{Path(arm.model).name} holds {kinds} itself, so no row of it can promise {target.precision.upper()}"
-    native = replace(target, precision=Precision.NATIVE, scheme="")
-    return NotRun(NotRunKind.UNFIT, why, f"use {native}, which tells what ran, or give the FP32 file")
+    why = f"the file holds {kinds} itself, so a row of it can promise no other precision"
+    fix = f"use the precision `{Precision.NATIVE}`, which tells what ran, or give the FP32 file"
+    return NotRun(NotRunKind.UNFIT, why, fix)  # the same of each target and file, so that all share a line
 
 
 def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:

@@ -437,7 +437,8 @@ class TimeOptions(TypedDict, total=False):
             group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
-            help="Stop after 90s, 2m or 1h, exports and builds included. Default: 90s of racing for --goal best.",
+            help="Stop after 90s, 2m or 1h, exports and builds included; a wait for another run on this machine isn't. "
+            "Default: 90s of racing for --goal best.",
             read=units.read_seconds,
         ),
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.contract import SCALED, Device, Precision, Scenario
+from shootout.contract import SCALED, Artifact, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
 from shootout.export import trees
 from shootout.export.client import is_file
@@ -50,6 +50,8 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     _refuse_studies(given["model"])
     own = _load_study(name)
     given |= _convert_trees(given, own if name != DEFAULT else None)
+    if name == DEFAULT:
+        given |= _choose_targets_of_files(given, own)
     if given["mix"]:
         first, *_ = axes.as_axis(given["model"] or own.model)
         given["mix"] = read_mix(given["mix"], partial(open_axes, str(first)))
@@ -76,6 +78,25 @@ def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any
         return {"model": models_there}
     converted = filter(None, (trees.open_converted(Path(one)) for one in models_there))
     return {"model": models_there, "targets": [*dict.fromkeys(one.artifact for one in converted), "onnxruntime"]}
+
+
+def _choose_targets_of_files(given: Mapping[str, Any], own: Study) -> dict[str, Any]:
+    """Return the default study's targets that answer which of several ONNX files to take, if none are named.
+
+    They run the files themselves in plain FP32. Every other runtime, on each file, would take the time of that answer.
+    """
+    files = [str(one) for one in axes.as_axis(given["model"] or own.model) if is_file(str(one))]
+    named = {name for name in ("targets", "backend") if given.get(name)} | {*(given.get("parameters") or {})} & {
+        "backend"
+    }
+    if len(files) < 2 or named:
+        return {}
+    return {"targets": [text for text in own.targets if _runs_files(text)]}
+
+
+def _runs_files(text: str) -> bool:
+    (target,) = parse_targets(text, describe)
+    return target.precision is Precision.FP32 and set(describe(target.backend)[0].consumes) == {Artifact.ONNX}
 
 
 def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:

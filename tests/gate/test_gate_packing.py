@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,8 @@ from shootout.gate import racing
 from shootout.gate.evidence import Limits
 from shootout.gate.racing import Contest
 from shootout.gate.reference import Reference
+from shootout.host import locks
+from shootout.host.locks import machine_lock_holder
 from shootout.study.plan import Plan
 
 SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
@@ -59,6 +62,31 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(racing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
     return places
+
+
+def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    held: list[str] = []
+
+    def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
+        held.append(str(machine_lock_holder(lock)))
+        raise OutOfTime("no time")
+
+    def pack(asked: Contest, limits: Limits, out: Path, **_: object) -> Contest:
+        held.append(str(machine_lock_holder(lock)))
+        return asked
+
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(locks, "machine_lock_path", lambda: lock)
+    monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
+    monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
+    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command, "watch_evidence", lambda *_, **__: None)
+    monkeypatch.setattr(command, "pack_candidate", pack)
+    monkeypatch.setattr(command, "measure", measure)
+    out = tmp_path / "gate"
+    assert command.gate(tmp_path, cast(Any, {"out": str(out)}), as_json=True) == 7
+    assert held == [f"process {os.getpid()} ({out})"] * 2
+    assert machine_lock_holder(lock) is None
 
 
 def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder(

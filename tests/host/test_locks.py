@@ -89,6 +89,25 @@ def test_the_second_waits_and_is_told_who_holds_it(path: Path):
     assert told[0] == f"waiting for another run on this machine: process {holder.pid} (results/first)"
 
 
+def test_several_measurements_of_one_command_keep_the_machine_between_them(path: Path):
+    with machine_lock("gate", never, path):
+        for measurement in ("alone", "race"):
+            with machine_lock(measurement, never, path) as waited_s:
+                assert waited_s == 0
+            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="gate")
+        told: list[str] = []
+
+        def give_up() -> None:
+            with pytest.raises(OutOfTime), machine_lock("other", never, path, limit=Deadline(0.0)):
+                told.append("two at once")
+
+        thread = threading.Thread(target=give_up)
+        thread.start()
+        thread.join()
+        assert told == [], "another thread is another command"
+    assert machine_lock_holder(path) is None
+
+
 def test_a_killed_holder_frees_the_lock(path: Path):
     with another_process("machine", path) as holder:
         assert machine_lock_holder(path) == LockHolder(pid=holder.pid, owner="results/first")

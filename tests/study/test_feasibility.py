@@ -156,8 +156,9 @@ def test_a_file_with_precisions_of_its_own_runs_native_and_promises_nothing_else
     assert found.record.baseline == "onnxruntime:cpu:native"
     assert set(found.skips) == {"onnxruntime:cpu:int8", "openvino:cpu:fp32"}
     why = found.skips["onnxruntime:cpu:int8"]
-    assert why.reason == "q.onnx holds FP16 and INT8 itself, so no row of it can promise INT8"
-    assert why.fix == "use onnxruntime:cpu:native, which tells what ran, or give the FP32 file"
+    assert why.reason == "the file holds FP16 and INT8 itself, so a row of it can promise no other precision"
+    assert why.fix == "use the precision `native`, which tells what ran, or give the FP32 file"
+    assert found.skips["openvino:cpu:fp32"] == why, "one line for all"
     assert all(probe_key(arm) is None for arm in found.playing)
     assert found.record.comparisons == 1, "both are the file in full precision"
 

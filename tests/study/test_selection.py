@@ -9,7 +9,7 @@ import planning
 import pytest
 
 from shootout.errors import UsageError
-from shootout.study import schema, selection
+from shootout.study import points, schema, selection
 from shootout.study.schema import Study
 
 ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
@@ -19,6 +19,20 @@ ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
 def test_a_model_in_a_studys_place_is_the_default_study_of_it(name: str) -> None:
     found = selection.choose(name, {"batch": (2,)})
     assert found == schema.load("shootout").changed(model=name, batch=(2,))
+
+
+@pytest.mark.parametrize("option", ["backends", "parameters"])
+def test_several_files_race_first_on_what_runs_a_file_itself(option: str) -> None:
+    found = selection.choose("a.onnx,b.onnx,c.onnx", {})
+    backends = [target.backend for target in points.targets_of(found)]
+    assert backends[:2] == ["onnxruntime", "openvino"], "of a CPU these two alone"
+    assert {target.precision for target in points.targets_of(found)} == {"fp32"}
+    assert {target.device for target in points.targets_of(found)[2:]} == {"cuda"}
+    named = {"backends": ["numpy", "torch-eager"]} if option == "backends" else {"parameters": {"backend": ("numpy",)}}
+    asked = selection.choose("a.onnx,b.onnx,c.onnx", named)
+    assert {target.backend for target in points.targets_of(asked)} <= {"numpy", "torch-eager"}, "as the user says"
+    assert selection.choose("a.onnx", {}).targets == schema.load("shootout").targets
+    assert selection.choose("linear,digits", {}).targets == schema.load("shootout").targets, "each races by itself"
 
 
 def test_a_study_comes_before_a_model_of_its_name() -> None:
