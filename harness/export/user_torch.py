@@ -83,7 +83,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         calibration = stream.fill(calibration, list(ran))
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, found)
-    reference_outputs, bounds_by_mark, unseen = torch_files.reference_and_error_bounds(
+    reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream
     )
     buffers = buffers[: len(reference_outputs)]
@@ -102,6 +102,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         reference_outputs=reference_outputs,
         artifacts=made,
         bounds_by_mark=bounds_by_mark,
+        flips=flips,
         stream=stream,
         parameter_count=count,
         batch=batch,
@@ -172,9 +173,9 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
         together = [one["y"] for one in torch_error_bounds.outputs(called.module, buffers, by_rows=True)]
     except Exception:
         return False
-    scale = max(float(np.abs(one["y"]).max(initial=0.0)) for one in apart)
+    scale = max(float(np.abs(one["y"]).max(initial=0.0, where=np.isfinite(one["y"]))) for one in apart)
     return all(
-        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=SAME * scale)
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=SAME * scale, equal_nan=True)
         for got, one in zip(together, apart, strict=True)
     )
 
