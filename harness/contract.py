@@ -437,8 +437,10 @@ class OutputError:
     """Compare one output with the reference's, over all input buffers.
 
     Attributes:
-        relative_l2: as `Fidelity` has it; None when it has NaN or infinity, 0 of integers.
-        mismatches: integer or boolean elements that differ.
+        relative_l2: as `Fidelity` has it; None when NaN or infinity is not where the reference has it, 0 of integers.
+        mismatches: integer or boolean elements that differ; of floats those that are NaN or infinite at other places
+            than the reference.
+        elements: of the output in all input buffers; 0 of an older run.
         row: the number of the row that is furthest off, from 0: of the user's data, or of the inputs that are timed.
     """
 
@@ -446,6 +448,7 @@ class OutputError:
     relative_l2: float | None
     mismatches: int = 0
     row: int = 0
+    elements: int = 0
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -473,8 +476,10 @@ class StepError:
 class Fidelity:
     """Compare outputs with the reference outputs, over all input buffers; float outputs unless said otherwise.
 
+    NaN and infinity that both have at the same places are no error.
+
     Attributes:
-        max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.
+        max_abs: largest absolute error; None when an output has NaN or infinity elsewhere, as are the next four.
         relative_l2: largest norm(error) of any buffer and output ÷ the RMS of that output's norm over all buffers.
         sqnr_db: 10 log10(sum reference² / sum error²); None also when there is no error at all.
         cosine: of all outputs as one vector; None also when one side is zero.

@@ -4,8 +4,8 @@ something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.export.input_sets import RowSplit
 from shootout.export.request import ExportJob
-from shootout.exported.fidelity import spread
+from shootout.exported.fidelity import most_flipped, spread
 from shootout.exported.model import (
     CALIBRATION,
     GRADIENTS,
@@ -59,6 +59,7 @@ class ExportFindings:
         shares: its graph and weights lie in the open export that all sizes of a sweep share.
         stream: how the buffers' calls make clips; None for single calls.
         bounds_by_mark: error bounds by precision, at each mark of the stream.
+        flips: see `ExportedModel`, not limited yet to what proves something.
     """
 
     parameters: Mapping[str, Value]
@@ -70,6 +71,7 @@ class ExportFindings:
     reference_outputs: Sequence[Arrays]
     artifacts: tuple[Artifact, ...] = ()
     bounds_by_mark: Sequence[Mapping[str, float | None]] = ({},)
+    flips: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     drawn: bool = False
     shared_outputs: Sequence[Arrays] | None = None
     unseen: Unseen = ()
@@ -119,6 +121,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         artifacts=found.artifacts,
         error_bounds=found.bounds_by_mark[-1],
         bounds_by_step=dict(zip(found.stream.marks[:-1], found.bounds_by_mark, strict=False)) if found.stream else {},
+        flips=_limit_flips(found.flips, found.reference_outputs),
         stream=found.stream,
         parameter_count=found.parameter_count,
         weights_sha256=job.weights_sha256 if job.file else sha256(weights / WEIGHTS),
@@ -127,7 +130,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         variant=job.request.variant,
         original=job.request.original,
         calibration_fault=found.calibration_fault,
-        notes=found.notes,
+        notes=(*found.notes, *_note_infinite(found.reference_outputs)),
         unmade=found.unmade,
         source_sha256=job.source_sha256,
         drawn=found.drawn,
@@ -178,11 +181,36 @@ def _find_change(one: Array, other: Array) -> float:
     return float(np.abs(one[known] - other[known]).max(initial=0.0) / size) if size else 0.0
 
 
+def _limit_flips(
+    flips: Mapping[str, Mapping[str, float]], reference_outputs: Sequence[Arrays]
+) -> dict[str, dict[str, float]]:
+    """Return the shares that are above 0, none so large that an answer which ignores its inputs would pass."""
+    most = most_flipped(reference_outputs) if any(any(shares.values()) for shares in flips.values()) else {}
+    limited = {
+        precision: {name: min(share, most.get(name, 0.0)) for name, share in shares.items()}
+        for precision, shares in flips.items()
+    }
+    found = {
+        precision: {name: share for name, share in shares.items() if share} for precision, shares in limited.items()
+    }
+    return {precision: shares for precision, shares in found.items() if shares}
+
+
+def _note_infinite(reference_outputs: Sequence[Arrays]) -> Iterator[str]:
+    for name, first in reference_outputs[0].items():
+        if first.dtype.kind == "f":
+            count = sum(int(np.count_nonzero(~np.isfinite(one[name]))) for one in reference_outputs)
+            elements = first.size * len(reference_outputs)
+            if count:
+                told = f"the reference output {name!r} has NaN or infinity in {count:,} of {elements:,} elements"
+                yield f"{told}; each target must have them at the same places"
+
+
 def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: Sequence[Arrays]) -> None:
     """Refuse reference outputs whose outputs prove nothing.
 
-    Every float output must be finite; and at least one output must vary, within the normal range of its dtype, and
-    follow the inputs.
+    At least one output must vary, within the normal range of its dtype, and follow the inputs. NaN and infinity may
+    stand for what is masked, but not everywhere.
 
     Args:
         model: its name, for the message.
@@ -193,9 +221,6 @@ def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: 
         ModelError: names each output and what is wrong with it.
     """
     outputs = {spec.name: [one[spec.name] for one in reference_outputs] for spec in specs}
-    for name, arrays in outputs.items():
-        if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
-            raise ModelError(f"{model}: the reference output {name!r} has NaN or infinity: {_fix_advice()}")
     faults = {spec.name: _fault_of_output(outputs[spec.name], spec.dtype) for spec in specs}
     if all(faults.values()):
         said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
@@ -207,11 +232,13 @@ def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
     first = arrays[0]
     if not first.size:
         return "is empty"
+    if first.dtype.kind == "f" and not any(np.isfinite(array).any() for array in arrays):
+        return "has NaN or infinity everywhere"
     if first.size * len(arrays) > 1 and all((array == first.flat[0]).all() for array in arrays):
         return f"is constant ({first.flat[0]!s} everywhere)"
     if first.dtype.kind == "f" and max(np.abs(array).max() for array in arrays) < np.finfo(dtype).tiny:
         return f"is all denormal (nothing reaches {np.finfo(dtype).tiny:.3g})"
-    if len(arrays) > 1 and all((array == first).all() for array in arrays[1:]):
+    if len(arrays) > 1 and all(np.array_equal(array, first, equal_nan=first.dtype.kind == "f") for array in arrays[1:]):
         return f"is the same for all {len(arrays)} different inputs"
     return None
 

@@ -26,6 +26,7 @@ from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen, make_unseen
 from shootout.models.user.called import open_shapes
 from shootout.quantize import torch_error_bounds
+from shootout.quantize.error_bounds import Flips
 from shootout.quantize.retyping import retype_programs
 
 
@@ -123,8 +124,9 @@ def reference_and_error_bounds(
     effort: Effort | None = None,
     stream: Stream | None = None,
     scored: int = 0,
-) -> tuple[list[dict[str, np.ndarray]], tuple[dict[str, float | None], ...], Unseen]:
-    """Return the float64 outputs of each input buffer, the error bounds by precision, and unseen inputs with outputs.
+) -> tuple[list[dict[str, np.ndarray]], tuple[dict[str, float | None], ...], Flips, Unseen]:
+    """Return the float64 outputs of each input buffer, the error bounds by precision, what each may flip in outputs of
+    whole numbers, and unseen inputs with outputs.
 
     The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
 
@@ -154,7 +156,7 @@ def reference_and_error_bounds(
     run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
     reference_outputs = list(run(inputs, stream=stream)) if stream else [*first, *run(inputs[len(first) :])]
     unseen = make_unseen(inputs, run, reference_outputs[0], is_brief=effort.is_brief)
-    error_bounds = torch_error_bounds.error_bounds(
+    error_bounds, flips = torch_error_bounds.error_bounds(
         wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort, stream=stream
     )
-    return reference_outputs, error_bounds, unseen
+    return reference_outputs, error_bounds, flips, unseen

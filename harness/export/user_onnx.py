@@ -46,6 +46,7 @@ from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
 from shootout.quantize import onnx_error_bounds, pruning
+from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -81,20 +82,20 @@ class PreparedFile:
         found: without artifacts, error bounds and calibration sets.
         graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
-        error_bounds: the FP32 fidelity gate, relative L2, at each mark of the stream.
+        error_bounds: the FP32 fidelity gate, at each mark of the stream.
         given: the sample of the user's input sets; None if there are none, or they are a stream's or rows to score.
     """
 
     found: ExportFindings
     graph: Path
     ways: Mapping[str, InputWay]
-    error_bounds: tuple[float, ...]
+    error_bounds: Errors
     given: input_sets.GivenSets | None = None
 
     @property
     def error_bound(self) -> float:
         """Return FP32's error bound for all calls."""
-        return self.error_bounds[-1]
+        return self.error_bounds.by_mark[-1] or 0.0
 
 
 def take(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -131,17 +132,17 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         workshop=folder.parent,
         stream=found.stream,
     )
-    by_mark: Sequence[Mapping[str, float | None]] = (
-        [{str(Precision.FP32): prepared.error_bound}]
-        if native
-        else onnx_error_bounds.error_bounds(reference_run, prepared.error_bounds, effort)
-    )
+    by_mark: Sequence[Mapping[str, float | None]] = [{str(Precision.FP32): prepared.error_bound}]
+    flips: Flips = flips_by_precision({Precision.FP32: prepared.error_bounds})
+    if not native:
+        by_mark, flips = onnx_error_bounds.error_bounds(reference_run, prepared.error_bounds, effort)
     as_they_are = [native_error_bound(job.holds, bounds, effort.unpredicted) for bounds in by_mark]
     as_it_is = as_they_are[-1]
     by_mark = [
         bounds if own is None else {**bounds, Precision.NATIVE: own}
         for bounds, own in zip(by_mark, as_they_are, strict=True)
     ]
+    found = replace(found, flips=_with_own_flips(job.holds, flips))
     unmade = native.unmade if native else ""
     if asked.module and not unmade:
         unmade = _write_module(prepared.graph, folder, found, as_it_is)
@@ -194,6 +195,7 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
         parameter_count=base.parameter_count,
         buffers=buffers,
         reference_outputs=base.reference_outputs(),
+        flips=base.flips,
     )
     unmade = _write_module(base.path(Artifact.ONNX), folder, found, base.error_bounds.get(Precision.NATIVE))
     for name in SETS:
@@ -529,6 +531,12 @@ def native_error_bound(
     return widest
 
 
+def _with_own_flips(holds: Sequence[Precision], flips: Flips) -> Flips:
+    """Return the shares with those of a file's own precisions: the largest of what it holds."""
+    names = [Precision.FP32, *(name for one in holds for name in _bounds_behind(one))]
+    return {**flips, Precision.NATIVE: largest_shares([flips.get(name, {}) for name in names])}
+
+
 def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list[dict[str, Array]]:
     """Return the reference's outputs in float64, after checking that the last ones repeat those of the first inputs.
 
@@ -571,7 +579,9 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)}"
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
-        compare(outputs, found.reference_outputs), WIDE_BOUND if error_bound is None else error_bound
+        compare(outputs, found.reference_outputs),
+        WIDE_BOUND if error_bound is None else error_bound,
+        found.flips.get(Precision.NATIVE, {}),
     ):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"
@@ -579,11 +589,11 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
     return ""
 
 
-def _doubt_about(found: Fidelity, error_bound: float) -> str | None:
+def _doubt_about(found: Fidelity, error_bound: float, flips: Mapping[str, float]) -> str | None:
     """Return why the outputs don't prove a conversion, or None: another model's may also lie within a wide error
     bound.
     """
-    if fault := gate(found, error_bound):
+    if fault := gate(found, error_bound, flips=flips):
         return fault
     if (found.relative_l2 or 0) <= WIDE_BOUND:
         return None

@@ -88,7 +88,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     by_rows = _is_by_rows(called, buffers, found)
     scored = data.split.report_calls if data.split and asked.scored == "outputs" else 0
     mixed = () if stream else _note_rows(called, specs, batch, buffers[0], found[0])
-    reference_outputs, bounds_by_mark, unseen = torch_files.reference_and_error_bounds(
+    reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
     buffers = buffers[: len(reference_outputs)]
@@ -107,6 +107,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         reference_outputs=reference_outputs,
         artifacts=made,
         bounds_by_mark=bounds_by_mark,
+        flips=flips,
         stream=stream,
         parameter_count=count,
         batch=batch,
@@ -178,9 +179,9 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
         together = [one["y"] for one in torch_error_bounds.outputs(called.module, buffers, by_rows=True)]
     except Exception:
         return False
-    scale = max(float(np.abs(one["y"]).max(initial=0.0)) for one in apart)
+    scale = max(float(np.abs(one["y"]).max(initial=0.0, where=np.isfinite(one["y"]))) for one in apart)
     return all(
-        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=MIXED * scale)
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=MIXED * scale, equal_nan=True)
         for got, one in zip(together, apart, strict=True)
     )
 

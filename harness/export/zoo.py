@@ -116,7 +116,7 @@ def _write_artifacts(
     alone = open_axes.write_size(job, module, buffers[0])
     if alone is not None:
         torch_files.write_module(module, buffers[0], folder, names)
-    reference_outputs, (error_bounds,), unseen = torch_files.reference_and_error_bounds(
+    reference_outputs, (error_bounds,), _, unseen = torch_files.reference_and_error_bounds(
         module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort
     )
     return alone, (reference_outputs, error_bounds, unseen)

@@ -9,13 +9,18 @@ This misleads in two cases. A set whose outputs are a hundred times smaller than
 error of 0.01: that is the price of the above. And a large part of an output that no input moves (a detector's anchors)
 makes every error small. Hence `spread`: an error bound's power is judged against the part that the inputs move, not
 against the size. The error itself isn't, since sets that are much alike would make it large though nothing is wrong.
+
+NaN and infinity by design (masked scores, rows without a valid entry) have to be at the reference's places; the rest of
+such an output is compared.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -60,11 +65,11 @@ def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], batc
         _compare_output(name, [one[name] for one in outputs], [one[name] for one in reference_outputs], batch)
         for name in reference_outputs[0]
     )
-    floats = [(_flat_float64(got), _flat_float64(right)) for got, right in pairs if right.dtype.kind == "f"]
-    mismatches = sum(one.mismatches for one in by_output)
+    mismatches = sum(one.mismatches for one in by_output if one.relative_l2 is not None)
     errors = [one.relative_l2 for one in by_output if one.relative_l2 is not None]
     if len(errors) < len(by_output):
         return dataclasses.replace(NOTHING, mismatches=mismatches, by_output=by_output)
+    floats = [(_finite(got), _finite(right)) for got, right in pairs if right.dtype.kind == "f"]
     return Fidelity(
         max_abs=max((float(np.max(np.abs(got - right), initial=0.0)) for got, right in floats), default=0.0),
         relative_l2=max(errors, default=0.0),
@@ -78,17 +83,22 @@ def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], batc
 
 def _compare_output(name: str, outputs: Sequence[Array], reference: Sequence[Array], batch: int) -> OutputError:
     """Compare one output for every buffer, and find the row that is furthest off in the worst buffer."""
+    elements = sum(right.size for right in reference)
     if reference[0].dtype.kind != "f":
         counts = [int(np.count_nonzero(got != right)) for got, right in zip(outputs, reference, strict=True)]
         worst = int(np.argmax(counts))
         row = worst * batch + _find_worst_row(outputs[worst] != reference[worst], batch)
-        return OutputError(name=name, relative_l2=0.0, mismatches=sum(counts), row=row)
-    norms = [_l2_norm(_flat_float64(got) - _flat_float64(right)) for got, right in zip(outputs, reference, strict=True)]
-    worst = int(np.argmax(norms))  # the first NaN, if there is one
-    row = worst * batch + _find_worst_row(outputs[worst].astype(np.float64) - reference[worst], batch)
-    size = _root_mean_square([_l2_norm(one) for one in reference])
+        return OutputError(name=name, relative_l2=0.0, mismatches=sum(counts), row=row, elements=elements)
+    norms, misplaced = list[float](), 0
+    for got, right in zip(outputs, reference, strict=True):
+        wrong = _difference(got, right)
+        norms.append(_l2_norm(wrong))
+        misplaced += int(np.count_nonzero(~np.isfinite(wrong)))
+    worst = next((at for at, norm in enumerate(norms) if not math.isfinite(norm)), int(np.argmax(norms)))
+    row = worst * batch + _find_worst_row(_difference(outputs[worst], reference[worst]), batch)
+    size = _root_mean_square([_l2_norm(_finite(one)) for one in reference])
     error = _relative_error(norms[worst], size) if all(map(math.isfinite, norms)) else None
-    return OutputError(name=name, relative_l2=error, row=row)
+    return OutputError(name=name, relative_l2=error, mismatches=misplaced, row=row, elements=elements)
 
 
 def _find_worst_row(wrong: Array, batch: int) -> int:
@@ -98,11 +108,14 @@ def _find_worst_row(wrong: Array, batch: int) -> int:
     """
     if wrong.shape[:1] != (batch,):
         return 0
-    return int(np.square(wrong.reshape(batch, -1), dtype=np.float64).sum(axis=1).argmax())
+    rows = np.square(wrong.reshape(batch, -1), dtype=np.float64).sum(axis=1)
+    return int(np.nan_to_num(rows, nan=math.inf).argmax())
 
 
 def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
-    """Return the largest relative L2 error of any input set and float output; None if an output isn't finite.
+    """Return the largest relative L2 error of any input set and float output.
+
+    None if an output is NaN or infinite where the reference isn't, or the other way round.
 
     Args:
         outputs: in the reference's order; only one is in memory at a time.
@@ -139,18 +152,18 @@ def larger(one: float | None, other: float | None) -> float | None:
 def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
     """Return the RMS norm of each float output over all input sets."""
     return {
-        name: _root_mean_square([_l2_norm(one[name]) for one in reference_outputs])
+        name: _root_mean_square([_l2_norm(_finite(one[name])) for one in reference_outputs])
         for name in _float_outputs(reference_outputs)
     }
 
 
 def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
-    """Return the largest relative L2 error of any float output of one input set; None if one isn't finite.
+    """Return the largest relative L2 error of any float output of one input set; None as `worst_error`.
 
     Args:
         known: the outputs' `sizes`.
     """
-    errors = {name: _l2_norm(_flat_float64(got[name]) - _flat_float64(wanted[name])) for name in known}
+    errors = {name: _l2_norm(_difference(got[name], wanted[name])) for name in known}
     if not all(map(math.isfinite, errors.values())):
         return None
     return max((_relative_error(error, known[name]) for name, error in errors.items()), default=0.0)
@@ -167,12 +180,29 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     shares = []
     for name in _float_outputs(reference_outputs):
         size, middle = (
-            _root_mean_square([_l2_norm(one[name]) for one in reference_outputs]),
-            sum(_flat_float64(one[name]) for one in reference_outputs) / len(reference_outputs),
+            _root_mean_square([_l2_norm(_finite(one[name])) for one in reference_outputs]),
+            sum(_finite(one[name]) for one in reference_outputs) / len(reference_outputs),
         )
-        moved = _root_mean_square([_l2_norm(_flat_float64(one[name]) - middle) for one in reference_outputs])
+        moved = _root_mean_square([_l2_norm(_finite(one[name]) - middle) for one in reference_outputs])
         shares += [moved / size] if moved > ALIKE * size else []
     return min(shares, default=1.0)
+
+
+def flipped(got: Arrays, wanted: Arrays) -> dict[str, float]:
+    """Return the share of the elements that differ, of each output of one input set that holds no floats."""
+    wholes = ((name, right) for name, right in wanted.items() if right.dtype.kind != "f")
+    return {name: float(np.mean(got[name] != right)) if right.size else 0.0 for name, right in wholes}
+
+
+def most_flipped(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
+    """Return the share of a whole-number output's elements from which on a difference proves an error.
+
+    It is half of what different inputs move: an answer that ignores its inputs differs by more.
+    """
+    if len(reference_outputs) < 2:
+        return dict.fromkeys(flipped(reference_outputs[0], reference_outputs[0]), USEFUL_BOUND)
+    pairs = [flipped(one, other) for one, other in itertools.pairwise(reference_outputs)]
+    return {name: USEFUL_BOUND * sum(one[name] for one in pairs) / len(pairs) for name in pairs[0]}
 
 
 def with_accuracy(
@@ -212,6 +242,7 @@ def gate(
     is_real: bool = False,
     max_error: float = 0.0,
     is_scored: bool = False,
+    flips: Mapping[str, float] = MappingProxyType({}),
 ) -> str | None:
     """Return the reason why a row can't be true to its label, or None.
 
@@ -220,21 +251,21 @@ def gate(
         error_bound: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows
             in it, or the exported model has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
-        is_judged: whether the error is compared with the error bound (see `ExportedModel.is_judged`), and integers have
-            to be the same. A judged answer has to be nearer to right outputs than to zeros, however wide its error
-            bound.
+        is_judged: whether the error is compared with the error bound (see `ExportedModel.is_judged`), and the integers
+            that differ with `flips`. A judged answer has to be nearer to right outputs than to zeros, however wide its
+            error bound.
         is_real: whether the inputs are real rather than drawn: then an answer that is nearer to zeros is wrong, even if
             nothing could be predicted.
         max_error: a larger relative L2 that the user allows any row.
         is_scored: whether the user's metric scores the row: then an error that may be explained passes, however large,
             and so does one of which nothing is known. The metric tells what it costs.
+        flips: the share of each whole-number output's elements that the precision explains (see
+            `ExportedModel.flips_of`); none of other outputs.
     """
-    if found.mismatches and is_judged:
-        return f"{found.mismatches} integer or boolean output elements differ from the reference's"
+    if is_judged and (fault := _find_flips(found, flips)):
+        return fault
     if found.relative_l2 is None:
-        overflow = f"{_name_worst_output(found) or 'the output'} has NaN or infinity" + (
-            "" if error_bound else ": this model overflows in this precision"
-        )
+        overflow = _tell_misplaced(found) + ("" if error_bound else ": this model overflows in this precision")
         return overflow if is_judged or error_bound is not None else None
     of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
@@ -252,6 +283,25 @@ def gate(
     if least and found.relative_l2 <= least:
         return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None
+
+
+def _find_flips(found: Fidelity, flips: Mapping[str, float]) -> str | None:
+    """Return why too many elements of a whole-number output differ, or None."""
+    for one in found.by_output:
+        explained = int(flips.get(one.name, 0.0) * one.elements)
+        if one.relative_l2 is not None and one.mismatches > explained:
+            told = f"{one.mismatches:,} of {one.elements:,} integer or boolean elements of output {one.name!r} differ"
+            return f"{told} from the reference's, and this precision explains {explained:,}"
+    return None
+
+
+def _tell_misplaced(found: Fidelity) -> str:
+    """Tell which output is NaN or infinite where it shouldn't be, in which row, and in what share of its elements."""
+    one = next((one for one in found.by_output if one.relative_l2 is None), None)
+    if one is None:
+        return "the output has NaN or infinity"
+    told = f"output {one.name!r} has NaN or infinity where the reference has none, or the other way round"
+    return f"{told}, in {one.mismatches:,} of {one.elements:,} elements (row {one.row})"
 
 
 def _name_worst_output(found: Fidelity) -> str:
@@ -301,6 +351,20 @@ def rows(array: Array, first: int, batch: int) -> Array:
 
 def _flat_float64(array: Array) -> Array:
     return np.asarray(array, dtype=np.float64).ravel()
+
+
+def _finite(array: Array) -> Array:
+    """Return an output's numbers in a row, with 0 for NaN and infinity."""
+    return np.nan_to_num(_flat_float64(array), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _difference(got: Array, right: Array) -> Array:
+    """Return what is wrong in an output: 0 for NaN or infinity that both have, NaN or infinity if one alone has it."""
+    with np.errstate(invalid="ignore"):
+        wrong: Array = np.asarray(got, dtype=np.float64) - right
+    if not np.isfinite(wrong).all():
+        wrong[(got == right) | (np.isnan(got) & np.isnan(right))] = 0.0
+    return wrong
 
 
 def _float_outputs(reference_outputs: Sequence[Arrays]) -> list[str]:

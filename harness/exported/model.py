@@ -140,6 +140,8 @@ class ExportedModel:
         graph: the name of its ONNX file there.
         varying: if sizes vary, all of them, the largest of which this is (see `exported.varying`); never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
+        flips: by precision as `error_bounds`, the share of each whole-number output's elements that it may flip, margin
+            included: where two scores are as good as equal, rounding decides which index comes out.
         bounds_by_step: of a stream, `error_bounds` for a clip's first calls, by how many: of all `marks` but the last.
         on_selection: whether accuracy and metrics are measured on the selection split, since a search that chooses by
             them must not see the report split; never on disk.
@@ -176,6 +178,7 @@ class ExportedModel:
     varying: Varying | None = None
     stream: Stream | None = None
     bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
+    flips: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     on_selection: bool = False
 
     @property
@@ -247,6 +250,16 @@ class ExportedModel:
             return target.precision is not Precision.NATIVE
         error_bound = self.error_bound(target, rests)[0]
         return not self.drawn or (error_bound is not None and error_bound <= USEFUL_BOUND)
+
+    def flips_of(self, target: Target, rests: Rests = MappingProxyType({})) -> dict[str, float]:
+        """Return the share of each whole-number output's elements that a target's precision explains.
+
+        Args:
+            rests: as in `error_bound`; what is computed in another precision flips its own.
+        """
+        beside = {} if target.precision not in SCALED else self.flips.get(_rest_of(target, rests), {})
+        own = self.flips.get(self.bound_key(target), {})
+        return {name: own.get(name, 0.0) + beside.get(name, 0.0) for name in (*own, *beside)}
 
     def bound_key(self, target: Target) -> str:
         """Return the key of `error_bounds` that a target goes by: that of a word of its scheme, else its precision."""

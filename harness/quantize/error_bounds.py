@@ -8,14 +8,16 @@ coarsest are taken. NumPy only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from shootout.constants import E4M3_MAX, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
-from shootout.contract import Array, Precision
+from shootout.constants import E4M3_MAX, FIDELITY_MARGIN, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+from shootout.contract import Array, Arrays, Precision
+from shootout.exported.fidelity import errors_by_mark, flipped, widened
+from shootout.exported.streams import Stream
 
 Weights = Callable[[Array, int], Array]
 """Puts a weight, with the axis of its output channels, on a grid."""
@@ -71,19 +73,67 @@ def largest(errors: Iterable[float | None]) -> float | None:
     return None if None in known else max(error for error in known if error is not None)
 
 
-Errors = tuple[float | None, ...]
-"""A precision's errors: one, or of a stream one for each of its marks (see `fidelity.errors_by_mark`)."""
+Flips = Mapping[str, Mapping[str, float]]
+"""By precision, the share of each whole-number output's elements that it may flip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Hold what a precision's rounding costs.
+
+    Attributes:
+        by_mark: one error, or of a stream one for each of its marks (see `fidelity.errors_by_mark`).
+        flipped: of each whole-number output the largest share of an input set's elements that differ.
+    """
+
+    by_mark: tuple[float | None, ...]
+    flipped: Mapping[str, float] = field(default_factory=dict)
+
+    def widened(self) -> Errors:
+        """Return the error bounds: FIDELITY_MARGIN times the errors."""
+        shares = {name: FIDELITY_MARGIN * share for name, share in self.flipped.items()}
+        return Errors(by_mark=tuple(map(widened, self.by_mark)), flipped=shares)
+
+
+def find_errors(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays], stream: Stream | None) -> Errors:
+    """Compare a rounded run's outputs with the reference's, in its order; only one set is in memory at a time."""
+    shares = list[Mapping[str, float]]()
+
+    def counted() -> Iterator[Arrays]:
+        for got, wanted in zip(outputs, reference_outputs, strict=True):
+            shares.append(flipped(got, wanted))
+            yield got
+
+    by_mark = errors_by_mark(counted(), reference_outputs, stream)
+    return Errors(by_mark=by_mark, flipped=largest_shares(shares))
 
 
 def largest_of_each(runs: Iterable[Errors]) -> Errors:
-    """Return the largest error of some runs at each mark."""
-    return tuple(map(largest, zip(*runs, strict=True)))
+    """Return the largest error of some runs at each mark, and their largest shares."""
+    known = list(runs)
+    by_mark = tuple(map(largest, zip(*(one.by_mark for one in known), strict=True)))
+    return Errors(by_mark=by_mark, flipped=largest_shares([one.flipped for one in known]))
+
+
+def flips_by_precision(found: Mapping[str, Errors]) -> Flips:
+    """Return the shares that each precision may flip, none of them below FP32's own."""
+    least = found[Precision.FP32].flipped
+    return {name: largest_shares([errors.flipped, least]) for name, errors in found.items()}
+
+
+def largest_shares(shares: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest share of each output."""
+    found: dict[str, float] = {}
+    for one in shares:
+        found |= {name: max(share, found.get(name, 0.0)) for name, share in one.items()}
+    return found
 
 
 def bounds_by_mark(found: Mapping[str, Errors], floors: Sequence[float]) -> tuple[dict[str, float | None], ...]:
     """Return error bounds for each mark, none of them below FP32's own there, which is in `floors`."""
     return tuple(
-        with_floor({name: errors[at] for name, errors in found.items()}, floor) for at, floor in enumerate(floors)
+        with_floor({name: errors.by_mark[at] for name, errors in found.items()}, floor)
+        for at, floor in enumerate(floors)
     )
 
 

@@ -37,7 +37,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,20 @@ from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INT8_LEVELS, RANGE_SE
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported import onnx_files
 from shootout.exported.effort import Effort
-from shootout.exported.fidelity import errors_by_mark, widened
 from shootout.exported.onnx_graph import FLOATS, OnnxGraph, read_graph, read_scope
 from shootout.exported.streams import Stream
 from shootout.exported.workload import PRODUCTS
-from shootout.quantize.error_bounds import MASKED, Errors, Ways, Weights, bounds_by_mark, largest_of_each
+from shootout.quantize.error_bounds import (
+    MASKED,
+    Errors,
+    Flips,
+    Ways,
+    Weights,
+    bounds_by_mark,
+    find_errors,
+    flips_by_precision,
+    largest_of_each,
+)
 
 BROADCAST_OPSET = 8
 """The first opset in which Max and Min broadcast."""
@@ -88,7 +97,7 @@ Spot = tuple[int, int]
 Steps = Callable[["Chain"], None]
 Rounding = Callable[[Array], Array]
 Run = Callable[[], Errors]
-"""Makes a rounded run; returns the relative L2 at each mark, None if the model overflows."""
+"""Makes a rounded run; returns its errors, None if the model overflows."""
 Runs = Mapping[str, Run]
 """Rounded runs by precision."""
 NUDGE_SEED = 3
@@ -148,8 +157,9 @@ def float32_error_bounds(
     place: Path,
     workshop: Path,
     stream: Stream | None = None,
-) -> tuple[float, ...]:
-    """Predict the largest relative L2 errors of a runtime that computes the file in float32, margin included.
+) -> Errors:
+    """Predict the largest relative L2 errors of a runtime that computes the file in float32, margin included, and what
+    it may flip in outputs of whole numbers.
 
     Many weights that lie beside the file aren't moved: to move and write them takes longer than the calls. The sums of
     such models are long, and what rounding their operands costs hides a step of a weight.
@@ -162,8 +172,6 @@ def float32_error_bounds(
         workshop: where rewritten ones may lie for a moment.
         stream: how the buffers' calls make clips; None for single calls.
 
-    Returns:
-        One for each mark of the stream.
     """
     find = partial(
         _relative_errors,
@@ -173,11 +181,11 @@ def float32_error_bounds(
         workshop=workshop,
         stream=stream,
     )
-    coarse: Errors | None = None
+    runs = list[Errors]()
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
-        coarse = find(coarsened(model), buffers)
-    if coarse and None not in coarse and any(map(uses_external_data, onnx_files.tensors(model))):
-        return tuple(max(widened(one) or 0.0, FP32_BOUND_FLOOR) for one in coarse)
+        runs.append(find(coarsened(model), buffers).widened())
+    if runs and None not in runs[0].by_mark and any(map(uses_external_data, onnx_files.tensors(model))):
+        return _with_floor(runs)
     rng = np.random.default_rng(NUDGE_SEED)
     _nudge_weights(model, rng)
     compared = _only_compared(model)
@@ -185,11 +193,14 @@ def float32_error_bounds(
         {key: nudged(x, rng) if x.dtype.kind == "f" and key not in compared else x for key, x in one.items()}
         for one in buffers
     ]
-    errors = find(model, moved)
-    return tuple(  # None (NaN as the reference's) explains nothing
-        max(widened(one) or 0.0, widened(other) or 0.0, FP32_BOUND_FLOOR)
-        for one, other in zip(errors, coarse or errors, strict=True)
-    )
+    return _with_floor([find(model, moved).widened(), *runs])
+
+
+def _with_floor(runs: Sequence[Errors]) -> Errors:
+    """Return the largest error bounds of some runs, none below the least; None (overflow) explains nothing."""
+    known = [replace(one, by_mark=tuple(bound or 0.0 for bound in one.by_mark)) for one in runs]
+    found = largest_of_each(known)
+    return replace(found, by_mark=tuple(max(bound or 0.0, FP32_BOUND_FLOOR) for bound in found.by_mark))
 
 
 def _only_compared(model: ModelProto) -> set[str]:
@@ -232,7 +243,7 @@ def _relative_errors(
     rewritten = workshop / "moved.onnx"
     try:
         onnx_files.save(model, rewritten, place)
-        return errors_by_mark(onnx_files.run(rewritten, inputs, name, stream), reference_outputs, stream)
+        return find_errors(onnx_files.run(rewritten, inputs, name, stream), reference_outputs, stream)
     finally:
         for file in workshop.glob(f"{rewritten.name}*"):
             file.unlink()
@@ -305,13 +316,13 @@ def _count_terms(scope: OnnxGraph, node: NodeProto) -> float:
 
 
 def error_bounds(
-    reference_outputs: ReferenceRun, fp32: Sequence[float], effort: Effort | None = None
-) -> tuple[dict[str, float | None], ...]:
+    reference_outputs: ReferenceRun, fp32: Errors, effort: Effort | None = None
+) -> tuple[tuple[dict[str, float | None], ...], Flips]:
     """Predict the fidelity gate of each precision.
 
     Args:
         reference_outputs: the file with its inputs and outputs.
-        fp32: that precision's error bounds, below which no other one goes, for each mark of the stream.
+        fp32: that precision's error bounds, below which no other one goes.
         effort: how much there is time for; None: all of it.
 
     Returns:
@@ -319,7 +330,7 @@ def error_bounds(
         what a quantizer makes where the main graph has no matrix products.
     """
     effort = effort or Effort()
-    found: dict[str, Errors] = {}
+    found: dict[str, Errors] = {Precision.FP32: fp32}
     for precisions, predict in _PREDICTIONS.items():
         if not effort.wants(precisions):
             continue
@@ -327,8 +338,9 @@ def error_bounds(
             for precision, run in predict(reference_outputs).items():
                 if effort.allows(precision):
                     with suppress(Exception):
-                        found[precision] = tuple(map(widened, effort.predict(run)))
-    return bounds_by_mark(found, fp32)
+                        found[precision] = effort.predict(run).widened()
+    floors = [bound or 0.0 for bound in fp32.by_mark]
+    return bounds_by_mark(found, floors), flips_by_precision(found)
 
 
 def _predict_half_floats(reference_outputs: ReferenceRun) -> Runs:
@@ -418,7 +430,7 @@ def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: R
     model = _rounded_everywhere(_load_model(reference_outputs), steps, rounding)
     outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
     rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
-    return errors_by_mark(rounded, reference_outputs.outputs, reference_outputs.stream)
+    return find_errors(rounded, reference_outputs.outputs, reference_outputs.stream)
 
 
 def _round_on_grids(
@@ -426,7 +438,7 @@ def _round_on_grids(
 ) -> Errors:
     model = _rounded_on_grids(_load_model(reference_outputs), graph, spots, steps, rounding)
     outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
-    return errors_by_mark(outputs, reference_outputs.outputs, reference_outputs.stream)
+    return find_errors(outputs, reference_outputs.outputs, reference_outputs.stream)
 
 
 def _rounded_everywhere(model: ModelProto, steps: Steps, rounding: Rounding) -> ModelProto:

@@ -34,15 +34,18 @@ from torch.utils._pytree import tree_map_only
 from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported.effort import Effort
-from shootout.exported.fidelity import errors_by_mark, widened
+from shootout.exported.fidelity import widened
 from shootout.exported.streams import Stream
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,
+    Flips,
     Ways,
     Weights,
     bounds_by_mark,
     by_channel,
+    find_errors,
+    flips_by_precision,
     largest_of_each,
 )
 from shootout.quantize.retyping import retype_programs
@@ -87,7 +90,7 @@ def error_bounds(
     by_rows: bool,
     effort: Effort | None = None,
     stream: Stream | None = None,
-) -> tuple[dict[str, float | None], ...]:
+) -> tuple[tuple[dict[str, float | None], ...], Flips]:
     """Predict the fidelity gate of each precision, for each mark of a stream; once for single calls.
 
     Args:
@@ -101,7 +104,8 @@ def error_bounds(
 
     Returns:
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
-        overflows. A model without matrix products has none of what a quantizer makes.
+        overflows. A model without matrix products has none of what a quantizer makes. And what each may flip in
+        outputs of whole numbers.
     """
     find_bounds = partial(
         _find_bounds, module=module, inputs=inputs, reference_outputs=reference_outputs, by_rows=by_rows, stream=stream
@@ -115,10 +119,10 @@ def error_bounds(
     sets = [*inputs, *calibration[:RANGE_SETS]]
     scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
     found |= _predict_each(scaled, find_bounds, effort)
-    first, *_ = fp32 = found[Precision.FP32]
+    first, *_ = fp32 = found[Precision.FP32].by_mark
     growth = [max((error or 0.0) / first, 1.0) if first else 1.0 for error in fp32]
     floors = [fp32_floor(error, single.longest_sum, grown) for error, grown in zip(fp32, growth, strict=True)]
-    return bounds_by_mark(found, floors)
+    return bounds_by_mark(found, floors), flips_by_precision(found)
 
 
 def _float_modes(single: Rounded) -> Modes:
@@ -156,7 +160,7 @@ def _find_bounds(
     stream: Stream | None,
 ) -> Errors:
     rounded = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0]), stream=stream)
-    return tuple(map(widened, errors_by_mark(rounded, reference_outputs, stream)))
+    return find_errors(rounded, reference_outputs, stream).widened()
 
 
 def _predict_each(

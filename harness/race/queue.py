@@ -86,6 +86,12 @@ class Race:
             for pair, count in left.items()
         }
 
+    def take_baseline(self, baseline: str, control: Arm) -> None:
+        """Race against another baseline from the next restart on, beside its copy."""
+        self.rules = replace(self.rules, baseline=baseline, control=control.label)
+        self.arms = {**self.arms, control.label: control}
+        self._evidence = None
+
     def count_shared(self, pair: Pair) -> int:
         """Count the restarts that both have played."""
         return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))

@@ -33,8 +33,9 @@ from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
 from shootout.results.analysis import analyse
-from shootout.results.group import group_of
+from shootout.results.group import NO_FAULT, group_of
 from shootout.stats.group_evidence import Pair, Rules
+from shootout.study.group import with_next_baseline
 from shootout.study.plan import Plan, PlannedGroup, measure_of
 
 Breach = Callable[[Played, int | None], NotRun | None]
@@ -203,7 +204,12 @@ class RaceRunner:
         known = replace(known, rules=rules_to_go_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
-        built = self.built.get(name, {})
+        record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
+        if record.baseline != group.record.baseline:
+            group, known = replace(group, record=record), replace(known, record=record)
+            rules = replace(known.rules, baseline=record.baseline, control=record.arms[-1].label)
+            known = replace(known, rules=rules)
+        built = self._with_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
@@ -223,6 +229,27 @@ class RaceRunner:
         self.entrants.append(one)
         return one
 
+    def _with_control(self, group: PlannedGroup) -> dict[str, Built]:
+        """Return a group's built arms, its control among them: that of another baseline may have been built before."""
+        name, baseline = group.record.name, group.record.baseline
+        built = self.built.get(name, {})
+        copies = [arm for arm in group.playing if arm.control and arm.label not in built and baseline in built]
+        self.built[name] = built | {arm.label: replace(built[str(baseline)], arm=arm) for arm in copies}
+        return self.built[name]
+
+    def _replace_baseline(self, one: ScheduledGroup) -> None:
+        """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
+        record = with_next_baseline(
+            one.group.record, _gone(self.recorder.of_group(one.group.record.name)), one.race.blocks
+        )
+        if record.baseline == one.group.record.baseline:
+            return
+        self.progress.say(f"{one.group.record.baseline} is refused, so {record.baseline} is the baseline now")
+        one.group = replace(one.group, record=record)
+        self._with_control(one.group)
+        one.race.take_baseline(str(record.baseline), record.arms[-1])
+        one.known = replace(one.known, record=record, rules=one.race.rules)
+
     def _run_restarts(self) -> bool:
         """Run restart after restart until no group needs one; return False if none ends in time."""
         place = self.plan.placement
@@ -240,6 +267,7 @@ class RaceRunner:
                 self._leave_out(chosen)
             if chosen.players and not self._run_restart(chosen, watch, waiting):
                 return False
+            self._replace_baseline(chosen)
             self._tell_search(chosen)
             self._choose_next_arms([chosen])
         return True
@@ -387,6 +415,11 @@ class RaceRunner:
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out[arm.label] = why.kind
         one.look(one.pressing)
+
+
+def _gone(setbacks: Mapping[str, NotRun]) -> set[str]:
+    """Return the labels of the arms that are out for good, and not for want of time or by a limit."""
+    return {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
 
 
 def rules_to_go_on(rules: Rules, played: int) -> Rules:

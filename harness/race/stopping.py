@@ -144,9 +144,15 @@ class GroupState:
 
     @property
     def waiting(self) -> set[str]:
-        """Return the arms of open verdicts, and those that stood back and owe restarts."""
+        """Return the arms of open verdicts, and those that stood back or joined later and owe restarts."""
         pressing = [pair for pair in self.pressing if set(pair) <= set(self.labels)]
-        return self.late | {label for pair in (*self.owed, *pressing) for label in pair}
+        return self.late | self.new_copy | {label for pair in (*self.owed, *pressing) for label in pair}
+
+    @property
+    def new_copy(self) -> set[str]:
+        """Return the control if it joined later than the others, and hasn't played the fewest restarts yet."""
+        copies = {self.rules.control} & {*self.labels}
+        return {one for one in copies if one and len(self.evidence.blocks.get(one, ())) < self.fewest}
 
     @property
     def late(self) -> set[str]:

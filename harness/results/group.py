@@ -29,7 +29,7 @@ from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules, log_rati
 from shootout.stats.leaders import restarts_left, time_ns
 from shootout.stats.verdicts import Comparison
 from shootout.stats.warmup import is_unsteady
-from shootout.study.group import GroupRecord, exact_of
+from shootout.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
 
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
@@ -208,13 +208,17 @@ def group_of(history: History, record: GroupRecord) -> Group:
     played: dict[str, list[Played]] = defaultdict(list)
     for line in _in_common([line for line in mine if isinstance(line, Played)]):
         played[line.arm].append(line)
+    setbacks = _setbacks(mine, played)
+    gone = {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
+    copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
+    record = with_next_baseline(record, gone, copied)
     return Group(
         record=record,
         rules=rules_of(record, history.header),
         played=dict(played),
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
-        setbacks=_setbacks(mine, played),
+        setbacks=setbacks,
         checked={line.arm: line for line in mine if isinstance(line, Checked)},
     )
 

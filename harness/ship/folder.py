@@ -104,7 +104,9 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
                 run=without_home(source.document.run),
                 group=row.group,
                 error_limit=error_limit(fidelity),
-                mismatches=fidelity.mismatches if fidelity else 0,
+                mismatches=mismatch_limit(
+                    fidelity, exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
+                ),
                 runtime=ShippedRuntime(
                     backend=arm.target.backend,
                     threads=arm.threads,
@@ -205,6 +207,17 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
             "of its precision is known: give real --inputs, or more --max-time, and ship what that run measures"
         )
     return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
+
+
+def mismatch_limit(fidelity: FidelityFigures | None, flips: Mapping[str, float]) -> int:
+    """Return how many elements of whole-number outputs `check.py` lets differ: what the precision explains.
+
+    Args:
+        flips: the share of each output's elements (see `ExportedModel.flips_of`).
+    """
+    outputs = fidelity.by_output if fidelity else ()
+    explained = sum(int(flips.get(one.name, 0.0) * one.elements) for one in outputs)
+    return max(explained, fidelity.mismatches if fidelity else 0)
 
 
 def _isa_of(source: ArmToShip) -> tuple[str, ...]:

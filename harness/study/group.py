@@ -64,7 +64,33 @@ class GroupRecord(BaseModel):
 def with_control(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
     """Order a group's arms: the baseline, the others, the baseline's hidden copy."""
     others = (arm for arm in arms if arm is not baseline)
-    return (baseline, *others, replace(baseline, ordinal=1, control=True))
+    return (baseline, *others, copy_of(baseline))
+
+
+def copy_of(arm: Arm) -> Arm:
+    """Return an arm's hidden copy, which vouches for it as the baseline."""
+    return replace(arm, ordinal=1, control=True)
+
+
+def with_next_baseline(record: GroupRecord, out: Collection[str], measured: Collection[str]) -> GroupRecord:
+    """Return a group whose baseline was refused with the next plain target as baseline and control.
+
+    A verdict needs a control that lives. It is the first measured target in full precision, or the one whose copy has
+    played already. A group that asks how much slower than its baseline others are keeps it.
+
+    Args:
+        out: labels of the arms that are out for good.
+        measured: labels of those that have played.
+    """
+    if record.baseline not in out or record.goal.aim is Aim.LIMIT:
+        return record
+    arms, exact = [arm for arm in record.arms if not arm.control], exact_of(record.arms)
+    plain = [arm for arm in arms if arm.label in exact and arm.label in measured and arm.label not in out]
+    copied = [arm for arm in plain if copy_of(arm).label in measured]
+    if not plain:
+        return record
+    chosen = (copied or plain)[0]
+    return record.model_copy(update={"baseline": chosen.label, "arms": with_control(chosen, arms)})
 
 
 def confirming_name(name: str) -> str:

@@ -317,7 +317,7 @@ def check_first_calls(evidence: Evidence) -> str | None:
             continue
         calls = "the first call of a clip" if one.step == 1 else f"the first {one.step} calls of a clip"
         if one.relative_l2 is None:
-            return f"the output has NaN or infinity in {calls}"
+            return f"the output has NaN or infinity where the reference has none, or the other way round, in {calls}"
         if one.relative_l2 > max(one.error_bound, evidence.claim.max_error):
             told = f"relative L2 error {one.relative_l2:.2g} in {calls}"
             return f"{told} is above the error bound of this precision there, {one.error_bound:.2g}"
@@ -348,6 +348,7 @@ def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
         is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
         is_scored=evidence.claim.is_scored or (evidence.error_bound is None and has_labels),
+        flips=evidence.claim.exported.flips_of(evidence.claim.arm.target, evidence.claim.rests),
     )
 
 
@@ -426,9 +427,11 @@ class Rechecks:
         most = max(math.inf if error_bound is None else min(error_bound, widest), claim.max_error)
         allowed = 2 * most if is_judged else math.inf
         size = sum(array.nbytes for array in right[0].values())
+        flips = claim.exported.flips_of(claim.arm.target, claim.rests)
+        flipped = 2 * sum(share * right[0][name].size for name, share in flips.items())
 
         def expected(outputs: Arrays, nearest: float = 0.0, differing: float = 0.0) -> Expected:
-            mismatches = differing / 2 if is_judged else math.inf
+            mismatches = max(differing / 2, flipped) if is_judged else math.inf
             return Expected(outputs=outputs, error=max(allowed, nearest / 2), mismatches=mismatches)
 
         def unseen(outputs: Arrays) -> Expected:

@@ -38,7 +38,6 @@ AGREED = {
 REFUSED = {
     "test_AvgPool1d": "Could not find an implementation for AveragePool(1)",
     "test_expand_shape_model1": "is constant",
-    "test_operator_sqrt": "has NaN or infinity",
     "test_strnorm_model_monday_empty_output": "can't hold",
 }
 

@@ -25,6 +25,7 @@ from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, gate
 from shootout.exported.model import ExportedModel, open_exported, sha256
 from shootout.models.user import onnx_module
+from shootout.quantize.error_bounds import Errors
 from shootout.quantize.retyping import retyped
 from shootout.study import feasibility
 
@@ -124,7 +125,9 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
 
 
 def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(user_onnx.onnx_error_bounds, "float32_error_bounds", lambda *args, **named: (0.1,))
+    monkeypatch.setattr(
+        user_onnx.onnx_error_bounds, "float32_error_bounds", lambda *args, **named: Errors(by_mark=(0.1,))
+    )
     off = torch.nn.Linear(4, 3, bias=False).eval()
     off.weight.data = torch.from_numpy(1.02 * WEIGHT.T)
     monkeypatch.setattr(onnx_module, "module_of", lambda path, example: off)

@@ -221,7 +221,7 @@ def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     module = torch.nn.Linear(4, 4, bias=False)
     module.load_state_dict({"weight": torch.eye(4)})
     reference_outputs = [{"y": inputs[0]["x"].astype(np.float64)}]
-    (found,) = torch_error_bounds.error_bounds(module.double(), inputs, reference_outputs, by_rows=True)
+    (found,), _ = torch_error_bounds.error_bounds(module.double(), inputs, reference_outputs, by_rows=True)
     assert found[Precision.FP16] is None
     assert found[Precision.BF16] is not None
 

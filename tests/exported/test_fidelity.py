@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import BoundStanding, TensorSpec
+from shootout.contract import BoundStanding, OutputError, TensorSpec
 from shootout.errors import ModelError
 from shootout.export.assembly import require_telling
 from shootout.exported.fidelity import (
@@ -16,6 +16,7 @@ from shootout.exported.fidelity import (
     compare,
     disagreement,
     gate,
+    most_flipped,
     spread,
     standing,
     with_accuracy,
@@ -26,6 +27,7 @@ from shootout.exported.model import ReportRows
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
 RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])
+FLIPPED = (OutputError(name="ids", relative_l2=0.0, mismatches=2, elements=6),)
 
 
 def test_equal_outputs_have_no_error():
@@ -145,10 +147,10 @@ def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded
     assert bool(gate(NOTHING, error_bound, is_judged=False)) is (error_bound is not None), (
         "an overflow that is predicted"
     )
-    assert gate(replace(found, mismatches=2), error_bound, is_judged=False) is None, (
+    assert gate(replace(found, by_output=FLIPPED), error_bound, is_judged=False) is None, (
         "one flipped index refuses a detector"
     )
-    assert "differ" in str(gate(replace(found, mismatches=2), 1e9))
+    assert "differ" in str(gate(replace(found, by_output=FLIPPED), 1e9))
 
 
 def test_real_inputs_let_no_zeros_pass_however_wide_the_error_bound():
@@ -173,7 +175,7 @@ def test_a_metric_judges_an_error_that_may_be_explained_however_large():
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
     found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
     assert gate(found, None, max_error=0.01) is None
-    assert gate(replace(found, mismatches=1), 0.1, max_error=0.01)
+    assert gate(replace(found, by_output=FLIPPED), 0.1, max_error=0.01)
     assert gate(found, 0.1, least=0.002, max_error=0.01)
     assert gate(NOTHING, 0.1, max_error=0.01)
 
@@ -187,7 +189,66 @@ def test_integer_outputs_are_compared_exactly():
     assert gate(compare(reference_outputs, reference_outputs), 1e-5) is None
     found = compare([{"index": np.array([1, 2, 4]), "mask": np.array([False, False])}], reference_outputs)
     assert found.mismatches == 2
-    assert gate(found, 1e-5) == "2 integer or boolean output elements differ from the reference's"
+    told = "1 of 3 integer or boolean elements of output 'index' differ from the reference's"
+    assert gate(found, 1e-5) == f"{told}, and this precision explains 0"
+
+
+def test_rounding_may_flip_as_many_integers_as_its_prediction_says():
+    rng = np.random.default_rng(0)
+    reference_outputs = [{"map": rng.integers(0, 9, (1, 100)), "count": np.array([at])} for at in range(4)]
+    outputs = [{name: array.copy() for name, array in one.items()} for one in reference_outputs]
+    for at in range(4):
+        outputs[at]["map"][0, at] += 1
+    found = compare(outputs, reference_outputs)
+    assert (found.mismatches, found.by_output[0].elements) == (4, 400)
+    assert gate(found, 1e-5, flips={"map": 0.01}) is None
+    told = "4 of 400 integer or boolean elements of output 'map' differ from the reference's"
+    assert gate(found, 1e-5, flips={"map": 0.0099}) == f"{told}, and this precision explains 3"
+    outputs[0]["count"] = np.array([7])
+    wrong = gate(compare(outputs, reference_outputs), 1e-5, flips={"map": 0.01})
+    assert "1 of 4 integer or boolean elements of output 'count'" in str(wrong), "each output by itself"
+    assert gate(compare([reference_outputs[1]] * 4, reference_outputs), 1e-5, flips={"map": 0.3}), "kept answers"
+
+
+def test_a_share_that_an_answer_to_other_inputs_would_pass_proves_nothing():
+    alike = np.zeros((1, 100), int)
+    other = alike.copy()
+    other[0, :10] = 1
+    assert most_flipped([{"map": alike}, {"map": other}]) == {"map": pytest.approx(0.05)}
+    assert most_flipped([{"map": alike}, {"map": alike}]) == {"map": 0.0}
+    assert most_flipped([{"map": alike}]) == {"map": 0.5}
+    assert most_flipped([{"y": RIGHT}, {"y": 2 * RIGHT}]) == {}
+
+
+MASKED = np.array([[1.0, -np.inf, 2.0], [np.nan, np.nan, np.nan], [np.inf, 3.0, -np.inf]])
+
+
+def test_nan_and_infinity_at_the_same_places_are_equal():
+    reference_outputs = [{"logits": MASKED, "y": np.ones((3, 2))}, {"logits": 2 * MASKED[::-1], "y": np.ones((3, 2))}]
+    assert compare(reference_outputs, reference_outputs).relative_l2 == 0.0
+    off = [{**one, "logits": 1.25 * one["logits"]} for one in reference_outputs]
+    found = compare(off, reference_outputs, batch=3)
+    expected = 0.25 * math.sqrt(4 * 14) / math.sqrt((14 + 4 * 14) / 2)
+    assert found.relative_l2 == pytest.approx(expected) == worst_error(off, reference_outputs)
+    assert found.mismatches == 0
+    assert found.max_abs == 1.5
+    assert found.sqnr_db == pytest.approx(20 * math.log10(4), abs=0.8), "of finite numbers alone"
+    assert found.cosine is not None
+    assert math.isfinite(spread(reference_outputs))
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"), [((0, 1), np.inf), ((0, 1), -1e30), ((1, 1), np.inf), ((2, 1), np.nan), ((2, 0), np.nan)]
+)
+def test_nan_or_infinity_at_another_place_tells_output_row_and_share(place: tuple[int, int], wrong: float):
+    reference_outputs = [{"y": np.ones((3, 2)), "logits": MASKED} for _ in range(2)]
+    outputs = [{name: array.copy() for name, array in one.items()} for one in reference_outputs]
+    outputs[1]["logits"][place] = wrong
+    found = compare(outputs, reference_outputs, batch=3)
+    assert found.relative_l2 is None
+    told = "output 'logits' has NaN or infinity where the reference has none, or the other way round"
+    assert gate(found, 0.1) == f"{told}, in 1 of 18 elements (row {3 + place[0]})"
+    assert worst_error(outputs, reference_outputs) is None
 
 
 def test_a_zero_reference_allows_no_error():
@@ -249,8 +310,8 @@ def telling(*arrays: Any, dtype: str = "float32") -> None:
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        (([1.0, np.nan], [1.0, 2.0]), "has NaN or infinity"),
-        (([1.0, 2.0], [1.0, -np.inf]), "has NaN or infinity"),
+        (([np.nan, np.nan], [np.inf, np.nan]), "has NaN or infinity everywhere"),
+        (([1.0, np.nan], [1.0, np.nan]), "is the same for all 2 different inputs"),
         (([3.5, 3.5], [3.5, 3.5]), "is constant (3.5 everywhere)"),
         (([0.0, 0.0], [0.0, 0.0]), "is constant (0.0 everywhere)"),
         (([1e-40, 2e-40], [3e-40, 1e-41]), "is all denormal"),
@@ -271,6 +332,7 @@ def test_a_telling_reference_passes():
     telling([1.0, 2.0])  # a single buffer can't be the same as another
     telling([1e-40, 2e-40], [3e-40, 1e-41], dtype="float64")
     telling(1.5)
+    telling([1.0, -np.inf], [-np.inf, 1.0])
 
 
 def test_one_telling_output_is_enough():

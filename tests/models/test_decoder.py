@@ -90,7 +90,7 @@ def test_each_precision_has_a_error_bound():
     model, parameters, module = made("decoder_step", context=4)
     sets = model.draw(parameters, 1)[:2]
     names = model.output_names(parameters)
-    _, (error_bounds,), _ = torch_files.reference_and_error_bounds(
+    _, (error_bounds,), *_ = torch_files.reference_and_error_bounds(
         module, sets, sets, by_rows=model.by_rows, names=names
     )
     exact, brain, eight, four = (error_bounds[name] or 0.0 for name in ("fp32", "bf16", "int8", "int4"))

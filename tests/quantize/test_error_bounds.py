@@ -28,7 +28,7 @@ from shootout.exported.fidelity import compare, gate, widened
 from shootout.exported.model import ExportedModel
 from shootout.host.environment import saturates
 from shootout.quantize import onnx_error_bounds, torch_error_bounds
-from shootout.quantize.error_bounds import to_e4m3
+from shootout.quantize.error_bounds import Errors, to_e4m3
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
 
@@ -231,10 +231,11 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, tuple[floa
 
 
 def error_bounds_of(path: Path) -> Mapping[str, float | None]:
-    (found,) = onnx_error_bounds.error_bounds(*reference_of(path))
+    (found,), _ = onnx_error_bounds.error_bounds(*reference_of(path))
     return found
 
 
+FLOOR = Errors(by_mark=(1e-5,))
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 PRODUCT = helper.make_node("MatMul", ["x", "w"], ["y"])
 
@@ -333,11 +334,11 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
         raise RuntimeError("as an odd file would")
 
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == onnx_error_bounds.error_bounds(
-        reference_outputs, [1e-5]
+    assert onnx_error_bounds.error_bounds(reference_outputs, FLOOR) == onnx_error_bounds.error_bounds(
+        reference_outputs, FLOOR
     )
     monkeypatch.setattr(onnx_error_bounds, "rewrite", broken)
-    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == ({"fp32": 1e-5},)
+    assert onnx_error_bounds.error_bounds(reference_outputs, FLOOR) == (({"fp32": 1e-5},), {"fp32": {}})
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
 
@@ -346,12 +347,13 @@ def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path,
         raise RuntimeError("as a chain that this opset lacks would")
 
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    (whole,) = onnx_error_bounds.error_bounds(reference_outputs, [1e-5])
+    (whole,), flips = onnx_error_bounds.error_bounds(reference_outputs, FLOOR)
     monkeypatch.setattr(onnx_error_bounds, "to_e4m3", lambda _: broken)
     rounding = onnx_error_bounds.HALF_FLOATS["fp16"][1]
     monkeypatch.setitem(onnx_error_bounds.HALF_FLOATS, "fp16", (broken, rounding))
-    assert onnx_error_bounds.error_bounds(reference_outputs, [1e-5]) == (
-        {name: whole[name] for name in whole if name not in {"fp8", "fp16"}},
+    assert onnx_error_bounds.error_bounds(reference_outputs, FLOOR) == (
+        ({name: whole[name] for name in whole if name not in {"fp8", "fp16"}},),
+        {name: flips[name] for name in whole if name not in {"fp8", "fp16"}},
     )
 
 

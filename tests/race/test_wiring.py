@@ -322,6 +322,7 @@ def labeled_exported() -> Any:
         own_outputs=lambda: outputs,
         shared_outputs=lambda: None,
         error_bound=lambda *_, **__: (1.0, 0.0),
+        flips_of=lambda *_: {},
         is_judged=lambda *_: True,
         report_calls=3,
         class_scores="y",

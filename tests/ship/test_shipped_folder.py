@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.console import here
+from support.races.cells import fidelity
 from support.races.shipping import ship_target
 
 from shootout import backends
-from shootout.contract import Target
+from shootout.contract import OutputError, Target
 from shootout.errors import UsageError
 from shootout.exported.model import load_sets
 from shootout.exported.shipped_folder import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
+from shootout.ship.folder import mismatch_limit
 
 
 @pytest.fixture(scope="module")
@@ -298,3 +303,21 @@ def test_it_can_be_read_at_a_glance(name: str):
         text = head.replace("BODY\n", template.read_text())
         compile(text, LOAD, "exec")
         assert len(text.splitlines()) <= MOST_LINES
+
+
+def test_the_check_takes_nan_and_infinity_where_they_are_expected():
+    text = (Path(str(sys.modules["shootout.ship"].__file__)).parent / "check.txt").read_text()
+    code: dict[str, Any] = {}
+    exec(text[text.index("def compare") : text.index("def time_calls")], code)
+    manifest, right = {"outputs": [{"name": "y"}]}, np.array([[1.0, -np.inf, np.nan, 2.0]], "f4")
+    answers = [right * np.float32(1.5), np.where(np.isnan(right), 0, right), np.where(np.isinf(right), -1e30, right)]
+    found = [code["compare"](np, manifest, [{"y": one}], [{"y": right}])[0] for one in (right, *answers)]
+    assert found == [0.0, pytest.approx(0.5), math.inf, math.inf]
+
+
+def test_the_check_lets_as_many_integers_differ_as_the_precision_explains():
+    flipped = OutputError(name="map", relative_l2=0.0, mismatches=2, elements=1000)
+    made = replace(fidelity(), mismatches=2, by_output=(flipped,))
+    assert mismatch_limit(made, {"map": 0.01}) == 10
+    assert mismatch_limit(made, {}) == 2
+    assert mismatch_limit(None, {"map": 0.01}) == 0

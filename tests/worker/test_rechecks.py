@@ -84,6 +84,7 @@ def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
         pick=list,
         unseen=lambda: make_unseen(buffers_of(arrays), lambda sets: [{"y": 2 * one["x"]} for one in sets], right[0]),
         is_judged=lambda *_: changes.get("is_judged", True),
+        flips_of=lambda *_: changes.get("flips", {}),
     )
     claim: Any = Claim(
         arm=Arm(target=Target(backend="lib"), model="m"),
@@ -97,7 +98,7 @@ def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
     verified: Any = Verified(executed=None, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
     found = Rechecks.of(claim, verified)
     assert found
-    return replace(found, **{name: value for name, value in changes.items() if name != "is_judged"})
+    return replace(found, **{name: value for name, value in changes.items() if name not in {"is_judged", "flips"}})
 
 
 def looked(run: Callable[[Array], Array], arrays: Sequence[Array] = INPUTS, **changes: Any) -> str:
@@ -310,6 +311,16 @@ def test_tokens_are_exchanged():
     looked(run, TOKENS)
     assert set(run.known) <= valid, "it gets no integers that no export has checked"
     assert "integer or boolean elements differ" in looked(fails_after(1, lambda y: y + 1), TOKENS)
+
+
+def test_as_many_integers_may_flip_as_the_precision_explains():
+    def flipped(y: Array) -> Array:
+        return y + (np.arange(y.size) < 1).reshape(y.shape)
+
+    share = 1 / TOKENS[0].size
+    assert looked(fails_after(1, flipped), TOKENS)
+    assert not looked(fails_after(1, flipped), TOKENS, flips={"y": share / 2})
+    assert looked(fails_after(1, lambda y: y + 1), TOKENS, flips={"y": share / 2})
 
 
 def test_what_nobody_can_judge_has_to_stay_finite():

@@ -51,6 +51,7 @@ def exported(reference: Arrays | None = None) -> Any:
         original="",
         own_outputs=lambda: [RIGHT, RIGHT],
         error_bound=lambda *_, **__: (1e-3, 0.0),
+        flips_of=lambda *_: {},
         is_judged=lambda *_: True,
         reference_outputs=lambda: [RIGHT, RIGHT],
         shared_outputs=lambda: reference and [reference, reference],

@@ -352,7 +352,7 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "crashes": (Crashes, r"^killed by SIGSEGV during 'load'"),
     "eats": (Eats, r"load raised MemoryError: .*4\.00 GiB"),
     "wrong-shape": (WrongShape, r"expected float32\[1, 64\], got float32\[1, 63\]$"),
-    "not-a-number": (NotANumber, r"the output has NaN or infinity"),
+    "not-a-number": (NotANumber, r"output 'y' has NaN or infinity"),
     "remembers-arrays": (RemembersArrays, r"^to inputs that it had not seen it answered wrongly: relative L2 error 1"),
     "remembers-a-part": (RemembersAPart, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
     "slows-the-clock": (SlowsTheClock, r"^its clock is [\d.]+ m?s behind the harness's: something in its process"),
