@@ -6,7 +6,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import sleep
@@ -31,7 +31,7 @@ from shootout.report.notes import render_ceilings
 from shootout.results.wording import tell_cpus
 from shootout.study.axes import read_whole
 from shootout.study.options import MachineOptions
-from shootout.worker.availability import find_available
+from shootout.worker.availability import at_once, find_available
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -124,7 +124,8 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
     description.forget_hanging()
     if (index := options.get("gpu")) is not None:
         _choose_gpu(index)
-    report = examine()
+    with show_progress() as progress:
+        report = examine(progress.stage)
     return print_answer(render(report), as_data(report), as_json=as_json)
 
 
@@ -139,9 +140,14 @@ def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
     return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)
 
 
-def examine() -> DoctorReport:
-    """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
+def examine(tell: Callable[[str], None] = lambda _: None) -> DoctorReport:
+    """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves.
+
+    Args:
+        tell: shows what happens now, and what each backend's probe found.
+    """
     placement = place(None)
+    tell(f"watching for {LISTEN_S:g} s how busy this machine is")
     heard = listen(placement.arms)
     holder = locks.machine_lock_holder()
     facts = environment.facts()
@@ -149,7 +155,7 @@ def examine() -> DoctorReport:
     memory, limits = environment.memory_available_bytes(), process_limits()
     busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
     return DoctorReport(
-        findings=_check_backends(),
+        findings=_check_backends(tell),
         quiet=heard,
         threads=placement.threads,
         folders=folders,
@@ -188,10 +194,17 @@ def _choose_gpu(index: int) -> None:
         raise Unavailable(f"gpu {index}: no NVIDIA driver on this machine, and for Vulkan: {reason}; {found.fix}")
 
 
-def _check_backends() -> tuple[BackendFinding, ...]:
+def _check_backends(tell: Callable[[str], None]) -> tuple[BackendFinding, ...]:
     """Check every backend on every device it has code for, in the registry's order."""
     claimed = {(name, device): some for name in backends.names() for device, some in _claimed_targets(name).items()}
-    answers = find_available(list(claimed))
+    tell(f"importing the libraries of {len({name for name, _ in claimed})} backends, {at_once()} at once: 5 to 30 s")
+
+    def tell_found(found: Mapping[tuple[str, Device], Availability], left: int) -> None:
+        works = {name: any(one.ok for (own, _), one in found.items() if own == name) for name, _ in found}
+        told = (f"{name} {'works' if ok else 'does not work'}" for name, ok in works.items())
+        tell(f"{', '.join(told)}; {left} more to import" if left else ", ".join(told))
+
+    answers = find_available(list(claimed), tell=tell_found)
     return tuple(
         BackendFinding(
             backend=name,

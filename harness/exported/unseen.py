@@ -11,8 +11,10 @@ import numpy as np
 
 from shootout.contract import Array, Arrays
 
-NUDGE = 1e-3
-"""Move each number by up to this share of itself: the inputs are new, and branches and inner shapes hardly change."""
+NUDGES = (1e-3, 1e-2, 1e-1)
+"""Move each number by up to such a share of itself: the inputs are new, and branches and inner shapes hardly change. A
+larger share is for inputs that get the same answers.
+"""
 UNSEEN_SEED = 4
 UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6
 """Make so many sets; more of whole numbers alone, which a worker can't mix: these are all new inputs that it has."""
@@ -67,9 +69,9 @@ def mix_sets(sets: Sequence[Arrays], rng: np.random.Generator, *, whole: bool = 
     return {name: _mix_numbers(array, others[name], rng, whole=whole) for name, array in sets[first].items()}
 
 
-def nudge(inputs: Arrays, rng: np.random.Generator) -> dict[str, Array]:
-    """Move each number with a fraction a little, toward 0."""
-    return {name: _move_floats(array, rng) for name, array in inputs.items()}
+def nudge(inputs: Arrays, rng: np.random.Generator, share: float) -> dict[str, Array]:
+    """Move each number with a fraction by up to this share of itself, toward 0."""
+    return {name: _move_floats(array, rng, share) for name, array in inputs.items()}
 
 
 def can_mix(sets: Sequence[Arrays]) -> bool:
@@ -92,10 +94,10 @@ def _mix_numbers(one: Array, other: Array, rng: np.random.Generator, *, whole: b
     return taken
 
 
-def _move_floats(array: Array, rng: np.random.Generator) -> Array:
+def _move_floats(array: Array, rng: np.random.Generator, share: float) -> Array:
     moved: Array = array.copy()
     if array.dtype.kind == "f":
-        by = 1 - NUDGE * rng.random(array.shape, np.float32)
+        by = 1 - share * rng.random(array.shape, np.float32)
         with np.errstate(invalid="ignore"):
             np.multiply(array, by, out=moved, where=_has_fraction(array), casting="same_kind")
     return moved

@@ -1,7 +1,8 @@
 """Find out whether backends work here, in fresh processes: a broken library may crash, hang or print, not just raise.
 
-Backends of one library are probed in one process, which imports it once. Its answers before a crash or a hang count,
-and a backend without an answer is probed again alone. A process that others killed is started once more.
+Backends of one library, or whose libraries load the same one, are probed in one process, which imports it once. Its
+answers before a crash or a hang count, and a backend without an answer is probed again alone. A process that others
+killed is started once more.
 The process runs `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`. Each answer is a line of JSON
 on standard output, with its backend and device. Whatever the library itself prints goes to standard error.
 
@@ -17,7 +18,7 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -45,18 +46,21 @@ Pair = tuple[str, Device]
 
 
 def find_available(
-    pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None
+    pairs: Collection[Pair],
+    others: Mapping[str, PythonInterpreter] | None = None,
+    tell: Callable[[Mapping[Pair, Availability], int], None] = lambda *_: None,
 ) -> dict[Pair, Availability]:
     """Find out whether each (backend, device) works here, in fresh processes, side by side.
 
     Args:
         pairs: a backend may be `backend@python`: it is asked under that interpreter.
         others: the other interpreters, by name.
+        tell: gets the answers of each process as it ends, and how many processes are left.
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
     broken = {pair: Availability(why=why) for pair in pairs if (why := _explain_broken_adapter(pair))}
-    return broken | _probe_all([pair for pair in pairs if pair not in broken], others or {})
+    return broken | _probe_all([pair for pair in pairs if pair not in broken], others or {}, tell)
 
 
 def _explain_broken_adapter(pair: Pair) -> NotRun | None:
@@ -68,7 +72,11 @@ def _explain_broken_adapter(pair: Pair) -> NotRun | None:
     return None
 
 
-def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
+def _probe_all(
+    pairs: Collection[Pair],
+    others: Mapping[str, PythonInterpreter],
+    tell: Callable[[Mapping[Pair, Availability], int], None],
+) -> dict[Pair, Availability]:
     started: list[Child] = []
     stopped = Event()
 
@@ -91,6 +99,7 @@ def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter])
                 for asked, answers in (future.result() for future in done):
                     availability |= answers
                     running |= {pool.submit(ask, [pair]) for pair in asked if pair not in answers}
+                    tell(answers, len(running))
             return availability
         except BaseException:
             stopped.set()
@@ -101,12 +110,17 @@ def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter])
 
 
 def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
-    """List the pairs of each library under each interpreter, those that take longest first."""
+    """List the pairs of each library under each interpreter, those that take longest first.
+
+    A backend whose library loads that of another one, as XGBoost loads scikit-learn, belongs to that.
+    """
     libraries: dict[tuple[str, str], list[Pair]] = {}
+    own = {row.loads[""][0] for row in backends.SHIPPED.values() if row.loads}
     for pair in sorted(set(pairs)):
         backend, _, python = pair[0].partition("@")
         row = backends.SHIPPED.get(backend)
-        library = row.loads[""][0] if row and row.loads else backend
+        loads = row.loads[""] if row and row.loads else (backend,)
+        library = next((name for name in loads[1:] if name in own), loads[0])
         libraries.setdefault((library, python), []).append(pair)
     return sorted(libraries.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
 

@@ -18,9 +18,10 @@ stopped since.
 A new input is like the known ones and near none of them (see `exported.unseen`). An arm may know inputs by a part, a
 sum or a rounding of their numbers. If it takes a new input for new, it is slow; if it takes it for known, it is wrong.
 
-An arm that computes may be slow on new inputs too, if its library prepares kernels for each inner shape, and shapes
-follow from values. So an arm keeps answers only if inputs that hardly differ also take it longer the first time, or
-get the same answer to the last bit.
+An arm that computes may be slow on new inputs too. Its library may prepare kernels for each inner shape, and shapes
+may follow from values; a large forest's new branches aren't in the cache. So an arm keeps answers only if inputs that
+hardly differ also take it longer the first time. If most of these get the same answer to the last bit, a key may round
+them, so they differ by more. Answers of a forest are the same as well, but take as long.
 
 An arm that trains is not checked so: each of its calls changes the next answer.
 
@@ -34,13 +35,13 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import cast
 
 import numpy as np
@@ -50,7 +51,7 @@ from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, StepError, TensorSpec
 from shootout.exported import fidelity, training_step
 from shootout.exported.model import ExportedModel
-from shootout.exported.unseen import can_mix, mix_sets, nudge
+from shootout.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.blocks import Blocks
@@ -366,12 +367,21 @@ CHECKS: Sequence[Callable[[Evidence], str | None]] = (
 
 KEPT_BYTES = 32 << 20
 """Keep right answers for as many inputs as fit, and for two at least."""
-PAIRS, SHORT_PAIRS, SHORT_S = 5, 9, 1e-3
-"""Read so many calls on new inputs, and as many on them again, in pairs. Read more of calls below `SHORT_S` seconds."""
-SLOWER, TIMES = 2.0, 5
-"""An arm that keeps answers takes so many times as long on new inputs, in each of so many tries. Noise would have to
-hit the same call of each pair again and again. Which call comes first is drawn, or a scheduler's rhythm could hit it.
+SLOWER, MOSTLY, ODDS = 2.0, 0.75, 1e5
+"""An arm that keeps answers takes more than `SLOWER` times as long on new inputs, in `MOSTLY` of the pairs of calls. An
+honest arm does in half of them at most, whatever the noise, since which call of a pair comes first is drawn. So odds of
+`ODDS` for `MOSTLY` against half come by chance once in as many restarts, after however many pairs (Ville's inequality).
 """
+PAIRS, SHORT_PAIRS, MOST_PAIRS, SHORT_S = 5, 10, 200, 1e-3
+"""Give up after so many pairs in a row that aren't slow, which halve the odds each, or after the most pairs. Calls
+below `SHORT_S` seconds are noisier.
+"""
+KNOWN_CALLS = 9
+"""Take the median of so many short calls on known inputs if there are few new ones."""
+NUDGED = 16
+"""Move so many inputs a little, and see if their answers move as well."""
+Make = Callable[[int], Arrays]
+"""Makes the inputs of a number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,23 +528,31 @@ class Rechecks:
                 return ""
         return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers" if times else ""
 
-    def _find_slowdown(self, reader: _CallTimer, sets: Sequence[Arrays]) -> float:
+    def _find_slowdown(self, timer: _CallTimer, sets: Sequence[Arrays]) -> float:
         """Return how many times as long new inputs take if the arm keeps its answers, else 0."""
         if not can_mix(sets):  # then the checked sets are all that is new, without the one that was used
             checked = [inputs for inputs, _ in self.unseen]
-            return reader.measure_slowdown(checked.__getitem__, len(checked) - 1, 1) if len(checked) > PAIRS else 0.0
+            known = KNOWN_CALLS if self.call_s < SHORT_S else 1
+            found = list(timer.read_ratios(checked.__getitem__, iter(range(len(checked))), known))
+            return median(found) if len(found) >= PAIRS and min(found) > SLOWER else 0.0
         seed = int(np.random.default_rng().integers(2**32))
 
         def mix(number: int) -> Arrays:
             return mix_sets(sets, np.random.default_rng((seed, number)))
 
-        def nudged(number: int) -> Arrays:
-            return nudge(mix(0), np.random.default_rng((seed, number)))
+        def nudged(number: int, share: float) -> Arrays:
+            return nudge(mix(number), np.random.default_rng((seed, number, 1)), share)
 
-        times = reader.measure_slowdown(mix, self._pair_count, TIMES)
-        if times and (reader.measure_slowdown(nudged, self._pair_count, TIMES) or reader.has_repeats(nudged)):
-            return times
-        return 0.0
+        numbers = count()
+        times = judge_ratios(timer.read_ratios(mix, islice(numbers, MOST_PAIRS)), self._pair_count)
+        if not times:
+            return 0.0
+        moves = (partial(nudged, share=share) for share in NUDGES)
+        move = next((one for one in moves if timer.are_distinct(mix, one, islice(numbers, NUDGED))), None)
+        move = move or partial(nudged, share=NUDGES[-1])
+        return (
+            times if judge_ratios(timer.read_moves(mix, move, islice(numbers, MOST_PAIRS)), self._pair_count) else 0.0
+        )
 
     @property
     def _pair_count(self) -> int:
@@ -556,49 +574,73 @@ class Rechecks:
         return f"relative L2 error {error:.2g}, above {expected.error:.2g}" if error > expected.error else None
 
 
-@dataclass(slots=True, kw_only=True)
-class _CallTimer:
-    """Read calls on inputs that are written over those of one buffer.
+def judge_ratios(ratios: Iterable[float], pairs: int) -> float:
+    """Return the median of these ratios as soon as most are shown to be above `SLOWER`; 0 if they aren't.
 
-    Attributes:
-        last: the number of the last new input.
+    Args:
+        ratios: of the seconds of a call on new inputs and on known ones.
+        pairs: give up after so many in a row that are not above, if these are the first.
     """
+    odds, seen = 1.0, list[float]()
+    for ratio in ratios:
+        seen.append(ratio)
+        odds *= 2 * MOSTLY if ratio > SLOWER else 2 * (1 - MOSTLY)
+        if odds >= ODDS:
+            return median(seen)
+        if odds <= (2 * (1 - MOSTLY)) ** pairs:
+            return 0.0
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CallTimer:
+    """Read calls on inputs that are written over those of one buffer."""
 
     blocks: Blocks
     slot: int
     memory: Arrays
-    last: int = 0
 
-    def measure_slowdown(self, make: Callable[[int], Arrays], pairs: int, tries: int) -> float:
-        """Return how many times as long new inputs take as the same ones again; 0 if below `SLOWER` in any try.
+    def read_ratios(self, make: Make, numbers: Iterator[int], known: int = 1) -> Iterator[float]:
+        """Yield how many times as long each new input takes as the one before takes again.
 
         Args:
             make: makes the inputs of a number, again for each call: so calls on new and on known inputs differ in
                 nothing else.
-            pairs: calls on new inputs in a try, and on known ones; of a single try no reading may be odd.
-            tries: how often the result must be the same.
+            numbers: of the inputs. The first is known after a call that isn't read.
+            known: calls on known inputs for each on new ones; their median counts.
         """
-        rng, numbers, times = np.random.default_rng(), count(1), 0.0
-        self._fetch_answer(make(0))
-        for _ in range(tries):
-            unseen_s, seen_s = list[float](), list[float]()
-            for self.last in islice(numbers, pairs):
-                for is_new in rng.permutation([True, False]):
-                    _fill_memory(self.memory, make(self.last if is_new else self.last - 1))
-                    (unseen_s if is_new else seen_s).append(self.blocks.seconds_to_answer(self.slot))
-            odd = pairs // 4 if tries > 1 else 0
-            times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
-            if times < SLOWER:
-                return 0.0
-        return times
+        before = next(numbers)
+        self._fetch_answer(make(before))
+        for number in numbers:
+            yield self._read_pair(partial(make, number), partial(make, before), known)
+            before = number
 
-    def has_repeats(self, make: Callable[[int], Arrays]) -> bool:
-        """Return whether two of the inputs that were read last get the same floats; False if outputs have none."""
-        hashes = list[int]()
-        for number in range(self.last + 1):
-            floats = [array.tobytes() for array in self._fetch_answer(make(number)).values() if array.dtype.kind == "f"]
-            hashes += [hash(tuple(floats))] if floats else []
-        return len({*hashes}) < len(hashes)
+    def read_moves(self, make: Make, move: Make, numbers: Iterator[int]) -> Iterator[float]:
+        """Yield likewise how many times as long inputs take that were moved a little, if their answer moved, too."""
+        for number in numbers:
+            self._fetch_answer(make(number))
+            ratio = self._read_pair(partial(move, number), partial(make, number))
+            if not self._is_same(make(number), move(number)):
+                yield ratio
+
+    def are_distinct(self, make: Make, move: Make, numbers: Iterator[int]) -> bool:
+        """Return whether most of these inputs get another answer when they are moved a little."""
+        return mean(self._is_same(make(number), move(number)) for number in numbers) < 1 / 2
+
+    def _read_pair(self, new: Callable[[], Arrays], known: Callable[[], Arrays], calls: int = 1) -> float:
+        seen_s, new_s = list[float](), list[float]()
+        for at in np.random.default_rng().permutation(1 + calls):
+            _fill_memory(self.memory, known() if at else new())
+            (seen_s if at else new_s).append(self.blocks.seconds_to_answer(self.slot))
+        return new_s[0] / max(median(seen_s), 1e-9)
+
+    def _is_same(self, one: Arrays, other: Arrays) -> bool:
+        """Return whether both get the same floats to the last bit; False if outputs have none."""
+        floats = [
+            [array.tobytes() for array in self._fetch_answer(inputs).values() if array.dtype.kind == "f"]
+            for inputs in (one, other)
+        ]
+        return bool(floats[0]) and floats[0] == floats[1]
 
     def _fetch_answer(self, inputs: Arrays) -> Arrays:
         _fill_memory(self.memory, inputs)

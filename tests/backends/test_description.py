@@ -157,7 +157,7 @@ def test_the_doctor_tries_one_that_hung_again(tmp_path: Path, monkeypatch: pytes
     description._remember_hanging(description._import_state("hanging:Mine"), "took longer than 30 s and was killed")
     assert "`shootout doctor` tries it again" in dict(description._recall_hanging(paths))["hangs"]
     seen: list[object] = []
-    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(description._recall_hanging(paths)))
+    monkeypatch.setattr(doctor, "examine", lambda _: seen.extend(description._recall_hanging(paths)))
     monkeypatch.setattr(doctor, "render", str)
     monkeypatch.setattr(doctor, "as_data", lambda _: {})
     assert doctor.doctor({}, as_json=True) == 0
@@ -218,7 +218,7 @@ def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatc
     quiet = Quietness(sources=(), steal_share=0.0, foreign_share=None, throttled=0, load_average=0.0)
     monkeypatch.setattr(doctor, "listen", lambda _: quiet)
 
-    def probed(pairs: list[availability.Pair], _: object) -> dict[availability.Pair, Availability]:
+    def probed(pairs: list[availability.Pair], *_: object) -> dict[availability.Pair, Availability]:
         asked.extend(name for name, _ in pairs)
         return dict.fromkeys(pairs, Availability(version="1"))
 

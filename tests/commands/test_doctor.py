@@ -6,8 +6,10 @@ import dataclasses
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +45,21 @@ def test_every_backend_is_asked_on_every_device_that_it_has_code_for(monkeypatch
     cheap = [("numpy", Device.CPU)]
     asked: list[tuple[str, Device]] = []
 
-    def available(pairs: list[tuple[str, Device]]) -> dict[tuple[str, Device], Availability]:
+    def available(pairs: list[tuple[str, Device]], tell: Callable[..., None]) -> dict[tuple[str, Device], Availability]:
         asked.extend(pairs)
-        return dict.fromkeys(pairs, missing) | availability.find_available(cheap)
+        tell({("iree", Device.CPU): missing, ("iree", Device.VULKAN): missing}, 1)
+        return dict.fromkeys(pairs, missing) | availability.find_available(cheap, tell=tell)
 
-    monkeypatch.setattr(doctor, "listen", lambda _: QUIET)
+    def listen(_: frozenset[int]) -> Quietness:
+        assert told == ["watching for 2 s how busy this machine is"], "before the first silence"
+        return QUIET
+
+    told = list[str]()
+    monkeypatch.setattr(doctor, "listen", listen)
     monkeypatch.setattr(doctor, "find_available", available)
-    report = doctor.examine()
+    report = doctor.examine(told.append)
+    assert re.fullmatch(r"importing the libraries of \d\d backends, \d at once: 5 to 30 s", told[1])
+    assert told[2:] == ["iree does not work; 1 more to import", "numpy works"]
     everything = {(name, device) for name in backends.names() for device, _ in backends.get(name).capabilities.targets}
     assert set(asked) == everything == {(finding.backend, finding.device) for finding in report.findings}
     assert [(f.backend, f.device) for f in report.findings if f.availability.ok] == cheap

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shootout.contract import Array
-from shootout.exported.unseen import NUDGE, can_mix, mix_sets, nudge
+from shootout.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 
 
 def mixed_of(*arrays: Array, whole: bool = False) -> Array:
@@ -59,15 +59,16 @@ def test_sets_can_be_mixed_where_each_has_a_fraction():
     assert not can_mix([floats, tokens])
 
 
+@pytest.mark.parametrize("share", NUDGES)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-def test_a_nudge_moves_each_fraction_a_little_and_nothing_else(dtype: str):
+def test_a_nudge_moves_each_fraction_a_little_and_nothing_else(dtype: str, share: float):
     given = np.append(np.random.default_rng(1).normal(size=64), [0.0, 3.0, -np.inf]).astype(dtype)
-    found = nudge({"x": given, "t": np.arange(3)}, np.random.default_rng(0))
+    found = nudge({"x": given, "t": np.arange(3)}, np.random.default_rng(0), share)
     assert found["x"].dtype == given.dtype
     assert np.array_equal(found["x"][64:], given[64:])
     assert np.array_equal(found["t"], np.arange(3))
     assert np.mean(found["x"][:64] != given[:64]) > 0.4
-    np.testing.assert_allclose(found["x"][:64], given[:64], rtol=2 * NUDGE)
+    np.testing.assert_allclose(found["x"][:64], given[:64], rtol=2 * share)
 
 
 def test_a_set_that_is_alone_is_mixed_with_itself_but_for_its_integers():

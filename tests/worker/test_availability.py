@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -320,3 +321,30 @@ def test_a_probe_leaves_nothing_in_the_user_s_home(tmp_path: Path, monkeypatch: 
     found = availability.find_available([("onnxruntime", Device.CPU), ("openvino", Device.CPU)])
     assert all(one.ok for one in found.values())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_backends_whose_libraries_load_the_same_one_share_a_process_and_are_told_as_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """XGBoost's and LightGBM's load scikit-learn, which takes a second, and ExecuTorch's loads torch."""
+    started = list[set[str]]()
+
+    def start(pairs: Sequence[tuple[str, Device]], _: object) -> Child:
+        started.append({name for name, _ in pairs})
+        said = "".join(json.dumps([name, device, "1", None]) + "\n" for name, device in pairs)
+        ending = Ending(code=0, said=said, how="exited")
+        probe: Any = SimpleNamespace(finish=lambda _: ending, was_killed=False, signal=lambda _: None)
+        return nullcontext(probe)  # type: ignore[return-value]
+
+    monkeypatch.setattr(availability, "start_probe", start)
+    names = ("sklearn", "lightgbm", "xgboost", "executorch", "torch-eager", "torch-compile", "numpy", "ncnn")
+    told = list[tuple[set[str], int]]()
+    found = availability.find_available(
+        [(name, Device.CPU) for name in names],
+        tell=lambda answers, left: told.append(({name for name, _ in answers}, left)),
+    )
+    shared = [{"sklearn", "lightgbm", "xgboost"}, {"executorch", "torch-eager", "torch-compile"}, {"numpy"}, {"ncnn"}]
+    assert sorted(started, key=sorted) == sorted(shared, key=sorted)
+    assert sorted((together for together, _ in told), key=sorted) == sorted(shared, key=sorted)
+    assert told[-1][1] == 0
+    assert all(answer.ok for answer in found.values())

@@ -227,6 +227,86 @@ def test_an_arm_whose_time_depends_on_its_inputs_is_left_alone():
     assert [rechecked.look(blocks, 1e6) for _ in range(12)] == [""] * 12
 
 
+STARTS = 60
+
+
+def judged_starts(odds_of_a_slow_pair: float, pairs: int = verification.SHORT_PAIRS) -> list[float]:
+    """What so many starts find whose pairs are slow this often."""
+    rng = np.random.default_rng(0)
+    slow = (rng.random((STARTS, verification.MOST_PAIRS)) < odds_of_a_slow_pair).astype(float)
+    return [verification.judge_ratios(3 * one + 1, pairs) for one in slow]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.95, 0.85])
+def test_most_pairs_that_are_slow_prove_it_though_noise_hits_some(share: float):
+    assert sum(found == 4 for found in judged_starts(share)) >= 0.95 * STARTS
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5])
+@pytest.mark.parametrize("pairs", [verification.PAIRS, verification.SHORT_PAIRS])
+def test_noise_that_hits_half_of_the_pairs_proves_nothing(share: float, pairs: int):
+    assert not any(judged_starts(share, pairs))
+
+
+def test_pairs_are_read_until_they_are_decided_and_no_longer():
+    read = list[float]()
+    endless = (read.append(ratio) or ratio for ratio in iter(lambda: 1.0, None))  # type: ignore[func-returns-value]
+    assert not verification.judge_ratios(endless, 5)
+    assert len(read) == 5
+    assert verification.judge_ratios(iter(lambda: 4.0, None), 5) == 4
+
+
+class Noisy(Timed):
+    """A kept answer takes 6 us and any other 23; one call of ten takes long, whichever it is, as on a busy CPU."""
+
+    rng = np.random.default_rng(7)
+
+    def seconds_to_answer(self, buffer: int) -> float:
+        quiet_s = 23e-6 if super().seconds_to_answer(buffer) > 1 else 6e-6
+        return quiet_s * self.rng.lognormal(0, 0.1) + (self.rng.random() < 0.1) * self.rng.exponential(1e-3)
+
+
+@pytest.mark.parametrize("key", ["all", "every 16th", "rounded to three", "the sum"])
+def test_kept_answers_are_found_on_a_noisy_cpu(key: str):
+    keys = {**KEYS, "rounded to three": lambda x: np.round(x, 3).tobytes()}
+    found = list[str]()
+    for _ in range(10):
+        blocks: Any = Noisy(Session(Kept(keys[key])), buffers_of(WIDE))  # type: ignore[arg-type]
+        rechecked = watching(WIDE)
+        found.append("".join(rechecked.look(blocks, 1e6) for _ in range(2)))
+    assert sum("it keeps answers" in one for one in found) >= 9
+
+
+def test_an_arm_that_computes_is_left_alone_on_a_noisy_cpu():
+    for _ in range(60):
+        rechecked, blocks = watching(WIDE), Noisy(Session(), buffers_of(WIDE))  # type: ignore[arg-type]
+        assert [rechecked.look(blocks, 1e6) for _ in range(2)] == ["", ""]
+
+
+def test_few_new_inputs_of_whole_numbers_are_held_against_the_median_of_known_calls():
+    found = list[str]()
+    for _ in range(20):
+        blocks: Any = Noisy(Session(Kept(KEYS["all"])), buffers_of(TOKENS))  # type: ignore[arg-type]
+        rechecked = watching(TOKENS)
+        found.append("".join(rechecked.look(blocks, 1e6) for _ in range(2)))
+    assert sum("it keeps answers" in one for one in found) >= 18
+
+
+def test_a_forest_that_finds_its_branches_in_the_cache_is_left_alone():
+    """Its answers are steps, so inputs that hardly differ get the same one; new branches take three times as long."""
+
+    class Forest(Kept):
+        def __call__(self, x: Array) -> Array:
+            super().__call__(x)
+            return np.round(2 * x, 1)
+
+    branches = Forest(lambda x: np.round(x, 0).tobytes())
+    blocks: Any = Timed(Session(branches), buffers_of(WIDE))  # type: ignore[arg-type]
+    rechecked = watching(WIDE, is_judged=False)
+    assert [rechecked.look(blocks, 1e6) for _ in range(6)] == [""] * 6
+    assert branches.computed > len(WIDE)
+
+
 def test_an_arm_that_only_sees_whether_its_input_has_changed_is_left_alone():
     class Last(Kept):
         def __call__(self, x: Array) -> Array:

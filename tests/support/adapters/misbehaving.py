@@ -164,7 +164,7 @@ class RemembersAPart(Well):
         run = session._run
 
         def part(inputs: Mapping[str, Array]) -> Arrays:
-            key = inputs["x"].reshape(-1)[::16].tobytes()
+            key = self.key(inputs["x"])
             if key not in known:
                 time.sleep(0.02)
                 known[key] = run(inputs)
@@ -172,6 +172,16 @@ class RemembersAPart(Well):
 
         session._run = part
         return session
+
+    def key(self, x: Array) -> bytes:
+        return x.reshape(-1)[::16].tobytes()
+
+
+class RemembersRounded(RemembersAPart):
+    """Keeps its answers by its inputs rounded to three decimals."""
+
+    def key(self, x: Array) -> bytes:
+        return np.round(x, 3).tobytes()
 
 
 class SlowsTheClock(Well):
@@ -355,6 +365,7 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "not-a-number": (NotANumber, r"output 'y' has NaN or infinity"),
     "remembers-arrays": (RemembersArrays, r"^to inputs that it had not seen it answered wrongly: relative L2 error 1"),
     "remembers-a-part": (RemembersAPart, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
+    "remembers-rounded": (RemembersRounded, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
     "slows-the-clock": (SlowsTheClock, r"^its clock is [\d.]+ m?s behind the harness's: something in its process"),
     "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
     "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
