@@ -36,7 +36,7 @@ from onnx.external_data_helper import (
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
-from shootout.errors import ModelError, UsageError, one_line
+from shootout.errors import ModelError, UsageError, one_line, tell_refusal
 from shootout.exported.effort import beside
 from shootout.exported.model import INLINE_BYTES, sha256
 from shootout.exported.streams import Stream
@@ -98,7 +98,7 @@ def header(path: Path) -> ModelProto:
             raise UsageError(f"{path} is not a regular file: name an .onnx file")
         return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
 @lru_cache(maxsize=8)
