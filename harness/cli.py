@@ -575,7 +575,7 @@ def _raise_interrupt(*_: Any) -> NoReturn:
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.errors import ExitCode, ShootoutError
+    from shootout.errors import ExitCode, ShootoutError, tell_system_error
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -596,6 +596,5 @@ def main() -> None:
             tell(f"{error.object!a} can't be written in this locale's encoding, {error.encoding}: set PYTHONUTF8=1")
         raise SystemExit(ExitCode.USAGE) from None
     except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        tell(f"{error.strerror or error}{where}; what was measured is kept")
+        tell(f"{tell_system_error(error)}; what was measured is kept")
         raise SystemExit(ExitCode.ERROR) from None

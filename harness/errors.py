@@ -6,6 +6,7 @@ Each message says what is wrong, the value received, and how to fix it.
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import re
 import shlex
@@ -21,6 +22,10 @@ MOST_WORDS = 4_000
 MOST_LETTERS = 300
 """Show so many letters of a library's error: a person reads them, and the log has the rest."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The system's numbers for a disk, or a user's part of one, without room."""
 
 
 class ExitCode(IntEnum):
@@ -270,6 +275,29 @@ def pip_install(*packages: str, options: str = "", pip: str = "pip") -> str:
         pip: how it is called, for the interpreter to install for.
     """
     return " ".join(filter(None, [pip, "install", options, *map(shlex.quote, packages)]))
+
+
+def tell_refusal(error: OSError, instead: str = "") -> str:
+    """Return why the system refused a file or folder, and what to do about it.
+
+    Args:
+        instead: what to do otherwise, such as `choose another --out`.
+    """
+    fix = ""
+    if error.errno in DISK_FULL:
+        fix = "make room there"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        fix = "give this user the right to it"
+    what = ", or ".join(filter(None, [fix, instead]))
+    return f"{error.strerror or one_line(str(error))}{f'; {what}' if what else ''}"
+
+
+def tell_system_error(error: OSError) -> str:
+    """Return what the system refused where no other words were found; of a copy on a full disk, name its target."""
+    path = error.filename2 if error.errno in DISK_FULL and error.filename2 else error.filename
+    if error.errno in DISK_FULL and not path:
+        return f"{error.strerror}; make room for the output, the cache and temporary files"
+    return f"{path!r}: {tell_refusal(error)}" if path else tell_refusal(error)
 
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:

@@ -31,6 +31,7 @@ from shootout.report.notes import render_ceilings
 from shootout.results.wording import tell_cpus
 from shootout.study.axes import read_whole
 from shootout.study.options import MachineOptions
+from shootout.units import size
 from shootout.worker.availability import at_once, find_available
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 LISTEN_S = 2.0
 ENOUGH_FREE_BYTES = 2 * 2**30
 ENOUGH_OPEN_FILES = 256
-_GIB = 2**30
 WIDEST = 100
 """Letters in a line, on a wider terminal and in a pipe too."""
 INDENT = 2
@@ -295,10 +295,10 @@ def room_advice(folders: Iterable[FolderRoom], memory_bytes: int) -> tuple[str, 
         if folder.problem:
             lines.append(folder.problem)
         elif folder.free_bytes is not None and folder.free_bytes < ENOUGH_FREE_BYTES:
-            free = f"{folder.free_bytes / _GIB:.1f} GiB"
+            free = size(folder.free_bytes)
             lines.append(f"only {free} of disk is free for the {folder.use} folder {folder.path}: make room")
     if memory_bytes < ENOUGH_FREE_BYTES:
-        lines.append(f"only {memory_bytes / _GIB:.1f} GiB of memory is free: close programs or raise the limit")
+        lines.append(f"only {size(memory_bytes)} of memory is free: close programs or raise the limit")
     return tuple(lines)
 
 

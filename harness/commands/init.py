@@ -16,6 +16,7 @@ from shootout.decide.policy import make_template
 from shootout.errors import ExitCode, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import input_texts
+from shootout.formats.files import write_file
 from shootout.models.base import Choice
 from shootout.study import schema, selection
 from shootout.study.options import ModelOptions
@@ -45,11 +46,7 @@ def init(options: ModelOptions, out: Path) -> int:
         plan = make_plan(chosen)
     text = render(plan, out)
     schema.read_text(text, out.stem, str(out))  # what is written is a study, or this raises
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"can't write {out}: {error.strerror}") from error
+    write_file(out, text.encode())
     policy = out.with_name(POLICY)
     beside = _write_policy(policy, out)
     sys.stdout.write(f"wrote {out}{f' and {policy}' if beside else ''}\n")
@@ -62,13 +59,9 @@ def init(options: ModelOptions, out: Path) -> int:
 
 def _write_policy(policy: Path, study: Path) -> bool:
     """Write a policy to fill in next to the study; return False if there is one, which stays."""
-    try:
-        with policy.open("x", encoding="utf-8") as file:
-            file.write(make_template(shlex.quote(str(study))))
-    except FileExistsError:
+    if policy.exists():
         return False
-    except OSError as error:
-        raise UsageError(f"can't write {policy}: {error.strerror}") from error
+    write_file(policy, make_template(shlex.quote(str(study))).encode())
     return True
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shootout.constants import INDIFFERENT
 from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, tell_refusal, unknown
 
 UTILIZATION = 0.7
 """The share that is counted on of what a machine was measured to do at most."""
@@ -174,7 +174,7 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file: name a deploy.toml")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"can't read the policy {str(path)!r}: {tell_refusal(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:

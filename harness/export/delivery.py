@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.errors import ShootoutError, UsageError, one_line
+from shootout.errors import ShootoutError, UsageError, one_line, tell_refusal
 from shootout.export.request import error_from_json, error_to_json
 from shootout.host.regular_files import read_inside
 from shootout.host.store import cache_folder
@@ -116,7 +116,7 @@ def read_delivery(run: Path) -> Delivery | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; copy the run folder again") from None
+        raise UsageError(f"{str(path)!r} can't be read: {tell_refusal(error, 'copy the run folder again')}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{str(path)!r} isn't what shootout wrote there ({one_line(f'{type(error).__name__}: {error}')}): measure "

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from shootout import models, schemes
 from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
-from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install, tell_refusal
 from shootout.export import cache, input_sets, trees
 from shootout.exported import data_files, streams
 from shootout.exported.axis_arithmetic import EMPTY
@@ -377,7 +377,7 @@ def _data_hashes(request: Request) -> dict[str, str]:
                 if name == "calibration_npz":
                     found[name] = ""
                 elif isinstance(error, OSError):
-                    raise UsageError(f"can't read {path}: {error.strerror}") from error
+                    raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
                 else:
                     raise
     return found
@@ -609,7 +609,7 @@ def _explaining_errors(path: Path) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
     except OSError as error:
-        raise UsageError(f"can't read {error.filename}: {error.strerror}") from error
+        raise UsageError(f"can't read {error.filename}: {tell_refusal(error)}") from error
 
 
 def brief_key(key: str, needs: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 
 from shootout.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN
 from shootout.contract import Artifact
-from shootout.errors import ModelError, UsageError, explained, install
+from shootout.errors import ModelError, UsageError, explained, install, tell_refusal
 from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import version_of
@@ -96,7 +96,7 @@ def convert_file(name: str) -> str:
     try:
         content = sha256(path)
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     made_by = json.dumps([content, path.stem, artifact, own, *map(version_of, PACKAGES)])
     place = cache_folder() / f"{FOLDER}-{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"

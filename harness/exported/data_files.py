@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from shootout.contract import Array, TensorSpec
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.exported import table_files
 from shootout.exported.axis_arithmetic import EMPTY
 from shootout.exported.fidelity import rows
@@ -301,7 +301,7 @@ def _explaining_errors(path: Path) -> Iterator[None]:
             _require_ordinary(path)
         yield
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except _NOT_ARRAYS as error:
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
 

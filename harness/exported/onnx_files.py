@@ -35,7 +35,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
-from shootout.errors import ModelError, UsageError, tell_words
+from shootout.errors import ModelError, UsageError, tell_refusal, tell_words
 from shootout.exported.effort import beside
 from shootout.exported.model import INLINE_BYTES, sha256
 from shootout.exported.streams import Stream
@@ -101,7 +101,7 @@ def header(path: Path) -> ModelProto:
             raise UsageError(f"{path} is not a regular file: name an .onnx file")
         return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
 @lru_cache(maxsize=8)

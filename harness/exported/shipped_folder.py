@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shootout.contract import Device, Precision, Target, TensorSpec
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.exported.model import ExportedModel, sha256
 from shootout.host.regular_files import open_inside, read_inside, resolve_inside
 from shootout.units import size
@@ -257,7 +257,7 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
             with open_inside(folder, name) as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise UsageError(f"{str(folder / name)!r} can't be read ({error.strerror}): ship it again") from None
+            raise UsageError(f"{str(folder / name)!r} can't be read: {tell_refusal(error, 'ship it again')}") from None
         if found != digest:
             raise UsageError(f"{str(folder / name)!r} was changed after it was shipped: ship it again")
     others = (path for path in sorted(folder.rglob("*")) if path.relative_to(folder).as_posix() not in files)
@@ -317,7 +317,8 @@ def _read_bytes(folder: Path, name: str) -> bytes:
     try:
         return read_inside(folder, name)
     except OSError as error:
-        raise UsageError(f"{str(folder / name)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
+        why = tell_refusal(error, "name a shipped folder")
+        raise UsageError(f"{str(folder / name)!r} can't be read: {why}") from None
 
 
 def _write_json(path: Path, facts: Mapping[str, Any]) -> None:

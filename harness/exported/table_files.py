@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.exported.model import LABELS
 
 JSON_LINES, PARQUET = ".jsonl", ".parquet"
@@ -49,7 +49,7 @@ def read(path: Path) -> Table:
             raise UsageError(f"{path} is not a regular file: name a .jsonl or .parquet file")
         return _read_parquet(path) if path.suffix == PARQUET else _read_lines(path, size_bytes)
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror or error}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
 def fit(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> dict[str, Array]:

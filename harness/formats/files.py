@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.compare.document import MergedDocument
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.formats import data, junit
 from shootout.journal import journal, samples
 from shootout.results.document import Document
@@ -59,7 +59,13 @@ def write_file(path: Path, content: bytes) -> None:
     """
     with _explain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        is_new = not path.exists()
+        try:
+            path.write_bytes(content)
+        except OSError:
+            if is_new:  # half a file would stand for a whole one
+                path.unlink(missing_ok=True)
+            raise
 
 
 def check_file(path: Path) -> None:
@@ -73,7 +79,8 @@ def check_file(path: Path) -> None:
             raise UsageError(f"{str(path)!r} is a folder; name a file in it")
         existing = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
         if not os.access(existing, os.W_OK) or (existing != path and not existing.is_dir()):
-            raise UsageError(f"{str(path)!r} can't be written: see {str(existing)!r}")
+            why = "this user has no right to write there" if existing.is_dir() or existing == path else "it is a file"
+            raise UsageError(f"{str(path)!r} can't be written: see {str(existing)!r}, {why}; choose another file")
 
 
 @contextmanager
@@ -81,7 +88,7 @@ def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{str(path)!r} can't be written: {error.strerror}") from None
+        raise UsageError(f"{str(path)!r} can't be written: {tell_refusal(error, 'choose another file')}") from None
 
 
 def _check_target(path: Path) -> Path:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.clock import Deadline, now_ns, sleep
-from shootout.errors import OutOfTime, UsageError
+from shootout.errors import OutOfTime, UsageError, tell_refusal
 from shootout.units import span
 
 FOLDER_LOCK = ".lock"
@@ -241,6 +241,9 @@ def _open_lock_file(path: Path, mode: int) -> int:
         descriptor = _open_or_create(path, mode)
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        if error.errno == errno.EACCES and path.name == FOLDER_LOCK:  # another user's run
+            reason = tell_refusal(error, "choose another --out")
+            raise UsageError(f"can't use the lock file {path}: {reason}") from error
         raise UsageError(f"can't use the lock file {path}: {reason}; {_suggest_fix(path)}") from error
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.constants import BIAS_FLOOR
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.host import environment
 from shootout.host.regular_files import read_inside
 from shootout.host.scratch import scratch
@@ -91,7 +91,7 @@ def cache_folder() -> Path:
 
 def unwritable(folder: Path, error: OSError) -> UsageError:
     """Return the error of a cache folder that can't be made or written to."""
-    return UsageError(f"can't write the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE")
+    return UsageError(f"can't write the cache folder {folder}: {tell_refusal(error, 'set SHOOTOUT_CACHE')}")
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def _replace_facts(name: str, facts: Mapping[str, Any]) -> Path:
             made.write_text(sealed(facts), encoding="utf-8")
             made.replace(path)
     except OSError as error:
-        raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None
+        raise UsageError(f"can't write {str(path)!r}: {tell_refusal(error, 'set SHOOTOUT_CACHE')}") from None
     return path
 
 

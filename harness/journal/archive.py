@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path
 
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.journal import merged
 from shootout.journal.pack import pack
 
@@ -42,7 +42,7 @@ def write_archive(runs: Mapping[str, Path], file: Path, *, raw: bool, beside: Ma
         try:
             _write({**(beside or {}), **packed}, file)
         except OSError as error:
-            raise UsageError(f"{str(file)!r} can't be written: {error.strerror or error}; choose another -o") from None
+            raise UsageError(f"{str(file)!r} can't be written: {tell_refusal(error, 'choose another -o')}") from None
 
 
 def name_folders(runs: Iterable[Path]) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shootout.errors import ArmFailed, ShootoutError, UsageError
+from shootout.errors import ArmFailed, ShootoutError, UsageError, tell_refusal
 from shootout.journal.records import (
     LINE,
     SCHEMA,
@@ -115,7 +115,7 @@ def begun(folder: Path) -> bool:
         _refuse_odd(folder / PACKED)
         return (folder / PACKED).exists()
     except OSError as error:
-        raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
+        raise UsageError(f"can't read {str(folder / NAME)!r}: {tell_refusal(error, 'choose another --out')}") from None
     is_torn = not line.strip(b"\0") or line[: len(_BEGINNING)] == _BEGINNING[: len(line)]
     return line.endswith(b"\n") or len(line) > MOST_LINE_BYTES or not is_torn
 
@@ -126,7 +126,7 @@ def _refuse_odd(path: Path) -> None:
         odd = path.exists() and not path.is_file()
         file = next((place for place in path.parents if place.is_file()), None)
     except OSError as error:  # no name that a file can have
-        raise UsageError(f"can't read {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"can't read {str(path)!r}: {tell_refusal(error)}") from None
     if file:
         folder = f"its folder, {str(file.parent)!r}" if file.name in (NAME, PACKED) else "one made by `shootout run`"
         raise UsageError(f"{str(file)!r} is a file, and a run is a folder; name {folder}")
@@ -146,6 +146,8 @@ def read(folder: Path) -> History:
     try:
         _refuse_odd(path)
         return _read_history(path, _read_lines(path))
+    except PermissionError as error:
+        raise UsageError(f"can't read {str(path)!r}: {tell_refusal(error)}") from None
     except OSError as error:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
 
@@ -277,7 +279,7 @@ class Journal:
             _unpack_journal(folder)
             self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
+            raise UsageError(f"can't write to {str(folder)!r}: {tell_refusal(error, 'choose another --out')}") from None
         os.ftruncate(self._file, sound_bytes)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
         sync_folder(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.host.regular_files import read_inside
 from shootout.journal.pack import pack
 
@@ -99,7 +99,7 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
             if not is_merged(into):
                 shutil.rmtree(into / RUNS, ignore_errors=True)
     except OSError as error:
-        raise UsageError(f"{str(into)!r} can't be written: {error.strerror}") from None
+        raise UsageError(f"{str(into)!r} can't be written: {tell_refusal(error, 'choose another --out')}") from None
 
 
 def _copy_runs(runs: Sequence[Path], into: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.clock import Deadline, utc_now
-from shootout.errors import Interrupted, UsageError
+from shootout.errors import Interrupted, UsageError, tell_refusal
 from shootout.export.delivery import DELIVERY
 from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK, folder_lock
@@ -73,7 +73,8 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
         made = [folder for folder in (out, *out.parents) if not folder.exists()]
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"can't make the run folder {str(out)!r}: {error.strerror}; choose another --out") from None
+        why = tell_refusal(error, "choose another --out")
+        raise UsageError(f"can't make the run folder {str(out)!r}: {why}") from None
     for folder in made:
         journal.sync_folder(folder.parent)
     with folder_lock(out):

@@ -17,7 +17,7 @@ from shootout.backends.installed import closure
 from shootout.compare.matching import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
-from shootout.errors import UsageError
+from shootout.errors import DISK_FULL, UsageError, tell_refusal
 from shootout.exported.model import save_sets
 from shootout.exported.shipped_folder import (
     CHECK,
@@ -49,6 +49,7 @@ _TORCH_BUILDS = re.compile(r"torch\w*==.*?(?P<nightly>\.dev\d+)?\+(?P<device>cpu
 _OF_THIS_MACHINE = re.compile(r"LD_PRELOAD|SHOOTOUT_GPU|(CUDA|NVIDIA|VK|MESA)_\w+")
 """Variables that another machine has no use for, or that would hide its GPUs: what is shipped runs on a CPU."""
 _HERE = Path(__file__).parent
+_ELSEWHERE = "choose another folder"
 
 
 def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") -> ShippedFolder:
@@ -126,11 +127,14 @@ def new_folder(folder: Path) -> Iterator[None]:
     except FileExistsError:
         raise is_there(folder) from None
     except OSError as error:
-        raise UsageError(f"can't make {str(folder)!r}: {error.strerror}") from None
+        raise UsageError(f"{str(folder)!r} can't be written: {tell_refusal(error, _ELSEWHERE)}") from None
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            # a copy that fails names its source
+            raise UsageError(f"{str(folder)!r} can't be written: {tell_refusal(error, _ELSEWHERE)}") from None
         raise
 
 

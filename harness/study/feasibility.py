@@ -30,7 +30,7 @@ from shootout.models.base import buffer_count, set_bytes
 from shootout.study.group import is_exact
 from shootout.study.points import describe, describe_native
 from shootout.study.target import Describe, open_once, own_words, provider
-from shootout.units import counted
+from shootout.units import counted, size
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 """The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
@@ -40,6 +40,8 @@ TORCH_PACKAGES = frozenset({"torch", "onnx2fx", "onnxscript"})
 """What makes a torch module of a file; operators of some files need more."""
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
+_TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
+_MAKE_ROOM = "make room on the disk of the cache, such as by `shootout cache --clear`, or set SHOOTOUT_CACHE"
 
 Available = Mapping[tuple[str, Device], Availability]
 
@@ -99,9 +101,10 @@ def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     if fitting == len(order):
         return {}
     beside = order[: fitting + 1 if fitting else len(order)]
-    lack = _lack_memory(beside, here) or _lack_disk(beside, here)
+    memory = _lack_memory(beside, here)
+    lack = memory or _lack_disk(beside, here)
     if not fitting:
-        why = NotRun(NotRunKind.TOO_BIG, lack, "choose a smaller model or batch, or fewer backends at once")
+        why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS if memory else _MAKE_ROOM)
         return {arm.label: why for arm in order}
     others = f"{counted(fitting, 'other target')}"
     why = NotRun(NotRunKind.TOO_BIG, f"beside {others} it {lack}", "race it with fewer others: name them in --backends")
@@ -126,7 +129,8 @@ def _lack_disk(arms: Sequence[Arm], here: Here) -> str:
 
 
 def _tell_lack(of: str, needs: int, has: int) -> str:
-    return f"needs {needs / 2**30:.1f} GiB of {of}, has {has / 2**30:.1f} GiB" if needs > has else ""
+    digits = next((count for count in range(3, 12) if size(needs, count) != size(has, count)), 3)
+    return f"needs {size(needs, digits)} of {of}, has {size(has, digits)}" if needs > has else ""
 
 
 def _check_threads(arm: Arm, here: Here) -> NotRun | None:
@@ -410,7 +414,7 @@ def check_memory_of_exports(
     specs = [(arm, exported_models[arm.label].inputs) for arm in (own[0], *own)]
     inputs = sum(arm.instances * set_bytes(one) * buffer_count(one) for arm, one in specs)
     lack = _tell_lack("memory", weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
-    why = NotRun(NotRunKind.TOO_BIG, lack, "choose a smaller model or batch, or fewer backends at once")
+    why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS)
     return {arm.label: why for arm in own} if lack else {}
 
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
 from shootout.contract import Device, Precision, Scenario, Value
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, tell_refusal, unknown
 from shootout.exported.streams import OFF
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import find_max_drop, read_share
@@ -530,7 +530,7 @@ def _read_file(path: Path) -> str:
             raise UsageError(f"the study file {str(path)!r} is not a regular file: name a .toml")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
+        raise UsageError(f"can't read the study file {str(path)!r}: {tell_refusal(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file: save it as UTF-8") from None
 

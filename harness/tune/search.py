@@ -23,7 +23,7 @@ from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MAX_RESTARTS
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.decide.options import Limit
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, tell_refusal, unknown
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.host.store import open_sealed, sealed
@@ -266,7 +266,7 @@ def with_mixes(
         out.mkdir(parents=True, exist_ok=True)
         (out / RANKING).write_text(sealed({"request": search.identity, "mixes": mixes}), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"can't write into {str(out)!r}: {error.strerror}; choose another --out") from None
+        raise UsageError(f"can't write into {str(out)!r}: {tell_refusal(error, 'choose another --out')}") from None
     plan = replace(search.plan, planning_s=search.plan.planning_s + watch.seconds)
     return replace(search, plan=plan, mixes=(*search.mixes, *mixes))
 

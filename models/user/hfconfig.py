@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.contract import Array, Artifact
-from shootout.errors import UsageError, explained
+from shootout.errors import UsageError, explained, tell_refusal
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 from shootout.models.user.source import BATCH
@@ -105,7 +105,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except ValueError as error:
         raise UsageError(
             f"{path.name} is not JSON ({error}): expected the config.json of a transformers model"
@@ -278,7 +278,7 @@ def weights_digest(path: Path) -> str:
             with file.open("rb") as stored:
                 whole.update(hashlib.file_digest(stored, "sha256").digest())
         except OSError as error:
-            raise UsageError(f"can't read {file}: {error.strerror}") from error
+            raise UsageError(f"can't read {file}: {tell_refusal(error)}") from error
     return whole.hexdigest()
 
 
@@ -306,7 +306,7 @@ def _list_shards(index: Path) -> list[Path]:
         if any(name in ("", "..") or Path(name).name != name for name in names):
             raise UsageError(f"{index.name} names files outside its folder, which are refused: copy them beside it")
     except OSError as error:
-        raise UsageError(f"can't read {index}: {error.strerror}") from error
+        raise UsageError(f"can't read {index}: {tell_refusal(error)}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{index.name} is not an index of weights: it has no weight_map of file names") from error
     return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here

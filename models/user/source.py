@@ -32,7 +32,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from shootout.contract import Value
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, tell_refusal, unknown
 
 _GAP = r"(?:[ \t\f]|\\\n)"
 _COMMENT = re.compile(r"#[^\n]*")
@@ -451,4 +451,4 @@ def read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error

@@ -288,9 +288,9 @@ def test_advice_on_room():
     full = dataclasses.replace(good, free_bytes=2**30)
     broken = FolderRoom(use="temporary", path="/t", problem="can't write")
     assert doctor.room_advice([full, broken], 2**29) == (
-        "only 1.0 GiB of disk is free for the cache folder /c: make room",
+        "only 1.07 GB of disk is free for the cache folder /c: make room",
         "can't write",
-        "only 0.5 GiB of memory is free: close programs or raise the limit",
+        "only 537 MB of memory is free: close programs or raise the limit",
     )
 
 

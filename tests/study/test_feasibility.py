@@ -12,7 +12,7 @@ from planning import ALL, BUILDS, group, groups, labels, study
 from shootout.build.builder import probe_key
 from shootout.contract import Artifact, NotRunKind, Precision
 from shootout.errors import UsageError
-from shootout.study.feasibility import Here, needed_bytes
+from shootout.study.feasibility import Here, _tell_lack, needed_bytes
 from shootout.study.points import Point, request
 
 
@@ -48,7 +48,7 @@ def test_more_threads_than_cpus_are_skipped_and_the_other_counts_race():
 def test_a_model_that_does_not_fit_is_skipped_with_what_it_needs():
     found = group(*ALL, memory=10**6)
     assert set(found.skips) == {f"{name}:cpu:fp32" for name in ALL}
-    assert found.skips["numpy:cpu:fp32"].reason == "needs 0.1 GiB of memory, has 0.0 GiB"
+    assert found.skips["numpy:cpu:fp32"].reason == "needs 67.2 MB of memory, has 1 MB"
     assert (found.record.baseline, found.playing) == (None, [])
 
 
@@ -96,15 +96,24 @@ def test_where_not_all_targets_of_a_big_model_fit_the_exact_ones_stay_and_those_
     (found,) = groups(asked, memory=memory, disk=disk, file_bytes=4 * 10**9)
     assert sorted(arm.label for arm in found.playing if not arm.control) == stay
     why = found.skips["onnxruntime:cpu:int8"]
-    told = rf"beside {len(stay)} other targets? it needs \d+\.\d GiB of {of}, has \d+\.\d GiB"
+    told = rf"beside {len(stay)} other targets? it needs \S+ GB of {of}, has \S+ GB"
     assert re.fullmatch(told, why.reason)
     assert why.kind is NotRunKind.TOO_BIG
     assert "--backends" in why.fix
 
 
+def test_a_full_cache_is_told_in_units_that_fit_with_what_to_do():
+    (found,) = groups(study("numpy"), memory=10**12, disk=8_000)
+    why = found.skips["numpy:cpu:fp32"]
+    assert re.fullmatch(r"needs \d+(\.\d+)? MB of disk, has 8 kB", why.reason)
+    assert why.fix == "make room on the disk of the cache, such as by `shootout cache --clear`, or set SHOOTOUT_CACHE"
+    assert _tell_lack("disk", 10**9 + 1_000, 10**9) == "needs 1.000001 GB of disk, has 1 GB"
+    assert _tell_lack("disk", 5, 5) == ""
+
+
 def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
     (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
-    assert "GiB of memory" in found.skips["numpy:cpu:fp32"].reason
+    assert "B of memory, has 1 GB" in found.skips["numpy:cpu:fp32"].reason
 
 
 def test_what_can_only_be_built_is_built_but_does_not_play():
@@ -118,7 +127,7 @@ def test_what_can_only_be_built_is_built_but_does_not_play():
 def test_what_does_not_fit_in_memory_is_not_built_either():
     found = group("numpy", "tensorrt", memory=10)
     assert found.building == []
-    assert "GiB of memory" in found.skips["tensorrt:cuda:fp16"].reason
+    assert "MB of memory, has 10 B" in found.skips["tensorrt:cuda:fp16"].reason
 
 
 @pytest.mark.parametrize("model", ["matmul", "nested_sin"])

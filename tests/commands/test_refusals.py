@@ -1,0 +1,114 @@
+"""What the system refuses, a full disk or a missing right, is told with its path and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races.made import header, write
+
+from shootout.commands.init import _write_policy
+from shootout.errors import UsageError, tell_refusal, tell_system_error
+from shootout.formats.files import write_file
+from shootout.journal import archive, journal, merged
+from shootout.journal.records import SCHEMA
+from shootout.results import document
+from shootout.ship.folder import new_folder
+
+DOCS = Path(__file__).parents[2] / "docs"
+FULL = "No space left on device; make room there"
+
+
+def refused(number: int, *paths: str) -> OSError:
+    """An error as a copy raises it: with its source, and with its target."""
+    names: list[Any] = [paths[0], None, *paths[1:]] if paths else []
+    return OSError(number, os.strerror(number), *names)
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files be made, and half of their content be written."""
+
+    def write_half(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+        raise refused(errno.ENOSPC)
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+
+
+@pytest.mark.parametrize(
+    ("number", "instead", "told"),
+    [
+        (errno.ENOSPC, "", FULL),
+        (
+            errno.EDQUOT,
+            "choose another --out",
+            f"{os.strerror(errno.EDQUOT)}; make room there, or choose another --out",
+        ),
+        (errno.EACCES, "set X", "Permission denied; give this user the right to it, or set X"),
+        (errno.EPERM, "", "Operation not permitted; give this user the right to it"),
+        (errno.ENOENT, "name a run", "No such file or directory; name a run"),
+        (errno.EIO, "", "Input/output error"),
+    ],
+)
+def test_a_refusal_says_what_to_do(number: int, instead: str, told: str):
+    assert tell_refusal(refused(number), instead) == told
+
+
+def test_a_copy_that_fills_a_disk_names_its_target():
+    assert tell_system_error(refused(errno.ENOSPC, "source", "target")) == f"'target': {FULL}"
+    assert tell_system_error(refused(errno.EACCES, "source", "target")).startswith("'source': Permission denied; give")
+    assert tell_system_error(refused(errno.ENOSPC)).startswith("No space left on device; make room for the output, the")
+
+
+def test_a_shipped_folder_on_a_full_disk_is_named_and_gone(tmp_path: Path):
+    with (
+        pytest.raises(UsageError, match=rf"new' can't be written: {FULL}, or choose another folder"),
+        new_folder(tmp_path / "new"),
+    ):
+        raise refused(errno.ENOSPC, "cache/model.onnx", "new/model.onnx")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(FileNotFoundError), new_folder(tmp_path / "other"):
+        raise refused(errno.ENOENT, "cache/model.onnx")  # that is no fault of the folder
+
+
+def test_no_half_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    study, policy = tmp_path / "study.toml", tmp_path / "deploy.toml"
+    with monkeypatch.context() as patch:
+        fill_disk(patch)
+        with pytest.raises(UsageError, match=rf"study\.toml' can't be written: {FULL}, or choose another file"):
+            write_file(study, b"model = 1")
+        with pytest.raises(UsageError, match=rf"deploy\.toml' can't be written: {FULL}"):
+            _write_policy(policy, study)
+    assert not [*tmp_path.iterdir()], "or the next `init` would refuse them"
+    assert _write_policy(policy, study)
+    assert not _write_policy(policy, study)
+
+
+def test_what_packs_and_merges_on_a_full_disk_names_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = write(tmp_path / "run", header())
+    fill_disk(monkeypatch)
+    with pytest.raises(UsageError, match=rf"both' can't be written: {FULL}, or choose another --out"):
+        merged.write_merged([run, run], tmp_path / "both")
+    monkeypatch.undo()
+    monkeypatch.setattr(archive, "_write", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
+    with pytest.raises(UsageError, match=rf"x\.tar\.gz' can't be written: {FULL}, or choose another -o"):
+        archive.write_archive({"run": run}, tmp_path / "x.tar.gz", raw=True)
+
+
+def test_a_run_of_another_user_names_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, header())
+    monkeypatch.setattr(journal, "_read_lines", lambda _: (_ for _ in ()).throw(refused(errno.EACCES)))
+    with pytest.raises(UsageError, match=re.escape(f"{journal.NAME}': Permission denied; give this user the right to")):
+        journal.read(tmp_path)
+
+
+def test_the_documents_tell_today_s_versions():
+    user, detail = ((DOCS / name).read_text() for name in ("file-formats.md", "design/file-formats.md"))
+    assert f"The document's schema is {document.SCHEMA}, the journal's {SCHEMA}." in user
+    assert f"the journal's `schema_version` is {SCHEMA} (" in detail
+    assert f"the document's `schema` {document.SCHEMA};" in detail
