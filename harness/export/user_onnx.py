@@ -250,6 +250,7 @@ def prepare(
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     onnx_versions.lower_versions(model, path.name)
+    onnx_versions.inline_functions(model)
     specs = onnx_axes.input_specs(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
