@@ -62,6 +62,7 @@ def take(job: ExportJob) -> ExportedModel:
 
         model = onnx_files.load(Path(job.file))
         onnx_versions.lower_versions(model, Path(job.file).name)
+        onnx_versions.inline_functions(model)
         onnx_files.save_apart(model, folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
     else:
         why = _write_module(job, folder)

@@ -263,6 +263,7 @@ def prepare(
     axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     onnx_versions.lower_versions(model, path.name)
+    onnx_versions.inline_functions(model)
     onnx_graph.refuse_huge(model, path.name, environment.memory_available_bytes())
     specs = onnx_axes.input_specs(model)
     takes_nan = native is not None or onnx_files.takes_nan(model)

@@ -1,6 +1,7 @@
-"""Write the versions of an ONNX file as low as its contents permit: runtimes refuse numbers that are newer than they.
+"""Make a copy of an ONNX file one that more runtimes read: older versions, and no functions of its own.
 
-`onnx` stamps its newest IR version and opset on what it writes. Most files hold nothing that is new in these.
+`onnx` stamps its newest IR version and opset on what it writes, and runtimes refuse numbers that are newer than they.
+Most files hold nothing that is new in these.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
 
-from onnx import ModelProto, OperatorSetIdProto, TensorProto, defs, helper
+from onnx import ModelProto, OperatorSetIdProto, TensorProto, defs, helper, inliner
 
 from shootout.constants import CLASSICAL_DOMAIN
 from shootout.errors import ModelError
@@ -23,6 +24,7 @@ _STANDARD = {"": "", "ai.onnx": "", CLASSICAL_DOMAIN: CLASSICAL_DOMAIN}
 """The domains of operators that ONNX itself describes, under the names that files give them."""
 ESTABLISHED_OPSET = 17
 """Every ONNX Runtime that this package runs with knows it."""
+RUNTIME_DOMAIN = "com.microsoft"
 _TRIED = 40
 """Look so many versions back: no runtime is further behind."""
 
@@ -52,6 +54,17 @@ def lower_versions(model: ModelProto, called: str) -> None:
             raise ModelError(f"{called} has {name}; {_tell_known(known)}: export it again with opset_version={known}")
         for one in opsets:
             one.version = min(one.version, known)
+
+
+def inline_functions(model: ModelProto) -> None:
+    """Put the nodes of a model's own functions where they are called: OpenVINO and quantizers look into none.
+
+    Operators of ONNX Runtime's domain stay, since it may have a faster kernel than the function.
+    """
+    own = [(one.domain, one.name) for one in model.functions if one.domain != RUNTIME_DOMAIN]
+    if own:
+        with contextlib.suppress(Exception):  # functions that contradict each other: ONNX Runtime says how
+            model.CopyFrom(inliner.inline_selected_functions(model, own))
 
 
 def _tell_known(known: int) -> str:

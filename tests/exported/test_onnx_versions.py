@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from shootout.errors import ModelError
-from shootout.exported.onnx_versions import LEAST_IR, lower_versions
+from shootout.exported.onnx_versions import LEAST_IR, inline_functions, lower_versions
 
 NEWEST = onnx.defs.onnx_opset_version()
 CHANGED = {"Cast": {"to": TensorProto.FLOAT}, "Celu": {}, "DepthToSpace": {"blocksize": 1}}
@@ -57,6 +57,18 @@ def test_functions_and_branches_are_lowered_too():
     model.opset_import.append(helper.make_opsetid("own", 1))
     assert outputs(model)[0].max() == 14
     assert {one.version for one in model.functions[0].opset_import} == {model.opset_import[0].version}
+    inline_functions(model)
+    assert (len(model.functions), [one.op_type for one in model.graph.node]) == (0, ["Add"])
+    assert outputs(model)[0].max() == 14
+
+
+def test_a_function_in_the_place_of_a_kernel_stays():
+    body = [helper.make_node("Gelu", ["a"], ["b"])]
+    fast = helper.make_function("com.microsoft", "FastGelu", ["a"], ["b"], body, [helper.make_opsetid("", 20)])
+    model = model_of(helper.make_node("FastGelu", ["x"], ["y"], domain="com.microsoft"), functions=[fast])
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    inline_functions(model)
+    assert [one.op_type for one in model.graph.node] == ["FastGelu"]
 
 
 def test_a_version_that_an_operator_needs_is_told_with_the_largest_known_one():
