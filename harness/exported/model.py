@@ -255,11 +255,11 @@ class ExportedModel:
         """Return the share of each whole-number output's elements that a target's precision explains.
 
         Args:
-            rests: as in `error_bound`; what is computed in another precision flips its own.
+            rests: as in `error_bound`; the larger share counts, so that none is more than proves something.
         """
         beside = {} if target.precision not in SCALED else self.flips.get(_rest_of(target, rests), {})
         own = self.flips.get(self.bound_key(target), {})
-        return {name: own.get(name, 0.0) + beside.get(name, 0.0) for name in (*own, *beside)}
+        return {name: max(own.get(name, 0.0), beside.get(name, 0.0)) for name in (*own, *beside)}
 
     def bound_key(self, target: Target) -> str:
         """Return the key of `error_bounds` that a target goes by: that of a word of its scheme, else its precision."""
