@@ -342,7 +342,7 @@ def prepare(
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
         split.save_outputs(folder, [spec.name for spec in found.outputs], run)
-    error_bounds: tuple[float, ...] = (FP32_BOUND_FLOOR,)
+    error_bounds = Errors(by_mark=(FP32_BOUND_FLOOR,))
     if not (native and native.unmade):
         # Of the file itself: how far a conversion is from its origin says nothing of FP32.
         right = onnx_files.run(graph, buffers, path.name) if native else reference_outputs
