@@ -39,7 +39,7 @@ from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedMode
 from shootout.exported.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import Stream
-from shootout.exported.unseen import is_like, make_unseen
+from shootout.exported.unseen import make_unseen
 from shootout.host import environment
 from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
@@ -438,7 +438,7 @@ def _turn_masks(
 
     def is_finite(turned: Collection[str]) -> bool:
         tried = {**example, **seen, **{name: np.zeros_like(example[name]) for name in turned}}
-        return is_like(*call([tried]) * 2)
+        return all(np.isfinite(array).all() for array in call([tried])[0].values() if array.dtype.kind == "f")
 
     choices = [(), *((name,) for name in unsure), tuple(unsure)]
     turned = next((names for names in choices if is_finite(names)), ())
