@@ -49,8 +49,8 @@ _OPAQUE = re.compile(
 )
 """Ways to import modules by names that no statement holds; unpickling is one."""
 _READS = re.compile(
-    r"\b(?:open|(?!load_state_dict)load\w*|read\w*|fromfile|memmap|from_pretrained|r?glob|iterdir|listdir|scandir|getenv"
-    r"|getcwd|cwd|urlopen|\w*download\w*)\s*\(|\b(?:environ|argv|hub)\b"
+    r"\b(?!load_state_dict|\w*threads)\w*(?:open|load|read|fromfile|fromtxt|memmap|get_data|from_pretrained)\w*\s*\("
+    r"|\b(?:File|r?glob|walk|iterdir|listdir|scandir|getenv|getcwd|cwd)\s*\(|\b(?:environ|argv|hub)\b"
     r"|\.(?:pth?|ckpt|bin|safetensors|np[yz]|h5|pkl|joblib|onnx|json|ya?ml|toml|txt|csv)[\"']"
 )
 """What may read data or decide which, and names of files of data."""
