@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from shootout.backends.installed import closure
 from shootout.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError, SkippedArm, UsageError
-from shootout.export import cache, client
+from shootout.export import cache, client, trees
 from shootout.export.delivery import ProbeKey, read_delivery
 from shootout.export.request import Request, brief_key
 from shootout.exported.model import ExportedModel
@@ -123,7 +123,7 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
     rows = find_rows(given.get("--inputs"), given.get("--read"), given.get("--truth"))
     first = next(arm for arm in record.arms if not arm.file)
     request = Request(
-        model=first.model,
+        model=_convert_again(first.model, history.header.command),
         parameters=first.parameters,
         batch=first.batch,
         inputs_npz=rows.inputs,
@@ -137,6 +137,15 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         steps=int(given.get("--stream", 0)),
     )
     return PlannedGroup(record=record, request=request, skips=skips)
+
+
+def _convert_again(model: str, command: Sequence[str]) -> str:
+    """Return the file of a converted model; if this cache has it no more, convert again what the run was given."""
+    names = [name for word in command for name in word.split(",") if Path(name).stem == Path(model).stem]
+    own = next((name for name in names if trees.find_library(name) and Path(name).expanduser().is_file()), None)
+    folder = Path(model).parent
+    is_lost = folder.name.startswith(f"{trees.FOLDER}-") and not (folder.parent == cache_folder() and folder.exists())
+    return trees.convert_file(own) if own and is_lost else model
 
 
 def _describe_differences(target: Target, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:

@@ -8,8 +8,7 @@ name in an import of those that count is its own, because one file too many is b
 count if one imports by other means than a statement. `FactorySource.unseen` lists files that are loaded without being
 hashed.
 
-The same source in another folder is the same model. Data that it reads count by their contents if a text in it names
-their file, such as "w.pt". If it may read more than these, the folder itself counts as well.
+The same source in another folder is the same model, unless it may read data there, which isn't hashed.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _OPAQUE = re.compile(
     re.MULTILINE,
 )
 """Ways to import modules by names that no statement holds; unpickling is one."""
-_TEXT = re.compile(r"[\"']([^\"'\n]{1,200})[\"']")
 _READS = re.compile(
-    r"\b(?:open|(?!load_state_dict)load\w*|read\w*|fromfile|memmap|from_pretrained|glob|rglob|iterdir|listdir|scandir"
-    r"|getenv|getcwd|cwd|urlopen|\w*download\w*)\s*\(|\b(?:environ|argv|hub)\b"
+    r"\b(?!load_state_dict|\w*threads)\w*(?:open|load|read|fromfile|fromtxt|memmap|get_data|from_pretrained)\w*\s*\("
+    r"|\b(?:File|r?glob|walk|iterdir|listdir|scandir|getenv|getcwd|cwd)\s*\(|\b(?:environ|argv|hub)\b"
+    r"|\.(?:pth?|ckpt|bin|safetensors|np[yz]|h5|pkl|joblib|onnx|json|ya?ml|toml|txt|csv)[\"']"
 )
-"""What may read data, or decide which."""
+"""What may read data or decide which, and names of files of data."""
 _LISTED = re.compile(r"[\"'](\w+)[\"']")
 _PACKAGE = "__init__"
 SUFFIX = ".py"
@@ -102,20 +101,17 @@ class FactorySource:
         return f"{self.module or self.file.name}:{self.function}"
 
     def digest(self) -> str:
-        """Hash of the file, of the .py files in its tree that it can import, and of the data that their texts name.
+        """Hash of the file and of the .py files in its tree that it can import; what is read at run time isn't in it.
 
-        See MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't
-        the user's source.
+        So the tree's place counts as well if they may read something. See MOST_FILES and MOST_ENTRIES. Files that can't
+        be read, and those with a dot in front, aren't the user's source.
 
         Raises:
             UsageError: the file itself can't be read.
         """
         files = self.files()
         found = [os.path.relpath(path, self.tree).encode() + b"\0" + text for path, text in files.items()]
-        texts = {path: decoded(text) for path, text in files.items()}
-        data = {place for path, text in texts.items() for place in _named_files(path.parent, text)}
-        found += sorted(map(_hash_file, data))
-        if sum(len(_READS.findall(text)) for text in texts.values()) > len(data):
+        if any(_READS.search(decoded(text)) for text in files.values()):
             found.append(str(self.tree).encode())
         return hashlib.sha256(b"\0".join(found)).hexdigest()
 
@@ -378,24 +374,6 @@ def decoded(source: bytes) -> str:
     except (SyntaxError, LookupError, UnicodeError):  # Python couldn't read it either
         text = source.decode(errors="replace")
     return _normalize_name(text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def _named_files(folder: Path, text: str) -> Iterator[Path]:
-    """Yield the regular files that a source's texts name, from its own folder or the current one."""
-    for name in {match[1] for match in _TEXT.finditer(text)}:
-        try:
-            yield from (place.resolve() for place in (folder / name, Path(name).absolute()) if place.is_file())
-        except (OSError, ValueError):  # too long, or with a letter that no name may have
-            continue
-
-
-def _hash_file(path: Path) -> bytes:
-    """Hash a file's contents; nothing if they can't be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError:
-        return b""
 
 
 def _split_words(text: str) -> list[str]:

@@ -93,29 +93,20 @@ def test_a_change_of_any_source_that_it_imports_is_another_model(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "moves"),
     [
-        ("def make(): return net(3)\n", True),
-        ("def make(): return net(torch.load('w.pt'))\n", True),
-        ("def make(): return net(checkpoint='w.pt', name='gone.pt')\n", True),
-        ('def make(): net().load_state_dict(load_file(Path(__file__).with_name("w.pt")))\n', True),
-        ("def make(): return net(torch.load('gone.pt'))\n", False),
-        ("def make(epoch=3): return net(torch.load(f'w-{epoch}.pt'))\n", False),
-        ("def make(): return net(torch.load('w.pt'), json.load(open(os.environ['C'])))\n", False),
-        ("def make(): return AutoModel.from_pretrained('weights')\n", False),
+        ("# already read: open, load\ndef make(): return net(3)\n", True),
+        ("def make(): torch.set_num_threads(1); return net().load_state_dict(weights(seed=3))\n", True),
+        ("def make(): return net(checkpoint='w.pt')\n", False),
+        ("def make(): return net(torch.load(WEIGHTS))\n", False),
+        ("def make(): return net(load_file (WEIGHTS), pool=global_pool(3))\n", False),
+        ("def make(): return net(pool=global_pool(3))\n", True),
+        ("def make(): return net(_load_weights(), safe_open(NAME), pkgutil.get_data(NAME))\n", False),
+        ("def make(): return net(json.load(open(os.environ['C'])))\n", False),
+        ("def make(): return AutoModel.from_pretrained(NAME)\n", False),
     ],
 )
-def test_the_same_source_elsewhere_is_the_same_model_unless_it_reads_what_its_texts_do_not_name(
-    tmp_path: Path, text: str, moves: bool
-):
-    places = []
-    for folder in ("one", "other"):
-        write(tmp_path / folder / "weights/w.pt", "1")
-        write(tmp_path / folder / "w.pt", "1")
-        places.append(source.find(f"{write(tmp_path / folder / 'm.py', text)}:make"))
-    one, other = places
+def test_the_same_source_elsewhere_is_the_same_model_unless_it_may_read_data(tmp_path: Path, text: str, moves: bool):
+    one, other = (source.find(f"{write(tmp_path / folder / 'm.py', text)}:make") for folder in ("one", "other"))
     assert (one.digest() == other.digest()) is moves
-    before = one.digest()
-    write(tmp_path / "one/w.pt", "2")
-    assert (one.digest() != before) is ("w.pt'" in text or 'w.pt"' in text), "the data that it names count"
 
 
 def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):

@@ -124,6 +124,21 @@ def test_a_run_that_had_no_time_for_the_whole_export_ships_from_the_whole_one(
         artifact._find_exported(raced(ARM, here, key=brief_key("2", ["fp32"])), "again", is_whole=True)
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+):
+    (tmp_path / "trees-1").mkdir()
+    kept, own = tmp_path / "trees-1/forest.onnx", tmp_path / "forest.joblib"
+    own.touch()
+    monkeypatch.setattr(artifact, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
+    monkeypatch.setattr(artifact.trees, "convert_file", lambda name: f"again {name}")
+    command = ["run", f"other.joblib,{own}", "--set", "forest=1"]
+    assert artifact._convert_again(str(kept), command) == (str(kept) if is_there else f"again {own}")
+    assert artifact._convert_again(str(kept), ["run"]) == str(kept)
+    assert artifact._convert_again("mlp", command) == "mlp"
+
+
 def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
     file = replace(ARM, model=str(tmp_path / "gone.onnx"), parameters={})
     with pytest.raises(UsageError, match=r"model that was raced is gone.*gone\.onnx"):
