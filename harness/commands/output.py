@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -61,5 +62,10 @@ def width() -> int:
 
 
 def _make_console() -> Console:
-    """Return standard output; wide if it is no terminal, so that a file or a pipe gets whole lines."""
-    return PlainConsole(width=None if sys.stdout.isatty() else 200)
+    """Return standard output, as wide as COLUMNS says or the terminal is.
+
+    Without either it is wide, so that a file or a pipe gets whole lines.
+    """
+    told = os.environ.get("COLUMNS", "")
+    columns = int(told) if told.isdecimal() else 0
+    return PlainConsole(width=columns or (None if sys.stdout.isatty() else 200))

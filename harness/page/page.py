@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from rich.style import Style
 from rich.text import Text
 
@@ -137,7 +137,7 @@ def load_template(name: str = "page.html") -> jinja2.Template:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
-    environment.filters["code"] = mark_code
+    environment.filters.update(code=mark_code, parts=mark_parts)
     environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
     return environment.get_template(name)
 
@@ -147,11 +147,20 @@ def _clean_value(value: object) -> object:
     return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+_BETWEEN_PARTS = re.compile(r"(?<=[+{/=_])(?=\w)|(?<=[:,])(?=[A-Za-z])|(?<=[A-Za-z]\.)(?=[A-Za-z])")
+
+
 def mark_code(text: str) -> Markup:
     """Turn a sentence into HTML, its words between backticks into code."""
     parts = re.split(r"`([a-z][\w .-]*)`", clean_text(text))
     code = Markup("<code>{}</code>")
-    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(parts))
+    marked = map(mark_parts, parts)
+    return Markup("").join(code.format(part) if number % 2 else part for number, part in enumerate(marked))
+
+
+def mark_parts(text: str) -> Markup:
+    """Turn text into HTML in which a narrow window breaks a long name between its parts, not inside a word."""
+    return Markup("<wbr>").join(_BETWEEN_PARTS.split(clean_text(text)))
 
 
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
@@ -258,9 +267,7 @@ def _make_group_table(found: table.Compared, title: str, ships: int | None, *, f
 def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
     reason = str(line.get("", ""))
     state = Markup('<span class="state">{}</span>').format(mark_cell(reason)) if reason else ""
-    # a narrow window breaks a name between its parts
-    parts = (mark_cell(part) for part in re.split("(?<=[:+{])", str(line[name])))
-    return Markup("<wbr>").join(parts) + state
+    return mark_parts(str(line[name])) + state
 
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
@@ -352,7 +359,7 @@ def mark_lines(parts: Iterable[Text]) -> list[Markup]:
 
 def mark_cell(value: Cell) -> Markup:
     """Turn one cell of a table into HTML."""
-    return mark_lines([value])[0] if isinstance(value, Text) else escape(clean_text(value))
+    return mark_lines([value])[0] if isinstance(value, Text) else mark_parts(str(value))
 
 
 def _mark_text(text: str, style: Style | None) -> Markup:

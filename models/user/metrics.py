@@ -26,6 +26,8 @@ NO_CLASS = (-100, 255)
 """Class ids that mark a place (a pixel, a token) without a class: PyTorch's and Pascal VOC's."""
 MOST_DB = 200.0
 """The PSNR of a row without error; infinity has no mean."""
+BOX_COLUMNS = (4, 6)
+"""A box has at least its corners, and at most a score and a class behind them."""
 BOX_SIDES = (32, 96)
 """COCO's small boxes have a smaller area than the square of 32 pixels, its large ones at least that of 96."""
 _USUAL_SIDE = 640
@@ -751,12 +753,17 @@ class MatchedBoxes:
 def _match_rows(name: str, output: Array, truth: Any, overlap: float) -> list[MatchedBoxes]:
     if output.ndim == 2 and len(output) == 1 and isinstance(truth, np.ndarray) and truth.ndim == 2:
         output, truth = output[:, None], truth[:, None]
-    if output.ndim != 3 or output.shape[2] < 4:
+    check_boxes(name, output)
+    return [_match_boxes(name, *pair, overlap) for pair in zip(output, truth, strict=True)]
+
+
+def check_boxes(name: str, output: Array) -> None:
+    """Refuse an output that holds no boxes, such as a detector's raw head: (rows, 4 + classes, boxes)."""
+    if output.ndim != 3 or not BOX_COLUMNS[0] <= output.shape[2] <= BOX_COLUMNS[1]:
         raise UsageError(
             f"{name}: expected an output of boxes (rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), "
-            f"received {list(output.shape)}"
+            f"received {list(output.shape)}; decode a raw head by a metric of your own: see docs/metrics.md"
         )
-    return [_match_boxes(name, *pair, overlap) for pair in zip(output, truth, strict=True)]
 
 
 def _match_boxes(name: str, output: Array, truth: Any, overlap: float) -> MatchedBoxes:

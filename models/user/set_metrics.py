@@ -221,11 +221,7 @@ class _Boxes:
 
 def _match_rows(name: str, output: Array, truth: Any, overlap: float | None = None) -> Array:
     """Match the boxes of each row with the true ones, as COCO does."""
-    if output.ndim != 3 or output.shape[2] < 4:
-        raise UsageError(
-            f"{name}: expected an output of boxes (rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), "
-            f"received {list(output.shape)}"
-        )
+    metrics.check_boxes(name, output)
     overlaps = np.array(BOX_OVERLAPS if overlap is None else (overlap,))
     found = np.empty(len(output), object)
     for row, (boxes, entry) in enumerate(zip(output, truth, strict=True)):

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 from rich.text import Text
-from support.console import SHOOTOUT, environment
+from support.console import SHOOTOUT, environment, here
 
 from shootout import cli
+from shootout.commands import output
 from shootout.commands.output import PlainConsole, print_answer
 from shootout.commands.streams import _Output
 from shootout.errors import printable
@@ -44,6 +45,28 @@ def test_lines_of_an_error_stay_lines():
 def test_json_stays_json_whatever_was_measured(capsys: pytest.CaptureFixture[str]):
     print_answer("", {"a": [math.inf, {"b": (math.nan, 1.5, True, "x")}]}, as_json=True)
     assert json.loads(capsys.readouterr().out) == {"a": [None, {"b": [None, 1.5, True, "x"]}]}
+
+
+REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 132])
+def test_a_pipe_is_as_wide_as_columns_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for command in (("show", REFERENCE / "trees"), ("list", "metrics")):
+        lines = here(*command, cwd=tmp_path).out.splitlines()
+        assert columns / 2 < max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", ["", "0", "-5", "wide"])
+def test_columns_that_are_no_number_count_for_nothing(monkeypatch: pytest.MonkeyPatch, columns: str):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert output.width() == 200
+
+
+def test_a_pipe_is_wide_where_nothing_says_otherwise(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert output.width() == 200
 
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -16,7 +16,7 @@ from support.races.cells import cell, document, fidelity, row
 from shootout.commands.report import render
 from shootout.page import curves, sources
 from shootout.page.markdown import quote_code
-from shootout.page.page import mark_code, mark_lines
+from shootout.page.page import mark_code, mark_lines, mark_parts
 from shootout.page.sources import MeasuredRun
 from shootout.page.text import clean_text
 from shootout.results.document import Document
@@ -126,7 +126,7 @@ def test_the_page_opens_with_the_answer_in_words():
     title = "Ship fast:cpu:fp32: 2.00x faster than onnxruntime, the usual choice on a CPU (1.96 to 2.04)"
     page, told = (render([MeasuredRun(found)], ending).decode() for ending in (".html", ".md"))
     assert f"<title>{title}</title>" in page
-    assert f"<h1>{title}</h1>" in page
+    assert f"<h1>{title}</h1>" in page.replace("<wbr>", "")
     assert page.index("<h1>") < page.index("<dt>Sure</dt>") < page.index("<table")
     assert "Measured on 2026-11-26 with shootout 0.1.0" in page
     assert told.startswith(f"## {title}\n")
@@ -233,3 +233,31 @@ def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.Monkey
     assert len(told.encode()) <= 2_000
     assert told.endswith(markdown.CUT)
     assert told.startswith("## Ship ")
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("torch-compile+cudagraphs:cuda:fp32", ["torch-compile+", "cudagraphs:", "cuda:", "fp32"]),
+        ("libraries.onnxruntime", ["libraries.", "onnxruntime"]),
+        ("cpu.cache_bytes.L1d", ["cpu.", "cache_", "bytes.", "L1d"]),
+        ("ship r --targets a:cpu:int8,b:cpu:fp32", ["ship r --targets a:", "cpu:", "int8,", "b:", "cpu:", "fp32"]),
+        ("models/net_v3.onnx", ["models/", "net_", "v3.onnx"]),
+        ("2.00x faster (1.96 to 2.04), 1,024 rows at 12:30", ["2.00x faster (1.96 to 2.04), 1,024 rows at 12:30"]),
+    ],
+)
+def test_a_narrow_window_breaks_a_name_between_its_parts(name: str, parts: list[str]):
+    assert str(mark_parts(name)).split("<wbr>") == parts
+
+
+def test_a_long_name_may_break_between_its_parts_wherever_a_page_has_it():
+    """In the heading, the tables, the commands and the facts of the environment."""
+    page = render([MeasuredRun(measured())], ".html").decode()
+    places = re.findall(r"<(h1|th|code|li|dd)[^>]*>[^<]*fast:<wbr>cpu:<wbr>fp32", page)
+    assert {"h1", "th"} <= {*places}
+    facts = page.partition("All facts of the environment")[2]
+    names = re.findall(r"<th[^>]*>([^<]*<wbr>[^/]*)</th>", facts)
+    assert names
+    assert all(re.search(r"[._]<wbr>", name) for name in names), names
+    style = page.partition("</style>")[0]
+    assert ".facts-table th { overflow-wrap: break-word }" in style, "else a column shrinks to a letter"
