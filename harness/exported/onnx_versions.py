@@ -132,7 +132,7 @@ def _find_new_operator(model: ModelProto, domain: str, newest: int, known: int) 
         return ""
     used = {node.op_type for node in every_node(model) if _STANDARD.get(node.domain) == domain}
     new = next((one for one in sorted(used) if not _is_same(one, domain, newest, known)), None)
-    return None if new is None else f", in which {new} is new or another"
+    return None if new is None else f", and its {new} changed since opset {known}"
 
 
 def _is_same(operator: str, domain: str, newest: int, known: int) -> bool:

@@ -78,7 +78,7 @@ def test_a_version_that_an_operator_needs_is_told_with_the_largest_known_one():
     largest = known.opset_import[0].version
     assert largest < NEWEST
     says = (
-        rf"m.onnx has opset {NEWEST}, in which SwiGLU is new or another; the newest that ONNX Runtime "
+        rf"m.onnx has opset {NEWEST}, and its SwiGLU changed since opset {largest}; the newest that ONNX Runtime "
         rf"{ort.__version__} knows is {largest}: export it again with opset_version={largest}"
     )
     with pytest.raises(ModelError, match=says):
