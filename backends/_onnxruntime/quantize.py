@@ -137,7 +137,9 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     method = _choose_method(precision, scheme)
     sets = calibration_of(exported, scheme) if method is STATIC or scheme.method == GPTQ else []
     _require_operations(
-        source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none"
+        source,
+        method.products,
+        f"{precision} is for {', '.join(method.products)}, and none stands outside of branches and loops",
     )
     target = folder / QUANTIZED
     with quietly():

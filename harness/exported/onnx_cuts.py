@@ -54,11 +54,12 @@ def find_cut(model: ModelProto) -> Cut | None:
     """
     graph = model.graph
     variable, shaped, begins = _spread(model)
+    fixed = variable - shaped
     makers = {name: node for node in graph.node for name in node.output if name}
     ends = [info.name for info in graph.output if info.name not in shaped]
     for node in graph.node:
         if shaped & {*node.output}:
-            read = [name for name in names_read(node) if name in variable - shaped]
+            read = [name for name in names_read(node) if name in fixed]
             ends += _before_decisions(read, makers, variable)
     outputs = tuple(one for one in dict.fromkeys(ends) if one in makers)
     needed = _names_behind(outputs, makers)

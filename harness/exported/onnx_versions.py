@@ -25,8 +25,8 @@ _STANDARD = {"": "", "ai.onnx": "", CLASSICAL_DOMAIN: CLASSICAL_DOMAIN}
 ESTABLISHED_OPSET = 17
 """Every ONNX Runtime that this package runs with knows it."""
 RUNTIME_DOMAIN = "com.microsoft"
-_TRIED = 40
-"""Look so many versions back: no runtime is further behind."""
+_AHEAD = 9
+"""A runtime knows at most so many versions that the installed `onnx` doesn't know."""
 
 
 def lower_versions(model: ModelProto, called: str) -> None:
@@ -51,7 +51,8 @@ def lower_versions(model: ModelProto, called: str) -> None:
             continue
         if (new := _find_new_operator(model, domain, newest, known)) is not None:
             name = f"opset {newest}{f' of {domain}' if domain else ''}{new}"
-            raise ModelError(f"{called} has {name}; {_tell_known(known)}: export it again with opset_version={known}")
+            fix = f"target_opset={ {domain: known} }" if domain else f"opset_version={known}"
+            raise ModelError(f"{called} has {name}; {_tell_known(known)}: export it again with {fix}")
         for one in opsets:
             one.version = min(one.version, known)
 
@@ -96,7 +97,9 @@ def _find_known(domain: str, opset: int, ir_version: int) -> int:
         [value("y", TensorProto.FLOAT, [1])],
     )
     newest = opset or ir_version
-    for version in range(newest, max(newest - _TRIED, 0), -1):
+    _, ir, *described = helper.VERSION_TABLE[-1][:4]
+    most = _AHEAD + int(described[bool(domain)] if opset else ir)
+    for version in range(min(newest, most), 0, -1):
         opsets = {"": ESTABLISHED_OPSET, **({domain: version} if opset else {})}
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
         model.ir_version = ir_version if opset else version
@@ -124,12 +127,12 @@ def _find_needed_ir(model: ModelProto) -> int:
 
 def _find_new_operator(model: ModelProto, domain: str, newest: int, known: int) -> str | None:
     """Say which operator of an opset isn't that of an older one; None if there is none, "" if nothing is known."""
-    described = int(helper.VERSION_TABLE[-1][3 if domain else 2])
+    described = int(helper.VERSION_TABLE[-1][2 + bool(domain)])
     if newest > described:
         return ""
     used = {node.op_type for node in every_node(model) if _STANDARD.get(node.domain) == domain}
     new = next((one for one in sorted(used) if not _is_same(one, domain, newest, known)), None)
-    return None if new is None else f", in which {new} is new or another"
+    return None if new is None else f", and its {new} changed since opset {known}"
 
 
 def _is_same(operator: str, domain: str, newest: int, known: int) -> bool:

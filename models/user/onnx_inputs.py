@@ -191,9 +191,18 @@ class _GraphReader:
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of a stored tensor, also one that is stored quantized."""
+        turned: list[Sequence[int]] = []
         while name not in self.stored and name in self.made and self.made[name].op_type in MOVES | SCALES:
-            name = self.made[name].input[0]
-        return tuple(self.stored[name].dims) if name in self.stored else None
+            maker = self.made[name]
+            if maker.op_type == "Transpose":
+                turned.append(next((one.ints for one in maker.attribute if one.name == "perm"), (1, 0)))
+            name = maker.input[0]
+        if name not in self.stored:
+            return None
+        dims = tuple(self.stored[name].dims)
+        for axes in reversed(turned):
+            dims = tuple(dims[at] for at in axes) if len(axes) == len(dims) else dims
+        return dims
 
 
 def _choose_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> InputWay:

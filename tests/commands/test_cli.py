@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from onnx import helper
 from support.console import SHOOTOUT, call, environment, here
+from support.onnx_made import I64, value
+from support.onnx_made import write as onnx_written
 from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout import cli
@@ -150,6 +154,24 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     assert data.data["groups"][0]["restarts"] == [2, 60]
     assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#control"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_path: Path):
+    inputs = [value("mask", ("batch", "past + 1"), I64), value("kv", ("batch", "past", 8))]
+    nodes = [helper.make_node(kind, [name], [out]) for kind, name, out in (("Abs", "mask", "y"), ("Abs", "kv", "z"))]
+    onnx_written(tmp_path / "m.onnx", nodes, inputs, [value("y", None, I64), value("z", None)])
+    words = ("run", "m.onnx", "--backends", "onnxruntime", "--dry-run")
+    for given in ("past=32", "past + 1=33"):
+        done = here(*words, "--set", given, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert "as [1, 33]" in done.out
+        assert "as [1, 32, 8]" in done.out
+    refused = here(*words, cwd=tmp_path)
+    assert refused.code == 2
+    options = shlex.split(refused.err.rpartition("as these are: ")[2])
+    assert "as [1, 513]" in here(*words, *options, cwd=tmp_path).out
+    empty = here(*words, "--set", "past=0", cwd=tmp_path)
+    assert (empty.code, "past=0: a size of 0 can't be measured" in empty.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from shootout.constants import CLASSICAL_DOMAIN
 from shootout.errors import ModelError
 from shootout.exported.onnx_versions import LEAST_IR, inline_functions, lower_versions
 
@@ -77,13 +78,20 @@ def test_a_version_that_an_operator_needs_is_told_with_the_largest_known_one():
     largest = known.opset_import[0].version
     assert largest < NEWEST
     says = (
-        rf"m.onnx has opset {NEWEST}, in which SwiGLU is new or another; the newest that ONNX Runtime "
+        rf"m.onnx has opset {NEWEST}, and its SwiGLU changed since opset {largest}; the newest that ONNX Runtime "
         rf"{ort.__version__} knows is {largest}: export it again with opset_version={largest}"
     )
     with pytest.raises(ModelError, match=says):
         lower_versions(model_of(helper.make_node("SwiGLU", ["x"], ["y"])), "m.onnx")
     with pytest.raises(ModelError, match=f"m.onnx has opset {NEWEST + 2}; the newest .* is {largest}: export it again"):
         lower_versions(model_of(helper.make_node("Relu", ["x"], ["y"]), opset=NEWEST + 2), "m.onnx")
+
+
+def test_the_classical_operators_have_opsets_of_their_own():
+    model = model_of(helper.make_node("Scaler", ["x"], ["y"], domain=CLASSICAL_DOMAIN))
+    model.opset_import.append(helper.make_opsetid(CLASSICAL_DOMAIN, 99))
+    with pytest.raises(ModelError, match=r"opset 99 of ai\.onnx\.ml; .* with target_opset=\{'ai\.onnx\.ml': \d\}"):
+        lower_versions(model, "m.onnx")
 
 
 def test_types_of_a_newer_ir_version_are_told():

@@ -160,6 +160,8 @@ def test_ids_are_below_the_smallest_table_behind_any_arithmetic_and_may_be_float
     assert drawn(tmp_path, [value("ids", (1, 3), I64)], both, weights)["ids"][0] == "tokens below 4"
     cast = [node("Cast", "ids", out="h", to=I64), node("Gather", "table", "h")]
     assert drawn(tmp_path, [value("ids", (1, 3))], cast, weights)["ids"][0] == "tokens below 10"
+    tied = [node("Transpose", "table", out="turned", perm=[1, 0]), node("Gather", "turned", "ids")]
+    assert drawn(tmp_path, [value("ids", (1, 3), I64)], tied, weights)["ids"][0] == "tokens below 4"
     offset = [node("Add", "position_ids", "two", out="h"), node("Gather", "table", "h")]
     two = {"two": np.int64(2), "table": np.ones((10, 4), np.float32)}
     inputs = [value("position_ids", (1, 20), I64), value("unread", (1, 3))]
