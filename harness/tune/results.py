@@ -268,7 +268,7 @@ class TunedTarget:
             )
         errors = [row.fidelity.relative_l2 for _, row in self.refused if row.fidelity and row.fidelity.relative_l2]
         if errors:
-            share = f"{min(errors):.0%}" + (f" to {max(errors):.0%}" if len(errors) > 1 else "")
+            share = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (min(errors), max(errors))))
             told.append(f"outputs of {counted(len(errors), 'setting')} refused, with errors of {share}")
         return "; ".join(told)
 
@@ -318,7 +318,9 @@ class Tuning:
         """Return True if no stage is left to run."""
         if TUNED in self.stages:
             return self.stages[TUNED].history.played_out
-        confirmed = self.stages.get(CONFIRMED)
+        confirmed, together = self.stages.get(CONFIRMED), self.stages.get(TOGETHER)
+        if not confirmed and together and not together.history.played_out:
+            return False
         if any(target.best for target in self.found.values()) and not (confirmed and confirmed.history.played_out):
             return False
         ready = {target.ship.label for target in self.found.values() if target.ready}

@@ -159,6 +159,21 @@ def test_if_all_outputs_are_refused_that_is_the_answer_and_not_that_nobody_can_t
     assert "3.0e-1 refused" in told
 
 
+def test_a_search_that_was_cut_short_behind_refused_mixes_goes_on(machine: Machine, tmp_path: Path) -> None:
+    machine.refused = {f"openvino:cpu:int8{scheme}": 0.6 for scheme in ("", "/float-1", "/float-0.1")}
+    wanted = replace(asked(), mixes=("float-1",))
+    machine.refused.pop("openvino:cpu:int8/float-0.1")
+    machine.fidelity, machine.unfinished = losing(both("float-0.1", 40)), {TOGETHER}
+    assert not tune(machine, wanted, tmp_path / "out").complete
+    machine.unfinished = set()
+    found = tune(machine, wanted, tmp_path / "out")
+    assert machine.ran == [ALONE, TOGETHER, TOGETHER]
+    assert found.complete
+    (only,) = found.found.values()
+    assert only.conclusion.reason.startswith("1 faster setting over the limit, the nearest is int8/float-0.1: ")
+    assert only.conclusion.reason.endswith("; outputs of 2 settings refused, with errors of 60%")
+
+
 def test_a_scheme_is_widened_by_the_layer_before_each() -> None:
     assert widen_floats("float-2") == "float-1.2"
     assert widen_floats("shared+float-0.4") == "shared+float-0.3.4"
