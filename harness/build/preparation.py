@@ -185,7 +185,7 @@ class Preparation:
         }
         for model, exported in made.items():
             if fault := scoring.try_first_call(measure, exported, min(scoring.TRIAL_S, self.deadline.left_s)):
-                raise UsageError(f"--metric {measure.metric} can't score the outputs of {model}: {fault}")
+                raise UsageError(f"--metric {measure.metric} can't score the outputs of {Path(model).name}: {fault}")
 
     def _describe_work(self, jobs: Sequence[BuildJob]) -> str:
         """Describe the work, and its time limit if there is one."""

@@ -385,6 +385,7 @@ MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 COMMAND_COLUMN = 23
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
+SHIPS_IT_BY_METRIC = "(ships it if it loses under 1 % of its score)"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 
@@ -433,7 +434,7 @@ class WayOut(NamedTuple):
 def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
     """Return what to type to know the accuracy; None if labels are there already."""
     if measure := next((change.measure for change in faster if change.measure), None):
-        return WayOut(MEASURE, measure, SHIPS_IT)
+        return WayOut(MEASURE, measure, SHIPS_IT_BY_METRIC if "--metric" in measure else SHIPS_IT)
     is_random = any(change.why == RANDOM_INPUTS for change in faster)
     return WayOut(YOURS, MEASURE_YOURS, "") if is_random else None
 

@@ -127,7 +127,8 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
     else:
         notes.append(
             f"error: the {by}'s noise among the sum of those of all {by}s. "
-            f"number: of the scheme {FLOATS}N, which leaves the layer in float."
+            f"number: of the scheme {FLOATS}N, which leaves the layer in float. A runtime may still round what that "
+            f"layer reads: if it doesn't help, leave the layer before it in float, too, as in {FLOATS}1.2."
         )
     if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
         unit, rows = " in percentage points" if scored.name == "accuracy" else "", counted(scored.rows, scored.unit)

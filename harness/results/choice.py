@@ -687,6 +687,8 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     told = cell.command or f"shootout run {reproduce.quote(words)}"
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
+    if fidelity.top1_agreement is None:  # its first output holds no classes' scores
+        needed[1:] = [("--truth", "Y.npz"), ("--metric", "auto")]
     if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
         needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])

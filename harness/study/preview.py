@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shootout import models
-from shootout.constants import INPUT_BUFFERS
+from shootout.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, path_of, stream_of, takes_nan
-from shootout.exported import data_files
+from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan
+from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
 from shootout.exported.workload import Work
@@ -111,10 +112,7 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
             request.model, status.st_mtime_ns, status.st_size, request.batch, sizes
         )
         stream = stream_of(request, specs, outputs, work.flops if work else None)
-        if stream:
-            sets = stream.steps * stream.count_clips(set_bytes(specs))
-        else:
-            sets = INPUT_BUFFERS if request.inputs_npz or request.calibration_npz else buffer_count(specs)
+        sets = stream.steps * stream.count_clips(set_bytes(specs)) if stream else _count_sets(request, specs)
         return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
     if models.is_own(request.model):
         return ModelSize(weight_bytes=weight_bytes)
@@ -131,6 +129,19 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
     )
     sets = buffer_count(model.inputs(request.parameters, request.batch))
     return ModelSize(weight_bytes=weight_bytes, work=products, sets=sets)
+
+
+def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:
+    """Return how many input sets of a file's single calls are verified, as far as headers tell."""
+    if request.inputs_npz is None:
+        return INPUT_BUFFERS if request.calibration_npz else buffer_count(specs)
+    rows = None
+    with suppress(UsageError):  # of a file that races another, or data that only the other machine has
+        if request.scored or labels_of(request) or table_files.is_table(request.inputs_npz):
+            return buffer_count(specs)
+        rows = data_files.check(request.inputs_npz, specs)
+    batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
+    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), MOST_INPUT_SETS)
 
 
 @lru_cache(maxsize=16)

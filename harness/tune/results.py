@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 from shootout.constants import SAME_WITHIN
 from shootout.contract import COULD_RUN, Arm
 from shootout.decide.limits import Finding, tell_finding
-from shootout.errors import UsageError
+from shootout.decide.options import LIMITS
+from shootout.errors import NotRunKind, UsageError
 from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.journal import History
@@ -135,8 +136,8 @@ class TunedTarget:
     def tried(self) -> tuple[Tried, ...]:
         """Return the settings that the search raced against the default."""
         settings = []
-        for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
-            arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
+        for stage in self.searched:
+            arms = stage.groups[self.target].arms[1:]
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
             for arm in (raced for raced in arms if not raced.control):
                 setting, label = describe_setting(self.default, arm), arm.label
@@ -144,6 +145,22 @@ class TunedTarget:
                 reason = rows[label].reason or ""
                 settings.append(Tried(setting=setting, ratio=ratios.get(label), reason=reason, limits=limits))
         return tuple(settings)
+
+    @property
+    def searched(self) -> list[TuningStage]:
+        """Return the stages that look for settings, as far as they have this target."""
+        stages = (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages)
+        return [stage for stage in stages if self.target in stage.groups]
+
+    @cached_property
+    def refused(self) -> tuple[tuple[str, Row], ...]:
+        """Return the settings whose outputs were refused, so that they were never timed, with their rows."""
+        return tuple(
+            (describe_setting(self.default, arm), row)
+            for stage in self.searched
+            for arm in stage.groups[self.target].arms[1:]
+            if not arm.control and (row := stage.rows(self.target)[arm.label]) and was_refused(row)
+        )
 
     @cached_property
     def best(self) -> Arm | None:
@@ -215,7 +232,7 @@ class TunedTarget:
                 if setting.ratio and setting.ratio.low is not None and not setting.ratio.reason
             ]
             timed = [setting for setting in self.tried if setting.ratio]
-            is_out = bool(timed) and all(stand(setting.limits) is Standing.BROKEN for setting in timed)
+            is_out = bool(timed or self.refused) and all(stand(one.limits) is Standing.BROKEN for one in timed)
             if self.tried and not bounded and not is_out:
                 why = first.reason or "no setting was measured well enough"
                 return Conclusion(TuneOutcome.CANT_TELL, why, (SEARCH_AGAIN if self.is_searched else first.fix) or "")
@@ -237,17 +254,31 @@ class TunedTarget:
         return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")
 
     def _why_none(self) -> str:
-        """Return which faster settings break a limit, and by how much the first of them; "" if none does."""
-        over = [one for one in self.tried if leads(one.ratio) and stand(one.limits) is Standing.BROKEN]
-        if not over:
-            return ""
-        broken = _find_limit(over[0].limits, Standing.BROKEN)
-        told = tell_finding(broken) if broken else ""
-        return f"{counted(len(over), 'faster setting')} over the limit, such as {over[0].setting}: {told}"
+        """Return which faster settings break a limit and how far, and which outputs were refused; "" if none."""
+        over = [(one, broken) for one in self.tried if leads(one.ratio) if (broken := _find_broken(one.limits))]
+        told = []
+        if over:
+            nearest, broken = min(over, key=lambda one: one[1].excess or 0.0)
+            figures = [one.value for _, one in over if one.value is not None and one.limit is broken.limit]
+            write = LIMITS[broken.limit].unit.tell
+            span = f" ({write(min(figures))} to {write(max(figures))})" if len(figures) > 1 else ""
+            told.append(
+                f"{counted(len(over), 'faster setting')} over the limit{span}, the nearest is {nearest.setting}: "
+                f"{tell_finding(broken)}"
+            )
+        errors = [row.fidelity.relative_l2 for _, row in self.refused if row.fidelity and row.fidelity.relative_l2]
+        if errors:
+            share = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (min(errors), max(errors))))
+            told.append(f"outputs of {counted(len(errors), 'setting')} refused, with errors of {share}")
+        return "; ".join(told)
 
     @property
     def _first_row(self) -> Row:
         return self.stages[ALONE].rows(self.target)[self.default.label]
+
+
+def _find_broken(findings: Sequence[Finding]) -> Finding | None:
+    return _find_limit(findings, Standing.BROKEN)
 
 
 def _find_limit(findings: Sequence[Finding], standing: Standing) -> Finding | None:
@@ -287,7 +318,9 @@ class Tuning:
         """Return True if no stage is left to run."""
         if TUNED in self.stages:
             return self.stages[TUNED].history.played_out
-        confirmed = self.stages.get(CONFIRMED)
+        confirmed, together = self.stages.get(CONFIRMED), self.stages.get(TOGETHER)
+        if not confirmed and together and not together.history.played_out:
+            return False
         if any(target.best for target in self.found.values()) and not (confirmed and confirmed.history.played_out):
             return False
         ready = {target.ship.label for target in self.found.values() if target.ready}
@@ -331,6 +364,11 @@ def rank_settings(results: Iterable[tuple[T, Ratio | None, Standing]]) -> list[T
     leading = [(one, ratio, standing) for one, ratio, standing in results if ratio and leads(ratio)]
     fit = [found for found in leading if found[2] is not Standing.BROKEN]
     return [one for one, _, _ in sorted(fit, key=lambda found: (found[2] is not Standing.MET, found[1].value))]
+
+
+def was_refused(row: Row) -> bool:
+    """Return True if a setting ran, and its outputs were refused."""
+    return row.cause == NotRunKind.FAILED and row.fidelity is not None and row.end_to_end is None
 
 
 def leads(ratio: Ratio | None) -> bool:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from shootout import backends
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.quantize.sensitivity import LayerSensitivity
-from shootout.schemes import SHARED, find_offered, write_floats
+from shootout.schemes import SHARED, find_offered, parse, write_floats
 from shootout.study.plan import name_quantizer
 
 FEW_THREADS = 8
@@ -121,6 +121,15 @@ def list_mixes(order: Sequence[LayerSensitivity], most_error: float | None = Non
         return (0, layers) if word in finite and errors[word] <= limit else (1, errors[word])
 
     return sorted(mixes, key=place)
+
+
+def widen_floats(scheme: str) -> str:
+    """Return a scheme with the layer before each one that it leaves in float left in float, too; "" without any."""
+    floats = parse(scheme).floats
+    wider = {*floats, *(number - 1 for number in floats if number)}
+    if not floats or wider == {*floats}:
+        return ""
+    return "+".join(write_floats(wider) if word == write_floats(floats) else word for word in scheme.split("+"))
 
 
 def _estimate_error(order: Sequence[LayerSensitivity], floats: Collection[int]) -> float:

@@ -25,7 +25,17 @@ from shootout.results.wording import tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.group import short
-from shootout.tune.results import ALONE, CONFIRMED, SEARCH_AGAIN, Tried, TunedTarget, TuneOutcome, Tuning
+from shootout.tune.results import (
+    ALONE,
+    CONFIRMED,
+    SEARCH_AGAIN,
+    Tried,
+    TunedTarget,
+    TuneOutcome,
+    Tuning,
+    TuningStage,
+    was_refused,
+)
 from shootout.tune.settings import describe_setting
 from shootout.units import duration, size, span
 
@@ -111,23 +121,26 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
 
 def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     """Make a table of what each precision and mix gains and costs, by the search; nothing if none was tried."""
-    searched = tuned.stages[ALONE]
-    rows = searched.rows(tuned.target)
-    arms = {arm.label: arm for arm in searched.groups[tuned.target].arms if not arm.control}
-    plain = tuned.default.target.precision
-    tried = [rows[label] for label, arm in arms.items() if arm.target.precision is not plain]
-    timed = sorted((row for row in tried if row.end_to_end), key=_time_ns)
-    if not timed:
+    plain, first = tuned.default.target.precision, tuned.stages[ALONE]
+    tried = [
+        (stage, arm, stage.rows(tuned.target)[arm.label])
+        for stage in tuned.searched
+        for arm in stage.groups[tuned.target].arms
+        if not arm.control and arm.target.precision is not plain
+    ]
+    shown = sorted((one for one in tried if one[2].end_to_end or was_refused(one[2])), key=lambda one: _time_ns(one[2]))
+    if not shown:
         return []
-    lines = [_precision_line(tuned, row) for row in (searched.rows(tuned.target)[tuned.default.label], *timed)]
+    default = _precision_line(tuned, first, first.rows(tuned.target)[tuned.default.label])
+    lines = [default, *(_precision_line(tuned, stage, row) for stage, _, row in shown)]
     title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
-    left = [row for row in tried if not row.end_to_end]
     reasons = [
-        Reason("not raced", describe_setting(tuned.default, arms[row.arm]), row.reason or "", fix or "")
-        for row in left
+        Reason("not raced", describe_setting(tuned.default, arm), row.reason or "", fix or "")
+        for _, arm, row in tried
+        if not row.end_to_end
         for fix in [SEARCH_AGAIN if tuned.is_searched and row.cause == NotRunKind.NOT_REACHED else row.fix]
     ]
-    findings = [one for row in timed for one in searched.limits_of(tuned.target, row.arm)]
+    findings = [one for stage, _, row in shown for one in stage.limits_of(tuned.target, row.arm)]
     unknown = dict.fromkeys(one.reason for one in findings if one.standing is Standing.UNKNOWN and one.reason)
     return [
         Text(""),
@@ -138,8 +151,7 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     ]
 
 
-def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
-    searched = tuned.stages[ALONE]
+def _precision_line(tuned: TunedTarget, searched: TuningStage, row: Row) -> dict[str, Cell]:
     ratio, standing = searched.ratios(tuned.target).get(row.arm), searched.standing(tuned.target, row.arm)
     worth = next((one for one in searched.limits_of(tuned.target, row.arm) if one.limit in FIDELITY), None)
     layers = names_in_notes(row.notes)
@@ -149,7 +161,10 @@ def _precision_line(tuned: TunedTarget, row: Row) -> dict[str, Cell]:
         f"against {tuned.default.target.precision}": tell_ratio(ratio) if ratio else "–",
         "size": "" if row.artifact_bytes is None else size(row.artifact_bytes),
         "loses": tell_loss(worth) if worth else "",
-        "limit": {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],
+        **({"error": error_of(row.fidelity)} if tuned.refused and row.fidelity else {}),
+        "limit": "refused"
+        if was_refused(row)
+        else {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],
         "left in float": ", ".join(fold(layers, SHOWN)),
     }
 

@@ -21,6 +21,7 @@ from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.errors import ArmFailed, Hung, ModelError, SkippedArm, UsageError
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import place
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
@@ -393,3 +394,19 @@ def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
     going = preparation.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
     with pytest.raises(UsageError, match=r"model\.sha256 bbbbbbbbbbbb…; this race is of m, aaaaaaaaaaaa…"):
         going._hand_out([preparation.BuildJob(group, arm)], exports)
+
+
+def test_a_metric_that_fails_on_the_reference_outputs_ends_the_run_before_any_build(shop, monkeypatch):
+    tried: list[str] = []
+
+    def fail(measure: Any, exported: ExportedModel, timeout_s: float) -> str:
+        tried.append(exported.model)
+        assert timeout_s == 30.0
+        return "metric.py:score raised KeyError: 'logits'. Outputs: y float32[1, 3]"
+
+    monkeypatch.setattr(preparation, "measure_of", lambda study: SimpleNamespace(metric="metric.py:score"))
+    monkeypatch.setattr(preparation.scoring, "try_first_call", fail)
+    with pytest.raises(UsageError, match=r"metric.py:score can't score the outputs of m: metric.py:score raised"):
+        prepared(monkeypatch, lambda *_: all_of(bare_exported({})), cpus=1)
+    assert tried == ["m"], "once, whatever the number of targets"
+    assert not shop.begun

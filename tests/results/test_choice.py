@@ -160,7 +160,7 @@ def test_nothing_is_left_to_settle_between_arms_that_are_as_fast():
 
 
 def test_a_lower_precision_is_never_shipped_silently_but_named():
-    int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
+    int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2, top1_agreement=0.99))
     found = choose(cell(SLOW, FAST, int8))
     assert names([shipped(found)]) == ["fast"]
     (other,) = [one for one in found.passed if one.arm == int8.arm]
@@ -172,6 +172,8 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert change.accept == "shootout decide RUN --max-error 0.06"
     race = "shootout run --model toy --backends fast:cpu:fp32,fast:cpu:int8 --threads 1"
     assert change.measure == f"{race} --inputs X.npz --labels Y.npz"
+    other = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)))).would_change[0]
+    assert other.measure == f"{race} --inputs X.npz --truth Y.npz --metric auto", "its outputs are no classes' scores"
     drawn = int8.model_copy(update={"model": "residual_mlp"})
     assert choose(cell(SLOW, FAST, drawn)).would_change[0].measure is None, "it takes no inputs of one's own"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from support.onnx_made import linear
 
 from shootout.errors import UsageError
+from shootout.export.client import Request
 from shootout.report import dry_run
 from shootout.study import plan as planning
 from shootout.study.plan import make_plan
+from shootout.study.preview import size_of
 from shootout.study.schema import checked
 
 PREP = """
@@ -135,3 +138,11 @@ def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can
     assert plan(**fields).groups, "nothing was asked, so the accuracy alone is told"
     np.save("right.npy", np.zeros((40, 3), np.float32))
     assert plan(inputs="rows.npz", truth="right.npy", metric="mae", max_drop="1%").groups, "an error has no such bound"
+
+
+@pytest.mark.parametrize(("count", "batch", "sets"), [(5, 1, 5), (40, 4, 10), (1_000, 1, 64), (1_000, 100, 10)])
+def test_the_sets_that_an_export_verifies_are_foreseen_from_the_data(here: Path, count: int, batch: int, sets: int):
+    np.savez("some.npz", x=np.zeros((count, 4), np.float32))
+    asked = Request(model="m.onnx", batch=batch, inputs_npz=Path("some.npz"))
+    assert size_of(asked, 48).sets == sets
+    assert size_of(replace(asked, scored="truth"), 48).sets == 8

@@ -33,7 +33,7 @@ from shootout.tune import search, table
 from shootout.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
 from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
-from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
+from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
 
 ROWS = 400
 LIMIT = {"max-accuracy-drop": 0.01}
@@ -114,8 +114,71 @@ def test_if_nothing_keeps_the_limit_the_nearest_is_named(machine: Machine, tmp_p
     machine.fidelity = losing({**both("", 40), **both("float-1", 30), **both("float-0.1", 20)})
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.NONE_BETTER
-    assert found.conclusion.reason.startswith("3 faster settings over the limit, such as int8: max-accuracy-drop")
+    over = "3 faster settings over the limit (5 points to 10 points), the nearest is int8/float-0.1: max-accuracy-drop"
+    assert found.conclusion.reason.startswith(over)
     assert machine.ran == [ALONE]
+
+
+def test_a_mix_that_was_refused_is_tried_again_with_what_lies_before_its_layers(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """A runtime may round what a layer in float reads, since the layer before writes it in integers."""
+    machine.fidelity = losing(both("", 40))
+    machine.refused = {"openvino:cpu:int8/float-1": 0.6, "openvino:cpu:int8/float-3": 0.7}
+    found = tune(machine, replace(asked(), mixes=("float-1", "float-3")), tmp_path / "out")
+    raced = [arm.target.scheme for arm in machine.plans[TOGETHER].groups[0].record.arms if arm.target.scheme]
+    assert raced == ["float-0.1", "float-2.3"]
+    (only,) = found.found.values()
+    assert only.conclusion.outcome is TuneOutcome.BETTER
+    assert str(only.ship.target) == "openvino:cpu:int8/float-0.1"
+    told = rendered(found)
+    assert [word in told for word in ("float-0.1", "float-3", "refused", "7.0e-1")] == [True] * 4
+
+
+def test_a_search_that_settles_nothing_more_widens_no_mix(machine: Machine, tmp_path: Path) -> None:
+    machine.refused = {"openvino:cpu:int8/float-1": 0.6}
+    machine.fidelity = losing({})
+    tune(machine, asked(), tmp_path / "out")
+    assert TOGETHER not in machine.ran, "the plain precision keeps the limit"
+
+
+def test_if_all_outputs_are_refused_that_is_the_answer_and_not_that_nobody_can_tell(
+    machine: Machine, tmp_path: Path
+) -> None:
+    labels = [f"openvino:cpu:int8{scheme}" for scheme in ("", "/float-1", "/float-0.1")]
+    machine.refused = dict(zip(labels, (0.54, 0.1, 0.3), strict=True))
+    found = tune(machine, asked(), tmp_path / "out")
+    (only,) = found.found.values()
+    assert only.conclusion == (
+        TuneOutcome.NONE_BETTER,
+        "outputs of 3 settings refused, with errors of 10% to 54%",
+        "",
+    )
+    told = " ".join(rendered(found).split())
+    assert "what each precision gains and costs" in told
+    assert "3.0e-1 refused" in told
+
+
+def test_a_search_that_was_cut_short_behind_refused_mixes_goes_on(machine: Machine, tmp_path: Path) -> None:
+    machine.refused = {f"openvino:cpu:int8{scheme}": 0.6 for scheme in ("", "/float-1", "/float-0.1")}
+    wanted = replace(asked(), mixes=("float-1",))
+    machine.refused.pop("openvino:cpu:int8/float-0.1")
+    machine.fidelity, machine.unfinished = losing(both("float-0.1", 40)), {TOGETHER}
+    assert not tune(machine, wanted, tmp_path / "out").complete
+    machine.unfinished = set()
+    found = tune(machine, wanted, tmp_path / "out")
+    assert machine.ran == [ALONE, TOGETHER, TOGETHER]
+    assert found.complete
+    (only,) = found.found.values()
+    assert only.conclusion.reason.startswith("1 faster setting over the limit, the nearest is int8/float-0.1: ")
+    assert only.conclusion.reason.endswith("; outputs of 2 settings refused, with errors of 60%")
+
+
+def test_a_scheme_is_widened_by_the_layer_before_each() -> None:
+    assert widen_floats("float-2") == "float-1.2"
+    assert widen_floats("shared+float-0.4") == "shared+float-0.3.4"
+    assert widen_floats("float-4to6") == "float-3to6"
+    assert [widen_floats(one) for one in ("float-0", "float-0to3", "", "shared", "mixed-drop-2")] == [""] * 5
 
 
 def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(machine: Machine, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal import journal, run_folder
 from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, Header, Rounds, Skip
+from shootout.journal.records import Ended, Failure, Header, Rounds, Skip
 from shootout.results import analysis
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Document, Ratio
@@ -180,6 +180,8 @@ class Machine:
         self.fidelity = fidelity
         self.times, self.ran, self.limits, self.unfinished = times, [], {}, set()
         self.plans: dict[str, Plan] = {}
+        self.refused: dict[str, float] = {}
+        """The relative error of arms whose outputs are refused, by label."""
         self.rng = np.random.default_rng(0)
         self.now_s = 0.0
 
@@ -197,7 +199,13 @@ class Machine:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
                     file.append(Skip(group=group.record.name, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind))
-            for restart in range(8 if group.playing else 0):
+            playing = [arm for arm in group.playing if arm.label not in self.refused]
+            for arm in (one for one in group.playing if one.label in self.refused):
+                name, error = group.record.name, self.refused[arm.label]
+                wrong = replace(made.EXACT, relative_l2=error)
+                failed = Failure(group=name, arm=arm, during="verify", reason=f"relative L2 error {error}")
+                file.append(made.checked(arm, group=name, fidelity=wrong), failed)
+            for restart in range(8 if playing else 0):
                 lines = [
                     made.played(
                         arm,
@@ -206,7 +214,7 @@ class Machine:
                         group=group.record.name,
                         fidelity=self.fidelity(stage, arm),
                     )
-                    for arm in group.playing
+                    for arm in playing
                 ]
                 file.append(*lines, Rounds(group=group.record.name, restart=restart, tried=3, voided=(), wall_s=1))
         file.append(Ended(complete=stage not in self.unfinished, why="made", wall_s=7.0))

@@ -58,7 +58,7 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
         "cosine": 1.0,
         "top1_agreement": None,
     }
-    return FidelityFigures(**figures, accuracy_change=found, **more)
+    return FidelityFigures(**{**figures, "accuracy_change": found, **more})
 
 
 def row(arm: str, ns: float | None, *, group: str = GROUP, **changes: Any) -> Row:
