@@ -7,7 +7,7 @@ retyped, with the weights taken from the float32 file again so that they are rou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from shootout.errors import SkippedArm
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
     from shootout.exported.layers import Layer
     from shootout.exported.model import ExportedModel
@@ -49,6 +49,7 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
     if any(node.op_type == "DequantizeLinear" for node in whole.graph.node):
         whole = at_newer_opset(whole)
     _lift_constants(whole.graph)
+    passed = take_passed_on(whole.graph)
     wide = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _float_initializers(whole.graph)}
     save(whole, folder / "wide.onnx")
     # By its path, so that types can be inferred in models of any size; the converter writes beside the file.
@@ -57,8 +58,33 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
         _retype_to_bfloat16(half, wide)
     _drop_repeated_casts(half.graph)
     OnnxModel.graph_topological_sort(half.graph)  # the converter leaves its casts at the end
+    put_back(half.graph, passed)
     save(half, folder / "half.onnx")
     return folder / "half.onnx"
+
+
+def take_passed_on(graph: GraphProto) -> list[tuple[int, ValueInfoProto]]:
+    """Take the outputs that are inputs out of a graph, since converters rename one of the two; return their places.
+
+    A graph that returns nothing else keeps them.
+    """
+    given = {info.name for info in graph.input}
+    passed = [(at, info) for at, info in enumerate(graph.output) if info.name in given]
+    if len(passed) == len(graph.output):
+        return []
+    for at, _ in reversed(passed):
+        del graph.output[at]
+    return passed
+
+
+def put_back(graph: GraphProto, passed: Sequence[tuple[int, ValueInfoProto]]) -> None:
+    """Return to a graph the outputs that `take_passed_on` took."""
+    outputs = [*graph.output]
+    for at, info in passed:
+        outputs.insert(at, info)
+    if passed:
+        del graph.output[:]
+        graph.output.extend(outputs)
 
 
 def _drop_repeated_casts(graph: GraphProto) -> None:

@@ -57,6 +57,11 @@ ERROR_HINTS = (
         fix="another backend, or a model without that operation",
     ),
     ErrorHint(
+        said="basic_string::_M_construct null not valid",
+        reason="AI Edge Quantizer can't calibrate this model: it returns an input, or one value twice",
+        fix="leave that output out of the model, or use litert:cpu:int8-dynamic",
+    ),
+    ErrorHint(
         said="Failed to allocate tensors",
         reason="LiteRT can't lay this model out for another size: its converter writes shapes as constants",
         fix="use litert:cpu:fp32, a session for each size, or its /bucket-N",

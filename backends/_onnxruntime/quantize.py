@@ -133,6 +133,8 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     Raises:
         ValueError: nothing can be quantized, or the calibration data can't be used.
     """
+    import onnx
+
     precision = arm.target.precision
     method = _choose_method(precision, scheme)
     sets = calibration_of(exported, scheme) if method is STATIC or scheme.method == GPTQ else []
@@ -144,6 +146,9 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     target = folder / QUANTIZED
     with quietly():
         prepared = ort.prepared(source, folder)
+        model = onnx.load(prepared, load_external_data=False)
+        if passed := common_onnx.take_passed_on(model.graph):
+            onnx.save(model, prepared)
         if method is STATIC:
             _flatten_biases(prepared)
             ranges = _ranges_path(exported, arm, scheme)
@@ -156,6 +161,10 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
             else:
                 _quantize_in_blocks(prepared, target, sets, scheme, arm, floats)
     _restore_order(target)
+    if passed:
+        model = onnx.load(target, load_external_data=False)
+        common_onnx.put_back(model.graph, passed)
+        onnx.save(model, target)
     _require_operations(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 

@@ -14,7 +14,7 @@ from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.export.input_sets import RowSplit
 from shootout.export.request import ExportJob
-from shootout.exported.fidelity import most_flipped, spread
+from shootout.exported.fidelity import spread
 from shootout.exported.model import (
     CALIBRATION,
     GRADIENTS,
@@ -59,7 +59,7 @@ class ExportFindings:
         shares: its graph and weights lie in the open export that all sizes of a sweep share.
         stream: how the buffers' calls make clips; None for single calls.
         bounds_by_mark: error bounds by precision, at each mark of the stream.
-        flips: see `ExportedModel`, not limited yet to what proves something.
+        flips: see `ExportedModel`; shares of 0 among them.
     """
 
     parameters: Mapping[str, Value]
@@ -121,7 +121,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         artifacts=found.artifacts,
         error_bounds=found.bounds_by_mark[-1],
         bounds_by_step=dict(zip(found.stream.marks[:-1], found.bounds_by_mark, strict=False)) if found.stream else {},
-        flips=_limit_flips(found.flips, found.reference_outputs),
+        flips=_positive(found.flips),
         stream=found.stream,
         parameter_count=found.parameter_count,
         weights_sha256=job.weights_sha256 if job.file else sha256(weights / WEIGHTS),
@@ -181,19 +181,10 @@ def _find_change(one: Array, other: Array) -> float:
     return float(np.abs(one[known] - other[known]).max(initial=0.0) / size) if size else 0.0
 
 
-def _limit_flips(
-    flips: Mapping[str, Mapping[str, float]], reference_outputs: Sequence[Arrays]
-) -> dict[str, dict[str, float]]:
-    """Return the shares that are above 0, none so large that an answer which ignores its inputs would pass."""
-    most = most_flipped(reference_outputs) if any(any(shares.values()) for shares in flips.values()) else {}
-    limited = {
-        precision: {name: min(share, most.get(name, 0.0)) for name, share in shares.items()}
-        for precision, shares in flips.items()
-    }
-    found = {
-        precision: {name: share for name, share in shares.items() if share} for precision, shares in limited.items()
-    }
-    return {precision: shares for precision, shares in found.items() if shares}
+def _positive(flips: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Return the shares above 0, of the precisions that have any."""
+    found = {name: {output: share for output, share in shares.items() if share} for name, shares in flips.items()}
+    return {name: shares for name, shares in found.items() if shares}
 
 
 def _note_infinite(reference_outputs: Sequence[Arrays]) -> Iterator[str]:

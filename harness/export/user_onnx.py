@@ -34,7 +34,7 @@ from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx
 from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
-from shootout.exported.fidelity import check_outputs, compare, gate
+from shootout.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.exported.onnx_files import header
@@ -579,10 +579,11 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)}"
+    flips = useful_flips(found.flips.get(Precision.NATIVE, {}), found.reference_outputs)
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
         compare(outputs, found.reference_outputs),
         WIDE_BOUND if error_bound is None else error_bound,
-        found.flips.get(Precision.NATIVE, {}),
+        flips,
     ):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"

@@ -194,15 +194,17 @@ def flipped(got: Arrays, wanted: Arrays) -> dict[str, float]:
     return {name: float(np.mean(got[name] != right)) if right.size else 0.0 for name, right in wholes}
 
 
-def most_flipped(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
-    """Return the share of a whole-number output's elements from which on a difference proves an error.
+def useful_flips(flips: Mapping[str, float], reference_outputs: Sequence[Arrays]) -> dict[str, float]:
+    """Return the shares that whole-number outputs may differ by, none above half of what different inputs move.
 
-    It is half of what different inputs move: an answer that ignores its inputs differs by more.
+    An answer that ignores its inputs differs by more.
     """
-    if len(reference_outputs) < 2:
-        return dict.fromkeys(flipped(reference_outputs[0], reference_outputs[0]), USEFUL_BOUND)
+    if len(reference_outputs) < 2 or not flips:
+        return {name: min(share, USEFUL_BOUND) for name, share in flips.items()}
     pairs = [flipped(one, other) for one, other in itertools.pairwise(reference_outputs)]
-    return {name: USEFUL_BOUND * sum(one[name] for one in pairs) / len(pairs) for name in pairs[0]}
+    return {
+        name: min(share, USEFUL_BOUND * sum(one[name] for one in pairs) / len(pairs)) for name, share in flips.items()
+    }
 
 
 def with_accuracy(

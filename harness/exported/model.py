@@ -255,7 +255,7 @@ class ExportedModel:
         """Return the share of each whole-number output's elements that a target's precision explains.
 
         Args:
-            rests: as in `error_bound`; the larger share counts, so that none is more than proves something.
+            rests: as in `error_bound`; the larger share counts.
         """
         beside = {} if target.precision not in SCALED else self.flips.get(_rest_of(target, rests), {})
         own = self.flips.get(self.bound_key(target), {})

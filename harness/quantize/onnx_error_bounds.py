@@ -624,14 +624,19 @@ def to_float16(chain: Chain) -> None:
 
 
 def to_bits(bits: int) -> Steps:
-    """Return the rounding to so many significant bits by Veltkamp's splitting (Dekker 1971, 10.1007/BF01397083)."""
+    """Return the rounding to so many significant bits by Veltkamp's splitting (Dekker 1971, 10.1007/BF01397083).
+
+    What is beyond 2^100 stays: a mask's -3.4e38 or infinity.
+    """
 
     def steps(chain: Chain) -> None:
-        chain.with_number("Max", -(2.0**100))  # the split must not overflow on a mask's -3.4e38
+        given = chain.end
+        chain.with_number("Max", -(2.0**100))  # the split must not overflow
         x = chain.with_number("Min", 2.0**100)
         large = chain.with_number("Mul", 2.0 ** (24 - bits) + 1)
         rest = chain.add("Sub", x, large)
-        chain.add("Add", large, rest)
+        rounded = chain.add("Add", large, rest)
+        chain.add("Add", rounded, chain.add("Sub", given, x))
 
     return steps
 
@@ -698,7 +703,7 @@ def significant(bits: int) -> Rounding:
     def rounding(array: Array) -> Array:
         x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
         large = x * np.float32(2.0 ** (24 - bits) + 1)
-        return np.asarray(large + (x - large), dtype=array.dtype)
+        return np.asarray(large + (x - large) + (array.astype(np.float32) - x), dtype=array.dtype)
 
     return rounding
 

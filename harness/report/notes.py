@@ -86,6 +86,18 @@ def tell_errors_by_output(rows: Iterable[Row]) -> Iterator[str]:
             yield f"{row.arm}, error by output: {', '.join(fold(map(_tell_error_of_output, wrong), MOST_OUTPUTS))}."
 
 
+def tell_flips(rows: Iterable[Row]) -> Iterator[str]:
+    """Tell how many whole numbers of each output differ, since a class or an index has no small error."""
+    told = [
+        f"{short(row.arm)} {one.mismatches:,} of {one.elements:,} in {one.name}"
+        for row in rows
+        for one in (row.fidelity.by_output if row.fidelity else ())
+        if one.elements and one.mismatches and one.relative_l2 is not None
+    ]
+    if told:
+        yield f"Whole numbers that differ from the reference's: {', '.join(fold(told, MOST_OUTPUTS))}."
+
+
 def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
     """List the errors of the first calls of a stream's clips, and what each precision explains so soon."""
     told = [(row.arm, row.fidelity.by_step) for row in rows if row.fidelity and row.fidelity.by_step]
@@ -99,9 +111,8 @@ def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _tell_error_of_output(one: OutputError) -> str:
-    told = "NaN or infinity" if one.relative_l2 is None else error(one.relative_l2)
-    differing = f"{counted(one.mismatches, 'element')} that differ" if one.mismatches else told
-    return f"{one.name} {differing} (row {one.row})"
+    told = f"{counted(one.mismatches, 'element')} that differ" if one.mismatches else error(one.relative_l2 or 0.0)
+    return f"{one.name} {'NaN or infinity' if one.relative_l2 is None else told} (row {one.row})"
 
 
 def tell_crossovers(document: Document) -> list[Text]:

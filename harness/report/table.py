@@ -468,7 +468,7 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     answers = [answer for answer in document.answer if answer.group == summary.name]
     is_only = len(answers) == len(document.answer) == 1
     parts = [*_tell_whys(measured, answers if is_only else (), full=full), *map(Text, notes.tell_gpu(measured))]
-    parts += map(Text, notes.tell_errors_by_step(rows))
+    parts += map(Text, (*notes.tell_flips(measured), *notes.tell_errors_by_step(rows)))
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
     is_told = not full and is_only
     parts += _tell_setbacks(

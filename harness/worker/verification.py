@@ -349,8 +349,14 @@ def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
         is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
         is_scored=evidence.claim.is_scored or (evidence.error_bound is None and has_labels),
-        flips=evidence.claim.exported.flips_of(evidence.claim.arm.target, evidence.claim.rests),
+        flips=_find_flips(evidence.claim),
     )
+
+
+def _find_flips(claim: Claim) -> dict[str, float]:
+    """Return the share of each whole-number output that may differ; if a metric scores it, all that is explained."""
+    flips = claim.exported.flips_of(claim.arm.target, claim.rests)
+    return flips if claim.is_scored or not flips else fidelity.useful_flips(flips, claim.exported.own_outputs())
 
 
 CHECKS: Sequence[Callable[[Evidence], str | None]] = (
@@ -437,8 +443,7 @@ class Rechecks:
         most = max(math.inf if error_bound is None else min(error_bound, widest), claim.max_error)
         allowed = 2 * most if is_judged else math.inf
         size = sum(array.nbytes for array in right[0].values())
-        flips = claim.exported.flips_of(claim.arm.target, claim.rests)
-        flipped = 2 * sum(share * right[0][name].size for name, share in flips.items())
+        flipped = 2 * sum(share * right[0][name].size for name, share in _find_flips(claim).items())
 
         def expected(outputs: Arrays, nearest: float = 0.0, differing: float = 0.0) -> Expected:
             mismatches = max(differing / 2, flipped) if is_judged else math.inf

@@ -28,6 +28,7 @@ from tests.support.onnx_made import branching, value, write
         ("onnxruntime", "invalid model. Error: two nodes with same node name (conv_DequantizeLinear).", "already"),
         ("onnxruntime", "Only an existing tensor can be modified, 'v452' is not.", "'v452', a softmax"),
         ("litert", "Lowering not found: aten._linalg_svd.default\n\nWhile executing %svd", "aten._linalg_svd.default"),
+        ("litert", "basic_string::_M_construct null not valid", "returns an input, or one value twice"),
         ("executorch", "Operator torch._ops.aten._linalg_det.default is not in Core ATen opset", "aten._linalg_det"),
         ("executorch", "Missing out variants: {'aten::fft'}", "'aten::fft'"),
         ("executorch", "method->execute() failed with error 0x12", "(error 0x12;"),

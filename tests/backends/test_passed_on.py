@@ -16,7 +16,7 @@ from support.onnx_made import I64, value
 from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends.common import HANDED_BYTES
-from shootout.contract import Arm, Target, TensorSpec
+from shootout.contract import Arm, Precision, Target, TensorSpec
 from shootout.export.client import Request
 from shootout.exported.model import ExportedModel
 from shootout.testing.cases import exported_models, warm_of
@@ -70,6 +70,17 @@ def run_file(exported: ExportedModel, name: str) -> tuple[list[dict[str, np.ndar
         return found
 
 
+def run_precisions(exported: ExportedModel, inputs: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    adapter, found = backends.get("onnxruntime"), dict[str, dict[str, np.ndarray]]()
+    for precision in (Precision.FP16, Precision.INT8, Precision.INT8_DYNAMIC):
+        arm = Arm(target=Target(backend="onnxruntime", precision=precision), model=exported.model, threads=1)
+        with TemporaryDirectory() as folder:
+            session = adapter.load(adapter.build(exported, arm, Path(folder)))
+            found[precision] = call(session, inputs)
+            session.close()
+    return found
+
+
 def is_right(exported: ExportedModel, name: str) -> None:
     for found in run_fresh(run_file, exported, name, warm=warm_of(Target(backend=name))):
         for got, right in zip(found, exported.reference_outputs(), strict=True):
@@ -89,6 +100,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ExportedModel]:
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 def test_an_output_that_is_not_computed_is_right(name: str, size: str, files: dict[str, ExportedModel]):
     is_right(files[size], name)
+
+
+def test_a_converter_leaves_an_input_that_is_an_output_as_it_is(tmp_path: Path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    x, y = value("x", [2, 4]), value("y", [2, 3])
+    path = onnx_made.write(tmp_path / "m.onnx", nodes, [x], [x, y], {"w": onnx_made.WEIGHT})
+    (exported,) = exported_models(Request(model=str(path)))
+    first, right = exported.input_buffers()[0], exported.reference_outputs()[0]
+    warm = warm_of(Target(backend="onnxruntime", precision=Precision.INT8))
+    for precision, answer in run_fresh(run_precisions, exported, first, warm=warm).items():
+        np.testing.assert_array_equal(answer["x"], first["x"], err_msg=precision)
+        error = np.linalg.norm(answer["y"] - right["y"]) / np.linalg.norm(right["y"])
+        assert 0 < error < 0.2, precision
 
 
 @pytest.mark.long  # it converts a module

@@ -16,9 +16,9 @@ from shootout.exported.fidelity import (
     compare,
     disagreement,
     gate,
-    most_flipped,
     spread,
     standing,
+    useful_flips,
     with_accuracy,
     with_shared,
     worst_error,
@@ -214,10 +214,12 @@ def test_a_share_that_an_answer_to_other_inputs_would_pass_proves_nothing():
     alike = np.zeros((1, 100), int)
     other = alike.copy()
     other[0, :10] = 1
-    assert most_flipped([{"map": alike}, {"map": other}]) == {"map": pytest.approx(0.05)}
-    assert most_flipped([{"map": alike}, {"map": alike}]) == {"map": 0.0}
-    assert most_flipped([{"map": alike}]) == {"map": 0.5}
-    assert most_flipped([{"y": RIGHT}, {"y": 2 * RIGHT}]) == {}
+    explained = {"map": 0.9}
+    assert useful_flips(explained, [{"map": alike}, {"map": other}]) == {"map": pytest.approx(0.05)}
+    assert useful_flips({"map": 0.01}, [{"map": alike}, {"map": other}]) == {"map": 0.01}
+    assert useful_flips(explained, [{"map": alike}, {"map": alike}]) == {"map": 0.0}
+    assert useful_flips(explained, [{"map": alike}]) == {"map": 0.5}
+    assert useful_flips({}, [{"y": RIGHT}, {"y": 2 * RIGHT}]) == {}
 
 
 MASKED = np.array([[1.0, -np.inf, 2.0], [np.nan, np.nan, np.nan], [np.inf, 3.0, -np.inf]])

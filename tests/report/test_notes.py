@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.races.cells import row, timing
+from support.races.cells import fidelity, row, timing
 
-from shootout.report.notes import Reason, fold_reasons, tell_noise, tell_trust
+from shootout.contract import OutputError
+from shootout.report.notes import Reason, fold_reasons, tell_errors_by_output, tell_flips, tell_noise, tell_trust
 from shootout.results.document import Control, GroupSummary, Ratio
 from shootout.stats.verdicts import Verdict
 
@@ -22,6 +23,18 @@ def test_arms_that_have_the_same_to_tell_share_a_line():
         ("failed", "failed: b:cpu:fp32: no driver. Fix: get one"),
         ("skipped", "skipped: c:cpu:fp32: not installed"),
     ]
+
+
+def test_the_share_of_whole_numbers_that_differ_is_told():
+    errors = (
+        OutputError(name="classes", relative_l2=0.0, mismatches=2, elements=3_276_800),
+        OutputError(name="logits", relative_l2=None, mismatches=7, elements=80),
+    )
+    rows = [row("a:cpu:fp32", 1.0, fidelity=fidelity(by_output=errors)), row("b:cpu:fp32", 1.0)]
+    assert [*tell_flips(rows)] == ["Whole numbers that differ from the reference's: a 2 of 3,276,800 in classes."]
+    told = "a:cpu:fp32, error by output: logits NaN or infinity (row 0), classes 2 elements that differ (row 0)."
+    assert [*tell_errors_by_output(rows)] == [told]
+    assert not [*tell_flips(rows[1:])]
 
 
 def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 0, **void_reasons: int) -> GroupSummary:

@@ -83,7 +83,14 @@ def test_errors_by_output_are_told_on_request_and_infinite_ones_are_null(tmp_pat
     found = document(tmp_path, *race(fidelity=fidelity), ended())
     stored = as_json(row(found))["fidelity"]["by_output"]
     assert stored == [
-        {"name": e.name, "relative_l2": e.relative_l2, "mismatches": e.mismatches, "row": e.row} for e in errors
+        {
+            "name": e.name,
+            "relative_l2": e.relative_l2,
+            "mismatches": e.mismatches,
+            "row": e.row,
+            "elements": e.elements,
+        }
+        for e in errors
     ]
     text = printed(found, full=True)
     assert "class, row 17" in text

@@ -176,6 +176,21 @@ def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is BoundStanding.MET
 
 
+def test_whole_numbers_may_flip_as_explained_and_beyond_what_proves_something_only_for_a_metric():
+    right = [{"y": np.array([[at, 5, 5, 5]])} for at in range(2)]
+    made = exported()
+    made.outputs = (TensorSpec(name="y", shape=(1, 4), dtype="int64"),)
+    made.reference_outputs = made.own_outputs = lambda: right
+    made.flips_of = lambda *_: {"y": 0.5}
+    wrong = [{"y": one["y"] + np.array([[0, 0, 1, 1]])} for one in right]
+    session, known = Session(), iter([*wrong, *wrong])
+    session.fetch = lambda _: next(known)  # type: ignore[method-assign]
+    told = verify(claim(session, exported=made), with_accuracy=False).fault or ""
+    assert told.startswith("4 of 8 integer or boolean elements of output 'y' differ")
+    assert told.endswith("this precision explains 1"), "an eighth of what different inputs move"
+    assert verify(claim(session, exported=made, is_scored=True), with_accuracy=False).fault is None
+
+
 def test_a_row_stands_as_the_worst_of_its_instances():
     answers = iter([[[RIGHT, RIGHT], [RIGHT, off_by(0.01)]]])  # they run once
     made = claim(max_error=0.011, together=lambda: next(answers))
