@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.contract import Array, Capabilities, Executed
-from shootout.errors import ArmFailed, explained
+from shootout.errors import ArmFailed, explained, shorten
 from shootout.messages import Looked
 from shootout.trace_events import Event
 
@@ -91,7 +91,7 @@ def _check_size(facts: Mapping[str, Any], place: str) -> None:
 
 def _limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
     """Cut lines that are too long, and count those that are too many."""
-    kept = [one if len(one) <= MOST_LETTERS else f"{one[:MOST_LETTERS]}…" for one in lines[:MOST_LINES]]
+    kept = [shorten(one, MOST_LETTERS) for one in lines[:MOST_LINES]]
     more = len(lines) - len(kept)
     return (*kept, *([f"and {more:,} more"] if more else []))
 

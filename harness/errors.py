@@ -343,14 +343,15 @@ def explained(error: BaseException) -> str:
 
 
 def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
-    """Return the first line of an error and that of its innermost cause on one line, in at most `most` letters.
+    """Return the words of an error and those of its innermost cause on one line, in at most `most` letters.
 
-    A library may write a whole model into its message, and what went wrong into the cause alone.
+    Of many words the first line is shown. A library may write a whole model into its message, and what went wrong into
+    the cause alone.
     """
-    first, inner = _read_first_line(str(error)), error
+    inner = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
-    cause = _read_first_line(str(inner))
+    first, cause = _read_beginning(str(error), most), _read_beginning(str(inner), most // 2)
     if inner is error or cause in _cut_middle(first, most):
         return _cut_middle(first, most)
     because = _cut_middle(f"because of {type(inner).__name__}: {cause}", most // 2)
@@ -368,8 +369,13 @@ def _cut_middle(text: str, most: int) -> str:
     return f"{begun} {keep_end(text, most - len(begun) - 2)[1:]}"
 
 
-def _read_first_line(text: str) -> str:
-    """Return the first line of a message that isn't empty; a line that ends in a colon goes on in the next."""
+def _read_beginning(text: str, most: int) -> str:
+    """Return a message of at most `most` letters on one line, else its first line that isn't empty.
+
+    A line that ends in a colon goes on in the next.
+    """
+    if len(text) <= most:
+        return one_line(text).rstrip(".")
     lines = [line for line in map(str.strip, _COLORS.sub("", text).splitlines()) if line]
     last = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
     return "".join(letter for letter in " ".join(lines[: last + 1]) if letter.isprintable()).rstrip(".")

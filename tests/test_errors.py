@@ -91,15 +91,15 @@ def test_a_library_error_is_its_first_line_and_its_innermost_cause():
     numbers = ", ".join(map(str, range(400_000)))
     outer = ValueError(f"Unable to create node 'TreeEnsembleClassifier' with attributes={{'class_ids': [{numbers}]}}")
     middle = RuntimeError("in between")
-    middle.__cause__ = TypeError("Field onnx.AttributeProto.ints: Expected an int, got a boolean.\nmore")
+    middle.__cause__ = TypeError("Field onnx.AttributeProto.ints: Expected an int, got a boolean.\n" + 99 * "more\n")
     outer.__cause__ = middle
     told = errors.explained(outer)
     assert told.startswith("ValueError: Unable to create node 'TreeEnsembleClassifier' with")
     assert told.endswith(", because of TypeError: Field onnx.AttributeProto.ints: Expected an int, got a boolean")
     assert len(told) <= errors.MOST_LETTERS
-    assert errors.explained(ValueError("Failed to run:\n\n  CppError: no g++.\nand a log")) == (
-        "ValueError: Failed to run: CppError: no g++"
-    )
+    log = "Failed to run:\n\n  CppError: no g++.\nand a log"
+    assert errors.explained(ValueError(log)) == "ValueError: Failed to run: | CppError: no g++. | and a log"
+    assert errors.explained(ValueError(log * 99)) == "ValueError: Failed to run: CppError: no g++"
     again = RuntimeError("it says: no g++ found")
     again.__cause__ = OSError("no g++ found")
     assert errors.explained(again) == "RuntimeError: it says: no g++ found"

@@ -227,7 +227,9 @@ def _choose_calibration(
         outputs = onnx_files.run(prepared.graph, own, asked.model, found.stream)
         own = found.stream.fill(own, outputs)
     takes_nan = onnx_files.takes_nan(header(prepared.graph))
-    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
+    sets, fault = input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
+    whole = [one for one in sets if not any(np.isnan(array).any() for array in one.values() if array.dtype.kind == "f")]
+    return (whole if len(whole) >= input_sets.CALIBRATION_SETS else sets), fault  # a range has no NaN
 
 
 def prepare(

@@ -251,7 +251,8 @@ def _refuse_nan(path: Path, name: str, array: Array) -> None:
     if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
         where = f", the first in row {table_files.find_gaps(array)[0]}" if array.ndim else ""
         got = f"{title(path)}: input {name!r}: expected numbers, got NaN in {count} places{where}"
-        raise UsageError(f"{got}; this model doesn't look for missing values: fill them in, or leave these rows out")
+        fix = "fill them in, or leave these rows out"
+        raise UsageError(f"{got}: {fix}; NaN is a missing value for trees and ONNX graphs with IsNaN alone")
 
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:

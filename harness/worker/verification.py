@@ -229,11 +229,14 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
 
 def _is_of_nan(claim: Claim, outputs: Sequence[Arrays]) -> bool:
     """Return whether the input set with the largest error holds NaN."""
+    missing = [any(np.isnan(one).any() for one in given.values() if one.dtype.kind == "f") for given in claim.buffers]
+    if not any(missing):
+        return False
     right = claim.exported.own_outputs()
     known = fidelity.sizes(right)
     pairs = zip(outputs, right, strict=True)
     errors = [math.inf if (error := fidelity.set_error(*pair, known)) is None else error for pair in pairs]
-    return any(np.isnan(one).any() for one in claim.buffers[int(np.argmax(errors))].values() if one.dtype.kind == "f")
+    return max(errors) > 0 and missing[int(np.argmax(errors))]
 
 
 def _find_step_errors(

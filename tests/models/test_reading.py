@@ -115,7 +115,7 @@ def test_truth_may_be_ragged_and_a_file_may_have_no_rows(prep: Path, tmp_path: P
 def test_missing_values_are_read_and_refused_for_models_that_do_not_look_for_them(prep: Path, tmp_path: Path):
     assert read_files(f"{prep}:nan", reading.list_files(tmp_path / "data"), tmp_path / "data", tmp_path) == 3
     spec = TensorSpec(name="x", shape=(3, 2), dtype="float64")
-    with pytest.raises(UsageError, match=r"got NaN in 3 places, the first in row 0; this model doesn't look for"):
+    with pytest.raises(UsageError, match=r"got NaN in 3 places, the first in row 0: fill them in"):
         data_files.refuse_nan(tmp_path / reading.INPUTS)
     assert len(data_files.read_sets(tmp_path / reading.INPUTS, (spec,), takes_nan=True)) == 1
 
