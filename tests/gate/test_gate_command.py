@@ -108,6 +108,26 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
     assert len(raced) == 1 + fresh
 
 
+@pytest.mark.parametrize(("restarts", "starts_over"), [(0, True), (2, False)])
+def test_the_same_command_after_a_fix_takes_the_folder_of_a_gate_that_timed_no_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: int, starts_over: bool
+):
+    """A package was missing, or its file was wrong: then the fixed candidate is another one to the run folder."""
+    lines: list[Line] = [RED]
+    for restart in range(restarts):
+        lines += [made.played(arm, restart, 100.0) for arm in made.ARMS]
+        lines.append(made.rounds(restart))
+    out = made.write(tmp_path / "gate", made.header(), *lines, made.ended())
+    asked: list[bool] = []
+    monkeypatch.setattr(command, "can_go_on", lambda *_: False)
+    monkeypatch.setattr(command, "measure", lambda *_, fresh, **__: asked.append(fresh))
+    how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
+    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    monkeypatch.setattr(command, "can_go_on", lambda *_: True)
+    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    assert asked == [starts_over, False], "what the same candidate began is gone on with"
+
+
 def test_build_servers_are_known_by_their_variable():
     assert [command.is_ci({"CI": word}) for word in ("true", "1", "false", "0", "")] == [
         True,
