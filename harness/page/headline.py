@@ -140,6 +140,8 @@ def _tell_choice(answer: Answer, against: str) -> str:
         return f"No answer: {answer.reason}"
     if answer.reason:
         return f"{answer.ship.arm} is the fastest so far: {answer.reason}"
+    if answer.alone:
+        return f"{answer.ship.arm} is the only target that was measured: nothing was compared"
     return f"Ship {answer.ship.arm}{f': {against}' if against else ''}"
 
 

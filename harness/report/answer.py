@@ -106,6 +106,8 @@ SURE, CHANGES_BY = "Sure", "Changes by "
 """Labels of what an answer rests on, and of what changes along an axis, which follows."""
 SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
+ALONE = ", nothing compared"
+"""Follows the name of an arm that was measured alone."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -120,8 +122,8 @@ ROUTER = "Router"
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
     """Write one group's answer in so many columns; `rows` are the group's."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
-    if answer.ship and answer.reason:
-        words += SO_FAR
+    if answer.ship:
+        words += qualify(answer)
     yield from write_head(words, write_title(answer, rows, document.environment), width)
     mix = next((mix for mix in document.mix if mix.answer is answer), None)
     yield from labeled("", tell_figures(answer, rows, mix), width)
@@ -144,6 +146,11 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
+
+
+def qualify(answer: Answer) -> str:
+    """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    return SO_FAR if answer.reason else ALONE if answer.alone else ""
 
 
 def write_head(words: str, title: str, width: int) -> Iterator[Text]:
@@ -363,7 +370,8 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
     others = max(len(answer.eligible) - 1, 0)
     if not others:
-        yield "no other target is eligible" if answer.passed else "no other target was measured"
+        alone = "no other target was measured, so nothing was compared"
+        yield alone if answer.alone else "no other target is eligible"
     else:
         closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
         name = short(answer.ship.arm) if answer.ship else "it"
@@ -698,7 +706,7 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
     figures = (
-        f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
+        f"{short(ship.arm)}{qualify(answer)}",
         duration(ship.median_ns),
         tell_against_usual(answer, briefly=True),
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
@@ -17,6 +19,7 @@ from shootout.contract import BoundStanding, NotRunKind
 from shootout.errors import install
 from shootout.report.answer import render_answers, tabulate_answers, tell_race
 from shootout.report.screen import INDENT, NAMED
+from shootout.report.table import render_tables
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
@@ -241,7 +244,7 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
     alone = screen(FAST, control_holds=None)["Sure"]
-    assert alone.startswith("no other target was measured 5 restarts")
+    assert alone.startswith("no other target was measured, so nothing was compared 5 restarts")
     assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
@@ -631,3 +634,29 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
 
 def test_a_run_without_a_cell_has_no_screen():
     assert render_answers(document(cell(SLOW, FAST), answer=()), 100) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "alone"),
+    [
+        ((), True),
+        ((row("gone", None),), True),
+        ((row("other", 900),), False),
+        ((row("bad", 900, outcome="failed", reason="it crashed"),), False),
+    ],
+)
+def test_a_single_measured_target_is_said_to_be_compared_with_nothing(others: tuple[Row, ...], alone: bool):
+    """It may be shipped, since it is what the user named; but no comparison says so."""
+    found = document(cell(row("only", 1_000), *others))
+    (answer,) = found.answer
+    assert answer.alone is alone
+    assert json.loads(found.model_dump_json())["answer"][0]["alone"] is alone
+    text = as_plain([*render_answers(found, 100), render_tables(found, 100)], 100)
+    assert ("nothing compared" in text.splitlines()[0]) is alone, text
+    assert ("no other target was measured, so nothing was compared" in " ".join(text.split())) is alone
+    assert any("only:cpu:fp32" in line and "nothing compared" in line for line in text.splitlines()[3:]) is alone
+
+
+def test_an_unfinished_run_of_one_target_so_far_goes_on():
+    (answer,) = document(cell(row("only", 1_000), complete=False, command="shootout run toy", run="r")).answer
+    assert answer.next == "shootout run toy --out r --max-time 5m"
