@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
-from shootout.commands.run import measure
+from shootout.commands.run import command_of, measure
 from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
 from shootout.gate import github, racing
@@ -193,11 +193,13 @@ def race(
             breach=breach,
             goes_on=goes_on,
             wait=limit.part(),
+            command=command_of(sys.argv[1:]),
         )
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
-    return found.model_copy(update={"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)})
+    more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)}
+    return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
 
 
 def is_ci(environment: Mapping[str, str] = os.environ) -> bool:
