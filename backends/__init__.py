@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
@@ -493,17 +492,24 @@ def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
     return exported.files_read(artifacts, quantizes=quantizes)
 
 
-def is_installed(name: str) -> bool:
-    """Return whether a backend's library is there to be imported, which is not tried; a third party brings its own.
+def is_installed(name: str, packages: Collection[str]) -> bool:
+    """Return whether a backend's library is among these packages; a third party brings its own.
+
+    Args:
+        packages: names, such as those of a run's environment; none: they weren't recorded, and nothing is missing.
 
     Raises:
         UsageError: no such backend.
     """
     row = entry(name)
-    if not row.extra:
+    if not row.extra or not packages:
         return True
-    first, *others = row.loads[""]
-    return any(find_spec(one) for one in (first, *others) if one.startswith(first))  # TensorRT's has two names
+    own, *_ = row.installs[""] or ("",)
+    return not {*map(_normalize, own.split("|"))}.isdisjoint(map(_normalize, packages))
+
+
+def _normalize(package: str) -> str:
+    return re.sub("[-_.]+", "-", package).lower()
 
 
 def baseline(*, of_file: bool = False) -> str:

@@ -31,7 +31,7 @@ from shootout.journal.merged import expand_several
 from shootout.models.user import program
 from shootout.page import sources
 from shootout.report import compared, dry_run, screen, table
-from shootout.report.answer import SO_FAR, WIDEST
+from shootout.report.answer import WIDEST, qualify
 from shootout.report.decision import render as render_decision
 from shootout.results.analysis import analyse, compare_arms
 from shootout.results.document import Answer, Document, MixAnswer, Ratio, Row
@@ -174,8 +174,7 @@ class Run:
 
 
 def _summarize_answer(answer: Answer) -> str:
-    so_far = SO_FAR if answer.reason else ""
-    return f"{answer.ship.arm}{so_far}" if answer.ship else "no answer"
+    return f"{answer.ship.arm}{qualify(answer)}" if answer.ship else "no answer"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

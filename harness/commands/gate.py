@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
-from shootout.commands.run import measure
+from shootout.commands.run import command_of, measure
 from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
 from shootout.gate import github, racing
@@ -27,9 +27,18 @@ from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on
 from shootout.journal import journal
 from shootout.journal.journal import History
-from shootout.journal.run_folder import CANDIDATE, ELSEWHERE, START_OVER, is_from_here, new_folder, refuse_foreign
+from shootout.journal.run_folder import (
+    CANDIDATE,
+    ELSEWHERE,
+    START_OVER,
+    can_go_on,
+    is_from_here,
+    new_folder,
+    refuse_foreign,
+)
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
+from shootout.study.plan import Plan
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:
@@ -113,7 +122,7 @@ def pack_candidate(
     document = measure(
         plan,
         place / racing.RUN,
-        fresh=fresh,
+        fresh=fresh or _starts_over(place / racing.RUN, plan, contest.candidate),
         limit=limit,
         progress=progress,
         goes_on=partial(_refuse_stale, out),
@@ -136,6 +145,11 @@ def refuse_earlier(out: Path) -> None:
         raise UsageError(f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}")
 
 
+def _starts_over(out: Path, plan: Plan, candidate: str) -> bool:
+    """Return whether a folder's run is another one that never timed the candidate, which was mended since."""
+    return journal.begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
+
+
 def _refuse_stale(out: Path, history: History) -> bool:
     """Refuse what was measured on another machine or with other versions; a finished run is not taken up again."""
     if not is_from_here(history):
@@ -156,10 +170,11 @@ def race(
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
     Raises:
-        UsageError: `out` holds another gate, or one of another machine or of other versions.
+        UsageError: `out` holds another gate with times of its candidate, or one of another machine or versions.
         Unavailable: one of the two turned out not to run here.
     """
     names, packed = contest.names, contest.packed
+    fresh = fresh or _starts_over(out, contest.plan, contest.candidate)
     earlier = 0 if fresh else count_restarts(out, contest.candidate)
 
     def goes_on(history: History) -> bool:
@@ -178,11 +193,13 @@ def race(
             breach=breach,
             goes_on=goes_on,
             wait=limit.part(),
+            command=command_of(sys.argv[1:]),
         )
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
-    return found.model_copy(update={"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)})
+    more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)}
+    return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
 
 
 def is_ci(environment: Mapping[str, str] = os.environ) -> bool:

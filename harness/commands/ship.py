@@ -54,6 +54,8 @@ def ship(
         if form != FOLDER:
             with new_folder(out):
                 lost = write_format(form, shipped, out)
+    if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
+        sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
     if shipped.arm.instances > 1:

@@ -166,7 +166,8 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         "warnings": tuple(policy.warnings(today)),
     }
     if not candidates:
-        return Decision(**facts, outcome="undecided", reason="nothing was timed")
+        reason = "nothing was timed"
+        return Decision(**facts, outcome="undecided", reason=reason, settle=_find_resume(question, ()))
     feasible = [one for one in candidates if standings[one.label] is Standing.MET]
     open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
     judged = [

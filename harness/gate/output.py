@@ -36,6 +36,7 @@ def render(gate: Gate) -> RenderableType:
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
+        *([Text(f"  to go on:  {gate.next}")] if gate.next else []),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,

@@ -44,6 +44,7 @@ class Gate(Part):
         earlier_restarts: how many of `restarts` an earlier command raced.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
+        next: the same command with more time; null if time wouldn't tell, or the command isn't known.
     """
 
     schema_version: int = Field(default=SCHEMA, serialization_alias="schema")
@@ -60,6 +61,7 @@ class Gate(Part):
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
     run: str
+    next: str | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -132,6 +134,7 @@ def judge_gate(
         checks=checks,
         notes=tuple(_make_notes(run, mine, recorded, limits)),
         run=str(folder),
+        next=_find_next(run, mine) if standing is Standing.UNKNOWN and not fails else None,
     )
 
 
@@ -188,12 +191,24 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
     return standing, ratio.reason or f"{times}: {_more_time(run)}"
 
 
+def _needed_minutes(run: Analysed, more_s: float) -> int:
+    return math.ceil((run.document.wall_s + more_s) / 60)
+
+
+def _find_next(run: Analysed, mine: Row) -> str | None:
+    """Return the command that goes on with an unfinished gate, for as long as would tell, or else twice as long."""
+    nearest = run.document.nearest_open
+    more_s = run.document.wall_s if nearest is None or nearest.seconds is None else nearest.seconds
+    cell = run.cells.get(mine.group)
+    return None if cell is None or cell.complete else cell.resume(f"{_needed_minutes(run, more_s)}m")
+
+
 def _more_time(run: Analysed) -> str:
     """Return what it would take to know."""
     nearest = run.document.nearest_open
     if nearest is None or nearest.restarts is None or nearest.seconds is None:
         return "the time was over, and how much more it would take can't be estimated"
-    minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
+    minutes = _needed_minutes(run, nearest.seconds)
     more = counted(nearest.restarts, "more restart")
     return f"the time was over; about {more}, {span(nearest.seconds)}, would settle it: --max-time {minutes}m"
 

@@ -283,10 +283,12 @@ def architecture_of(environment: Mapping[str, Any]) -> str:
 
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's instruction sets by their names in Linux."""
-    from archspec import cpu as archspec
-
     table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
-    return frozenset((table.get("flags") or table.get("Features") or "").split() or archspec.host().features)
+    if flags := (table.get("flags") or table.get("Features") or "").split():
+        return frozenset(flags)
+    from archspec import cpu as archspec  # which another interpreter need not have
+
+    return frozenset(archspec.host().features)
 
 
 def saturates() -> bool:

@@ -219,6 +219,11 @@ def _read_history(out: Path, plan: Plan) -> History | None:
     return history
 
 
+def can_go_on(out: Path, plan: Plan) -> bool:
+    """Return whether a plan can go on with the run in a folder."""
+    return not _find_obstacle(journal.read(out), plan)
+
+
 def _find_obstacle(history: History, plan: Plan) -> str:
     """Explain why this plan can't go on in a folder with this history, "" if it can."""
     if history.header.identity != plan.identity:

@@ -124,9 +124,7 @@ def _tell_one_group(answer: Answer, document: Document, mix: MixAnswer | None = 
                 _make_point("Not", words.tell_unsound(answer)),
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),
-                _tell_better(
-                    "Skipped", words.tell_skipped([answer], document.rows), words.list_ways_in_refused(answer)
-                ),
+                _tell_better("Skipped", words.tell_skipped([answer], [document]), words.list_ways_in_refused(answer)),
                 _make_point("Mix", words.tell_mix(mix)),
                 _make_point("Next", [answer.next] if answer.next else (), are_commands=True),
             ]
@@ -140,6 +138,8 @@ def _tell_choice(answer: Answer, against: str) -> str:
         return f"No answer: {answer.reason}"
     if answer.reason:
         return f"{answer.ship.arm} is the fastest so far: {answer.reason}"
+    if answer.alone:
+        return f"{answer.ship.arm} is the only target that was measured: nothing was compared"
     return f"Ship {answer.ship.arm}{f': {against}' if against else ''}"
 
 
@@ -162,7 +162,7 @@ def _tell_groups(document: Document) -> Headline:
             [
                 *(_make_point(label.rstrip(":"), _join_trust(label, items)) for label, items in told.items()),
                 _tell_faster(answers, words.tell_faster_of_all(answers)),
-                _make_point("Skipped", words.tell_skipped(answers, document.rows)),
+                _make_point("Skipped", words.tell_skipped(answers, [document])),
                 _make_point("Next", [command] if command else (), are_commands=True),
             ]
         ),

@@ -29,8 +29,9 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
+from shootout.report.answer import qualify
 from shootout.report.decision import compare_objective, tell_objective
-from shootout.report.table import SHIPPED, SO_FAR, Compared, compare_rows
+from shootout.report.table import SHIPPED, Compared, compare_rows
 from shootout.results.document import Document, Ratio, Row
 from shootout.results.wording import NEVER_TOGETHER, tell_ratio
 from shootout.stats.verdicts import Standing
@@ -276,7 +277,7 @@ def find_lines(found: Compared) -> list[DotLine]:
 def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> DotLine:
     assert row.end_to_end is not None, "only rows with a time have a place"
     if row.arm == found.ship:
-        told = SO_FAR if found.answer and found.answer.reason else SHIPPED
+        told = (qualify(found.answer).removeprefix(", ") if found.answer else "") or SHIPPED
     elif row.arm == found.reference:
         told = "baseline"
     else:

@@ -116,13 +116,15 @@ class ArmProcess:
     Args:
         launcher: what the run asks of every arm.
         first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
+        seed: see `Worker.load`.
     """
 
-    def __init__(self, process: WorkerProcess, built: Built, launcher: Launcher, *, first: bool) -> None:
+    def __init__(self, process: WorkerProcess, built: Built, launcher: Launcher, *, first: bool, seed: int = 0) -> None:
         self._process = process
         self._built = built
         self._launcher = launcher
         self._first = first
+        self._seed = seed
         self._max_call_s = launcher.max_call_s if first else 0.0
         self._call_s = 1.0
         self._per_reading: Mapping[Scope, int] = {}
@@ -161,7 +163,7 @@ class ArmProcess:
         Raises:
             SkippedArm: a call takes far longer than the study's cap.
         """
-        loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built)
+        loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built, seed=self._seed)
         self._call_s = loaded.first_call_s
         if too_slow(self._call_s, self._max_call_s):
             self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9

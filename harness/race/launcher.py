@@ -100,13 +100,13 @@ class Launcher:
 
         Args:
             padding: bytes more in its environment. They move the stack of one that is started; one that is forked has
-                that of what it is forked from.
+                that of what it is forked from. It is drawn by the run's seed, and seeds what the arm itself draws.
         """
         environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
         other = self.interpreters.get(arm.target.python)
         server, log = self._servers.find(arm) if self._servers else None, self.logs / log_name(arm.label)
         process = WorkerProcess(environment, self.place(arm, OWN), log, other, server)
-        return ArmProcess(process, self.built[arm.label], self, first=arm.label not in self.played)
+        return ArmProcess(process, self.built[arm.label], self, first=arm.label not in self.played, seed=padding)
 
     def beginnings(self, arm: Arm) -> Sequence[Beginning]:
         """Return the ways in which an arm may be forked, the preferred one first; none if no arm can be.

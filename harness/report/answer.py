@@ -58,19 +58,20 @@ from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
 
 
-def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
+def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Name the backends that weren't tried and why; first those that could win.
 
     For example `not installed: litert (pip install ...)` and `not tried: ncnn (add with --backends)`.
 
     Args:
         rows: of the whole run.
+        environments: of each machine that measured, whose packages count and not the reading machine's.
     """
-    every = list(rows)
+    every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
     never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
     fit = {name for name in never if _could_win(name, every)}
-    absent = [name for name in never if name in fit and not backends.is_installed(name)]
+    absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
     if absent:
         extras = dict.fromkeys(backends.entry(name).extra for name in absent)
         yield f"not installed: {', '.join(absent)} ({install(','.join(extras))})"
@@ -106,6 +107,8 @@ SURE, CHANGES_BY = "Sure", "Changes by "
 """Labels of what an answer rests on, and of what changes along an axis, which follows."""
 SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
+ALONE = ", nothing compared"
+"""Follows the name of an arm that was measured alone."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -120,8 +123,8 @@ ROUTER = "Router"
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
     """Write one group's answer in so many columns; `rows` are the group's."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
-    if answer.ship and answer.reason:
-        words += SO_FAR
+    if answer.ship:
+        words += qualify(answer)
     yield from write_head(words, write_title(answer, rows, document.environment), width)
     mix = next((mix for mix in document.mix if mix.answer is answer), None)
     yield from labeled("", tell_figures(answer, rows, mix), width)
@@ -138,12 +141,17 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Not", tell_unsound(answer), width)
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
-    yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
+    yield from labeled("Skipped", tell_skipped([answer], [document]), width)
     for way_out in list_ways_in_refused(answer):
         yield from write_command(way_out, width)
     yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
+
+
+def qualify(answer: Answer) -> str:
+    """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    return SO_FAR if answer.reason else ALONE if answer.alone else ""
 
 
 def write_head(words: str, title: str, width: int) -> Iterator[Text]:
@@ -363,7 +371,8 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
     others = max(len(answer.eligible) - 1, 0)
     if not others:
-        yield "no other target is eligible" if answer.passed else "no other target was measured"
+        alone = "no other target was measured, so nothing was compared"
+        yield alone if answer.alone else "no other target is eligible"
     else:
         closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
         name = short(answer.ship.arm) if answer.ship else "it"
@@ -524,11 +533,11 @@ def tell_step(step: SmallerStep) -> str:
     return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
-def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row], among: str = "group") -> Iterator[str]:
+def tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], among: str = "group") -> Iterator[str]:
     """Name the targets without a time, by reason, failures first; then the backends that were not tried.
 
     Args:
-        rows: of the whole run.
+        documents: the whole runs.
         among: what each answer is of: a group, or a run.
     """
     told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
@@ -540,7 +549,8 @@ def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row], among: str = "g
     some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
     lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
     yield from fold(lines, SHOWN_REASONS)
-    yield from tell_untried(rows)
+    rows = [row for document in documents for row in document.rows]
+    yield from tell_untried(rows, [document.environment for document in documents])
 
 
 def _tell_cause(group: NotRaced) -> str:
@@ -615,7 +625,7 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     for label, items in told:
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
-    yield from labeled("Skipped", tell_skipped(answers, document.rows), narrow)
+    yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
     if command := next((answer.next for answer in answers if answer.next), None):
         yield from labeled("Next", [typed(command, narrow - INDENT)], narrow)
 
@@ -699,7 +709,7 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
     figures = (
-        f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
+        f"{short(ship.arm)}{qualify(answer)}",
         duration(ship.median_ns),
         tell_against_usual(answer, briefly=True),
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",

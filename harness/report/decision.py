@@ -94,7 +94,6 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
     """Tell all but the first line: labels, and the items of each, for a screen or a page."""
     chosen = decision.of(decision.chosen) if decision.chosen else None
     rows = _rows_by_candidate(question)
-    every = [row for document in question.documents for row in document.rows]
     parts: list[tuple[str, Iterable[str]]] = [
         ("", _tell_figures(decision, chosen, rows, question)),
         ("Met", _tell_met_limits(decision, chosen)),
@@ -107,7 +106,7 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
         ("Nearest", _tell_nearest_miss(decision)),
         ("Changes", _tell_changes(decision, question)),
-        ("Skipped", tell_skipped(question.answers, every, _name_parts(question))),
+        ("Skipped", tell_skipped(question.answers, question.documents, _name_parts(question))),
         (NEXT, _list_next(decision, question)),
     ]
     for label, found in parts:

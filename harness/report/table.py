@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shootout.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.report import notes
-from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_race, tell_why
+from shootout.report.answer import LONGEST_REASON, name_metric_verdict, qualify, render_answers, tell_race, tell_why
 from shootout.report.columns import (
     BASELINE,
     BY_HEADER,
@@ -422,7 +422,7 @@ def tell_legend(printed: Sequence[PrintedTable], answers: Sequence[Answer], *, m
         yield COMPUTE
 
 
-SHIPPED, SO_FAR = "ships", "fastest so far"
+SHIPPED = "ships"
 """Stands in place of a comparison of what is shipped."""
 LONGEST_NOTE = 40
 """Letters; a longer reason stands in the answer only."""
@@ -590,7 +590,8 @@ def _fill_cells(
         mark = SHIPS if row.arm == found.ship else NOT_ELIGIBLE if found.is_refused(row) else " "
         cells["target"] = f"{mark} {cells['target']}"
     if row.arm == found.ship and SHIP in cells:
-        cells[SHIP] = Text(SO_FAR if found.answer and found.answer.reason else SHIPPED, style="bold")
+        told = qualify(found.answer).removeprefix(", ") if found.answer else ""
+        cells[SHIP] = Text(told or SHIPPED, style="bold")
     if row.serve and "items/s" in cells:
         cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":

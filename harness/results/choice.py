@@ -343,6 +343,7 @@ def _make_answer(
         **told,
         ship=describe_shipped(shipped, cell),
         reason=reason,
+        alone=not rivals and not unsound,
         otherwise=Rival(arm=usual.arm, ratio=rivals[usual.arm]) if usual else None,
         eligible=tuple(row.arm for row in kept),
         tied=tuple(sorted(tied, key=_ratio_value)),
@@ -353,7 +354,7 @@ def _make_answer(
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
-        next=_next_command(cell, shipped, reason),
+        next=_next_command(cell, shipped, rivals.values(), reason),
     )
 
 
@@ -384,8 +385,8 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
-def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
-    if reason:
+def _next_command(cell: Cell, shipped: Row, rivals: Collection[Ratio | None], reason: str | None) -> str | None:
+    if reason or (not rivals and not cell.complete):
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):

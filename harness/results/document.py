@@ -808,6 +808,7 @@ class Answer(Part):
     Attributes:
         ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
         reason: why `ship` is null, or only the fastest so far; null if a verdict supports it.
+        alone: whether `ship` is the only target that was measured, so that nothing was compared.
         otherwise: what an expert would take otherwise, and its time ÷ the shipped one's: the fastest of ONNX Runtime's
             and AOTInductor's FP32 (on CUDA: of TensorRT and ONNX Runtime), else the baseline.
         eligible: the arms that may be shipped, whatever their times; `ship` is one of them.
@@ -825,6 +826,7 @@ class Answer(Part):
     same_within: float = INDIFFERENT
     ship: Shipped | None
     reason: str | None = None
+    alone: bool = False
     otherwise: Rival | None = None
     eligible: tuple[str, ...] = ()
     tied: tuple[Rival, ...] = ()

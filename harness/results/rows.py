@@ -72,9 +72,10 @@ def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | Non
     has_time = facts.get("end_to_end") is not None
     why = group.setbacks.get(label)
     if why is None and not has_time:
-        kind = NotRunKind.NEVER_HELD if never_held else NotRunKind.NOT_REACHED
-        unknown = _NOT_KNOWN if never_held and p99_limit.only_disturbed(_served_lines(lines)) else ""
-        why = NotRun(kind, MISSED[kind] + unknown, "" if complete else "run the same command again")
+        unknown = never_held and p99_limit.only_disturbed(_served_lines(lines))
+        kind = NotRunKind.NEVER_HELD if never_held and not unknown else NotRunKind.NOT_REACHED
+        reason = f"{MISSED[NotRunKind.NEVER_HELD]}{_NOT_KNOWN}" if unknown else MISSED[kind]
+        why = NotRun(kind, reason, "" if complete else "run the same command again")
     if why is None:
         return Row(**facts, outcome="measured")
     outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in UNTIMED else "skipped"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario, Value
+from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
 from shootout.study.options import StudyOptions, flags_of
@@ -74,11 +75,16 @@ def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
 def _relocate_word(word: str, base: Path) -> str:
     parts = re.split("([=:,])", word)
     for index, part in enumerate(parts):
-        is_shipped = parts[max(index - 2, 0)].startswith(SHIPPED) and index > 1
         place = base / part
-        if part and not part.startswith("~") and (place.is_file() or (place.is_dir() and (is_shipped or "/" in part))):
-            parts[index] = os.path.relpath(place) if not Path(part).is_absolute() else part
+        is_named = part and not part.startswith("~") and not Path(part).is_absolute()
+        if is_named and (place.is_file() or ("/" in part and place.is_dir()) or _is_input(place)):
+            parts[index] = os.path.relpath(place)
     return "".join(parts)
+
+
+def _is_input(folder: Path) -> bool:
+    """Return whether a folder is one that a command takes: shipped, a run's, or of a model's configuration."""
+    return any((folder / name).is_file() for name in (MANIFEST, "journal.jsonl", "config.json"))
 
 
 def quote(words: Iterable[str]) -> str:

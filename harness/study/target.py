@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -41,11 +41,14 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
     """
     if shipped := _SHIPPED.fullmatch(text.strip()):
         return [_parse_shipped(text, shipped["folder"], shipped["python"] or "", pythons)]
+    if moved := _move_interpreter(text.strip()):
+        raise UsageError(f"target {text!r}: the interpreter follows the backend; write {moved}")
     match = _SHAPE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
     part = {name: value or "" for name, value in match.groupdict().items()}
     part["device"] = _spell_device(part["device"])
+    _refuse_lone_precision(text.strip(), part)
     capabilities, first = describe(part["backend"])
     if not is_among(part["mode"], capabilities.modes):
         _refuse_unknown("mode", part["mode"], capabilities.modes, text)
@@ -62,9 +65,37 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
     return targets
 
 
+def _move_interpreter(text: str) -> str:
+    """Return a target's text with `@python` where it belongs, behind the backend and its mode; "" if it is there."""
+    found = re.search(r"@[^:/+@]+", text)
+    if not found:
+        return ""
+    rest = text.replace(found[0], "", 1)
+    head = re.split("[:/]", rest)[0]
+    moved = f"{head}{found[0]}{rest.removeprefix(head)}"
+    return "" if moved == text else moved
+
+
+def _refuse_lone_precision(text: str, part: Mapping[str, str]) -> None:
+    """Refuse a precision in the place of a backend or a device, and say what to write.
+
+    Raises:
+        UsageError: it is one.
+    """
+    precisions = {*map(str, Precision)}
+    python = f"@{part['python']}" if part["python"] else ""
+    if part["backend"] in precisions:
+        raise UsageError(f"target {text!r} lacks a backend; write its name first: NAME{python}:cpu:{part['backend']}")
+    if part["device"] in precisions and not part["precision"]:
+        raise UsageError(f"target {text!r} lacks a device; write {text.replace(':', ':cpu:', 1)}")
+
+
 def _parse_shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> Target:
     """Return the target that a shipped folder is; its manifest tells the device and the precision."""
     place = Path(folder).expanduser().resolve()
+    before, _, after = folder.rpartition("@")
+    if before and not place.exists() and Path(before).expanduser().exists():
+        raise UsageError(f"target {text!r}: the interpreter follows the backend; write {SHIPPED}@{after}:{before}")
     if not _NAME.fullmatch(place.name):
         raise UsageError(f"target {text!r}: call the folder by letters, digits, '.', '-' and '_' alone")
     _check_python(python, pythons, text)

@@ -94,8 +94,12 @@ class Worker:
         session.close()
         return precision_checks.READERS[built.exported.model](outputs)
 
-    def load(self, built: Built) -> Loaded:
-        """Load the arm, call it once, and stage every input buffer."""
+    def load(self, built: Built, seed: int = 0) -> Loaded:
+        """Load the arm, call it once, and stage every input buffer.
+
+        Args:
+            seed: of this arm in this restart, by the run's own; it chooses what is checked again later.
+        """
         fork_server.shift_heap(len(os.environ.get(PADDING, "")))
         _look_at_source(built.exported)
         self._device, self._backend = built.arm.target.device, built.arm.target.backend
@@ -109,7 +113,7 @@ class Worker:
                 self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built, self._sets = built, self._read_buffers(built)
+        self._built, self._sets = built, self._read_buffers(built, seed)
         self._buffers = built.exported.pick(self._sets)
         self._blocks = self._make_blocks(built)
         first_call_s = self._blocks.first_call_s()
@@ -146,7 +150,7 @@ class Worker:
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
-    def _read_buffers(self, built: Built) -> list[dict[str, Any]]:
+    def _read_buffers(self, built: Built, seed: int) -> list[dict[str, Any]]:
         """Read the input buffers; of varying sizes those of all, first those of the size that is checked again later.
 
         Each restart checks a size of its own.
@@ -154,7 +158,7 @@ class Worker:
         if not built.exported.varying:
             return built.exported.input_buffers()
         self._sizes = varying.list_buffers(built.exported)
-        self._first = int(np.random.default_rng().integers(len(self._sizes)))
+        self._first = int(np.random.default_rng(seed).integers(len(self._sizes)))
         others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
         return [*self._sizes[self._first], *others]
 

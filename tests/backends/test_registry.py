@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from shootout import backends, errors
 from shootout.backends.adapter import Fixture
 from shootout.contract import Device, Precision
 from shootout.errors import NotRunKind, SkippedArm, UsageError
+from shootout.host import environment
 
 MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
 
@@ -71,10 +73,18 @@ def test_every_row_s_preparation_is_there():
         assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_a_backend_is_installed_where_its_own_library_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(backends, "find_spec", lambda name: name in {"torch", "tensorrt_rtx", "safetensors", "scipy"})
-    installed = {name for name in SHIPPED if backends.is_installed(name)}
-    assert installed == {"numpy", "torch-eager", "torch-compile", "torchscript", "tensorrt"}
+def test_a_backend_is_installed_where_its_own_library_is():
+    packages = {"torch", "tensorrt_rtx_cu13_bindings", "safetensors", "scipy", "onnxruntime-gpu"}
+    installed = {name for name in SHIPPED if backends.is_installed(name, packages)}
+    assert installed == {"numpy", "torch-eager", "torch-compile", "torchscript", "onnxruntime", "tensorrt"}
+    assert all(backends.is_installed(name, {}) for name in SHIPPED), "an older run doesn't tell"
+
+
+def test_what_this_machine_has_is_told_by_the_names_that_a_run_records():
+    recorded = environment.libraries()
+    for name in {*SHIPPED} - {"tensorrt"}:  # whose packages have modules of other names
+        library = backends.entry(name).loads[""][0]
+        assert backends.is_installed(name, recorded) is (find_spec(library) is not None), name
 
 
 def test_an_unknown_name_gets_the_nearest_one():

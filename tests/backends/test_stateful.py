@@ -15,6 +15,7 @@ from shootout.export import client
 from shootout.export.client import Request
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
+from shootout.host.environment import libraries
 from shootout.messages import Scope
 from shootout.worker.blocks import Blocks, Clips
 
@@ -43,7 +44,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[ExportedModel]:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[ExportedModel], tmp_path: Path):
-    if not backends.is_installed(name):
+    if not backends.is_installed(name, libraries()):
         pytest.skip(f"{name} is not installed")
     consumed = {*backends.capabilities(name).consumes}
     exported = next(one for one in exports if consumed & {*one.artifacts})

@@ -18,7 +18,7 @@ from shootout.decide.decision import Decision, decide
 from shootout.decide.objective import Cost, count_machines, find_flip, find_rate
 from shootout.decide.options import Limit
 from shootout.decide.policy import Policy, read_policy
-from shootout.decide.racing import fit_study
+from shootout.decide.racing import find_barred, fit_study
 from shootout.errors import UsageError
 from shootout.journal import samples
 from shootout.stats.verdicts import Standing, Verdict
@@ -212,6 +212,18 @@ def test_no_arm_that_failed_at_the_load_meets_it(tmp_path: Path, load: str):
     assert (one.outcome, one.chosen) == ("chosen", "b:cpu:fp32")
     few = decide(policy, searched(tmp_path / "few", {"a": fails}, restarts=3), today=TODAY)
     assert few.outcome == "undecided", "a bound is the worst of four restarts"
+
+
+@pytest.mark.usefixtures("no_samples")
+@pytest.mark.parametrize("least_held", [True, False], ids=["a low rate held", "none held"])
+def test_an_arm_that_failed_in_disturbed_rounds_alone_is_not_known_to_break_the_limit(tmp_path: Path, least_held: bool):
+    policy = read_policy(None, {"objective": "size", "load": "800/s", "p99": "5ms"})
+    fails = [(enough_for(policy), False), (60.0, least_held)]
+    calm = decide(policy, searched(tmp_path / "calm", {"a": fails}), today=TODAY)
+    assert (calm.outcome, calm.exit_code) == ("infeasible", 3)
+    found = decide(policy, searched(tmp_path / "busy", {"a": fails}, disturbed=True), today=TODAY)
+    assert (found.outcome, found.exit_code) == ("undecided", 7)
+    assert find_barred(policy, tmp_path / "busy") == {}, "it plays on"
 
 
 @pytest.mark.usefixtures("no_samples")

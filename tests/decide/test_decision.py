@@ -340,6 +340,8 @@ def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resum
         assert found.outcome == "undecided"
         assert (found.settle == resume) is goes_on, (keys, found.settle)
         assert made(asked, **keys).settle != resume
+    nothing = made(replace(unfinished, candidates=()))
+    assert (nothing.outcome, nothing.settle) == ("undecided", resume)
 
 
 def test_how_stable_the_choice_is():

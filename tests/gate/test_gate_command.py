@@ -9,6 +9,7 @@ from typing import Any, cast
 from xml.etree import ElementTree as Xml
 
 import pytest
+from support.plain import as_plain
 from support.races import made
 
 from shootout.clock import Deadline
@@ -17,7 +18,7 @@ from shootout.commands import run
 from shootout.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
 from shootout.gate import github
 from shootout.gate.evidence import Limits
-from shootout.gate.output import tell_outcome
+from shootout.gate.output import render, tell_outcome
 from shootout.gate.racing import Contest
 from shootout.gate.reference import Reference
 from shootout.gate.verdict import Gate, judge_gate
@@ -106,6 +107,46 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
     monkeypatch.setenv("CI", "false")
     command.gate(tmp_path, {"out": out}, as_json=True)
     assert len(raced) == 1 + fresh
+
+
+@pytest.mark.parametrize(("restarts", "starts_over"), [(0, True), (2, False)])
+def test_the_same_command_after_a_fix_takes_the_folder_of_a_gate_that_timed_no_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: int, starts_over: bool
+):
+    """A package was missing, or its file was wrong: then the fixed candidate is another one to the run folder."""
+    lines: list[Line] = [RED]
+    for restart in range(restarts):
+        lines += [made.played(arm, restart, 100.0) for arm in made.ARMS]
+        lines.append(made.rounds(restart))
+    out = made.write(tmp_path / "gate", made.header(), *lines, made.ended())
+    asked: list[bool] = []
+    monkeypatch.setattr(command, "can_go_on", lambda *_: False)
+    monkeypatch.setattr(command, "measure", lambda *_, fresh, **__: asked.append(fresh))
+    how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
+    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    monkeypatch.setattr(command, "can_go_on", lambda *_: True)
+    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    assert asked == [starts_over, False], "what the same candidate began is gone on with"
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+@pytest.mark.parametrize(("restarts", "goes_on"), [(1, True), (6, False)])
+def test_an_undecided_gate_tells_the_same_command_with_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: int, goes_on: bool, ci: str
+):
+    lines: list[Line] = []
+    for restart in range(restarts):
+        lines += [made.played(arm, restart, 100.0 + restart / 1e3) for arm in made.ARMS]
+        lines.append(made.rounds(restart))
+    begun = made.header(command=("gate", "model-1", "--candidate", "new.onnx"))
+    out = made.write(tmp_path / "gate", begun, *lines, made.ended(complete=not goes_on))
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(command, "measure", lambda *_, **__: None)
+    found = command.race(CONTEST, RECORDED, Limits(), out, limit=Deadline(None), progress=cast(Any, None))
+    assert found.outcome == ("undecided" if goes_on else "pass")
+    told = f"shootout gate model-1 --candidate new.onnx --out {out} --max-time 1m" if goes_on and not ci else None
+    assert found.next == told, "in CI no later command takes it up"
+    assert (f"to go on:  {told}" in as_plain([render(found)], 200)) is (told is not None)
 
 
 def test_build_servers_are_known_by_their_variable():

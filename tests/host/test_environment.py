@@ -390,3 +390,13 @@ def test_an_emulator_is_what_the_kernel_runs_in_our_place(
         assert [sign for sign in signs if "emulated" in sign] == ([f"emulated CPU ({named})"] if named else [])
     finally:
         environment.emulator.cache_clear()
+
+
+def test_the_instruction_sets_need_no_package_where_the_kernel_tells_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Another interpreter in a race has NumPy and its backend's library alone."""
+    (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu avx2 fma\n")
+    monkeypatch.setattr(environment, "PROC", tmp_path)
+    monkeypatch.setitem(sys.modules, "archspec", None)
+    assert environment.cpu_flags() == {"fpu", "avx2", "fma"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
@@ -17,6 +19,7 @@ from shootout.contract import BoundStanding, NotRunKind
 from shootout.errors import install
 from shootout.report.answer import render_answers, tabulate_answers, tell_race
 from shootout.report.screen import INDENT, NAMED
+from shootout.report.table import render_tables
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
@@ -241,7 +244,7 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
     alone = screen(FAST, control_holds=None)["Sure"]
-    assert alone.startswith("no other target was measured 5 restarts")
+    assert alone.startswith("no other target was measured, so nothing was compared 5 restarts")
     assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
@@ -433,14 +436,21 @@ def test_who_was_not_raced_is_always_told():
     assert f"not tried: numpy, torch-eager, torch-compile, {others} more (add with --backends)" in told
 
 
-def test_who_could_win_but_is_not_installed_is_told_with_one_command(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(backends, "is_installed", lambda name: name not in ("jax-jit", "litert", "tensorrt"))
-    told = screen(SLOW, FAST)["Skipped"]
+def test_who_could_win_but_was_not_installed_there_is_told_with_one_command():
+    """The packages are those of the machine that measured, whatever the one that reads has."""
+    there = ("numpy", "torch", "onnxruntime-gpu", "openvino", "executorch", "ncnn", "iree-base-runtime")
+
+    def skipped(*rows: Row) -> str:
+        facts = {**MACHINE, "libraries": dict.fromkeys(there, "1.0")}
+        return paragraphs(document(cell(*rows), environment=facts))["Skipped"]
+
+    told = skipped(SLOW, FAST)
     assert told.startswith(f"not installed: jax-jit, litert ({install('jax,litert')}) · not tried: numpy, torch-eager,")
-    on_gpu = screen(SLOW, row("fast:cuda:fp16", 5e5))["Skipped"]
+    on_gpu = skipped(SLOW, row("fast:cuda:fp16", 5e5))
     assert f"not installed: jax-jit, litert, tensorrt ({install('jax,litert,tensorrt-rtx')})" in on_gpu
-    training = screen(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")))["Skipped"]
+    training = skipped(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")))
     assert training.startswith("not installed: jax-jit ("), "litert trains nothing"
+    assert screen(SLOW, FAST)["Skipped"].startswith("not tried: numpy"), "an older run doesn't tell"
 
 
 def test_a_crossover_would_change_it():
@@ -634,3 +644,29 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
 
 def test_a_run_without_a_cell_has_no_screen():
     assert render_answers(document(cell(SLOW, FAST), answer=()), 100) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "alone"),
+    [
+        ((), True),
+        ((row("gone", None),), True),
+        ((row("other", 900),), False),
+        ((row("bad", 900, outcome="failed", reason="it crashed"),), False),
+    ],
+)
+def test_a_single_measured_target_is_said_to_be_compared_with_nothing(others: tuple[Row, ...], alone: bool):
+    """It may be shipped, since it is what the user named; but no comparison says so."""
+    found = document(cell(row("only", 1_000), *others))
+    (answer,) = found.answer
+    assert answer.alone is alone
+    assert json.loads(found.model_dump_json())["answer"][0]["alone"] is alone
+    text = as_plain([*render_answers(found, 100), render_tables(found, 100)], 100)
+    assert ("nothing compared" in text.splitlines()[0]) is alone, text
+    assert ("no other target was measured, so nothing was compared" in " ".join(text.split())) is alone
+    assert any("only:cpu:fp32" in line and "nothing compared" in line for line in text.splitlines()[3:]) is alone
+
+
+def test_an_unfinished_run_of_one_target_so_far_goes_on():
+    (answer,) = document(cell(row("only", 1_000), complete=False, command="shootout run toy", run="r")).answer
+    assert answer.next == "shootout run toy --out r --max-time 5m"

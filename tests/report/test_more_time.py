@@ -74,10 +74,21 @@ def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeyp
     elsewhere.mkdir(parents=True)
     for folder in ("data", "results"):
         (project / folder).mkdir(parents=True)
-    for name in ("net.onnx", "b.onnx", "data/X.npz", "pol.toml", "new"):
+    for folder in ("model-1", "cpu"):
+        (project / folder).mkdir()
+    for name in ("net.onnx", "b.onnx", "data/X.npz", "pol.toml", "new", "model-1/manifest.json"):
         (project / name).write_text("")
     words = ("run", "net.onnx,./b.onnx", "--inputs", "data/X.npz", "--policy", "pol.toml", "--python", "v=./new")
-    words += ("--backends", "onnxruntime", "--set", "name=gone.onnx", "--truth", "/abs/Y.npz", "--weights", "~/w")
+    words += (
+        "--backends",
+        "onnxruntime:cpu,shipped:model-1",
+        "--set",
+        "name=gone.onnx",
+        "--truth",
+        "/abs/Y.npz",
+        "--weights",
+        "~/w",
+    )
     arms = [replace(one, model="net.onnx") for one in (A, B, COPY)]
     begun = header(arms, command=words, began_in="../..", given=("--inputs", "data/X.npz"))
     write(project / "results" / "r1", begun, *ONE_RESTART, ended(complete=False))
@@ -86,7 +97,8 @@ def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeyp
     up = "../../project"
     assert found.document.resume == (
         f"shootout run {up}/net.onnx,{up}/b.onnx --inputs {up}/data/X.npz --policy {up}/pol.toml "
-        f"--python v={up}/new --backends onnxruntime --set name=gone.onnx --truth /abs/Y.npz --weights ~/w "
+        f"--python v={up}/new --backends onnxruntime:cpu,shipped:{up}/model-1 --set name=gone.onnx "
+        f"--truth /abs/Y.npz --weights ~/w "
         f"--out {up}/results/r1 --max-time 5m"
     )
     (cell,) = found.cells.values()

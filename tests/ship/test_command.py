@@ -43,7 +43,9 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
     assert ship(run, tmp_path / "out", target=None, policy=policy, group=None) == 0
-    assert "checked: numpy:cpu:fp32: relative L2 error" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "checked: numpy:cpu:fp32: relative L2 error" in told
+    assert "nothing was compared: numpy:cpu:fp32 is the only target that the run measured\n" in told
     shipped = open_shipped(tmp_path / "out")
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
     assert (tmp_path / "out" / "evidence" / "report.html").read_text() == "1 runs, True"

@@ -48,6 +48,8 @@ def test_what_is_no_shipped_folder_is_refused(tmp_path: Path, place: str):
 
 
 def test_an_unknown_interpreter_is_refused(out: Path):
+    with pytest.raises(UsageError, match=rf"the interpreter follows the backend; write shipped@old:{out}$"):
+        only(f"shipped:{out}@old", "old")
     with pytest.raises(UsageError, match="unknown interpreter 'old'"):
         only(f"shipped@old:{out}", "new")
 

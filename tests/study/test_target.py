@@ -71,6 +71,13 @@ def test_a_target_reads_back_as_itself(text: str):
         ("acme:cpu:int8/per-tenser", "unknown scheme 'per-tenser': did you mean 'per-tensor'"),
         ("acme:cpu:int8/minmax+entropy", "'minmax' and 'entropy' exclude each other"),
         ("acme:cpu:*/nccf", "unknown scheme 'nccf'"),
+        ("acme:cpu:int8@old", r"the interpreter follows the backend; write acme@old:cpu:int8$"),
+        ("acme:cpu@old", "write acme@old:cpu$"),
+        ("acme:cpu:int8/nncf@old", "write acme@old:cpu:int8/nncf$"),
+        ("acme@old+aoti:cpu:fp32", r"write acme\+aoti@old:cpu:fp32$"),
+        ("int8@old", "lacks a backend; write its name first: NAME@old:cpu:int8$"),
+        ("int8", "lacks a backend; write its name first: NAME:cpu:int8$"),
+        ("acme:int8/nncf", "lacks a device; write acme:cpu:int8/nncf$"),
         ("acme:*:bf16", r"acme can't run 'acme:\*:bf16': it offers cpu:fp32, cpu:int8, cuda:fp16"),
     ],
 )

@@ -16,7 +16,9 @@ from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
 from shootout.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.exported.varying import Arrivals, compose
+from shootout.host.placement import place
 from shootout.messages import Scope
+from shootout.race import launcher
 from shootout.session import Session
 from shootout.worker import varying
 from shootout.worker.__main__ import Worker
@@ -188,3 +190,27 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
     assert verified.call_s
     assert (verified.fault or "").startswith(told or "")
     assert bool(verified.fault) is bool(told)
+
+
+def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    built = Built(arm=arm(), exported=made(tmp_path), folder=tmp_path, facts={})
+
+    def draw(seed: int) -> int:
+        worker = Worker()
+        worker._read_buffers(built, seed)
+        return worker._first
+
+    assert [draw(seed) for seed in range(30)] == [draw(seed) for seed in range(30)]
+    assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
+    sent: list[object] = []
+
+    def ask(command: str, _: float, *, built: Built, seed: int) -> SimpleNamespace:
+        sent.append((command, built.arm.label, seed))
+        return SimpleNamespace(first_call_s=0.1)
+
+    monkeypatch.setattr(launcher, "WorkerProcess", lambda *_: SimpleNamespace(ask=ask))
+    numpy = replace(arm(), target=Target(backend="numpy"))
+    stage = launcher.Launcher(placement=place(1), logs=tmp_path, built={numpy.label: replace(built, arm=numpy)})
+    for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
+        stage.spawn(numpy, 0, padding).load()
+    assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]

@@ -139,7 +139,9 @@ def served(
     return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found, **changes)
 
 
-def searched(folder: Path, steps: Mapping[str, Sequence[tuple[float, bool]]], restarts: int = 5) -> Question:
+def searched(
+    folder: Path, steps: Mapping[str, Sequence[tuple[float, bool]]], restarts: int = 5, *, disturbed: bool = False
+) -> Question:
     """A whole run of arms under requests, on a machine with one CPU: by backend, each rate tried and whether it held.
 
     The limit on p99 is 5 ms. All restarts are alike; whoever calls this patches `samples.read`, for the run has none.
@@ -150,7 +152,9 @@ def searched(folder: Path, steps: Mapping[str, Sequence[tuple[float, bool]]], re
     for restart in range(restarts):
         for arm, tried in (*((arm, steps[name]) for name, arm in arms.items()), (copy, steps[first])):
             done = tuple(
-                TriedRate(rate_per_s=rate, requests=1_000, bound_ns=1e6 if held else 9e6, held=held)
+                TriedRate(
+                    rate_per_s=rate, requests=1_000, bound_ns=1e6 if held else 9e6, held=held, counts=not disturbed
+                )
                 for rate, held in tried
             )
             served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=0.0, steps=done)
