@@ -40,6 +40,8 @@ def init(options: ModelOptions, out: Path) -> int:
         raise UsageError(f"--out {str(out)!r}: a study's file ends in .toml")
     if out.exists():
         raise UsageError(f"{out} already exists: remove it, or give another --out")
+    if not out.parent.is_dir():
+        raise UsageError(f"can't write {out}: No such file or directory; make its folder, or give another --out")
     chosen = selection.choose(selection.DEFAULT, options)
     with show_progress() as progress:
         progress.stage("looking which backends work here")

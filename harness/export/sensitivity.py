@@ -83,7 +83,7 @@ def measure_sensitivity(
         if limit.seconds is None or limit.left_s > 0:
             raise
         over = f"--max-time {span(limit.seconds)} was over before what one layer does to {exported.model} was known"
-        raise OutOfTime(f"{over}: give more") from None
+        raise OutOfTime(f"{over}: give more; its export is kept") from None
 
 
 def _measure_apart(

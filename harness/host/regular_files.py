@@ -24,7 +24,7 @@ def resolve_inside(folder: Path, name: str) -> Path:
     """
     path = Path(os.path.realpath(folder / name))
     if not path.is_relative_to(os.path.realpath(folder)):
-        raise OSError(errno.EPERM, "it lies outside of the folder", str(folder / name))
+        raise OSError(errno.ELOOP, "it lies outside of the folder", str(folder / name))
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
     if not path.is_file():

@@ -18,16 +18,19 @@ COMMANDS = (
     ("show", "bad"),
     ("show", "bad", "--full", "--json"),
     ("decide", "bad"),
-    ("compare", "bad", "good"),
+    ("compare", "bad", "earlier"),
+    ("compare", "elsewhere", "bad"),
     ("report", "bad", "-o", "bad.md"),
-    ("merge", "bad", "good"),
+    ("merge", "bad", "elsewhere"),
 )
 
 
 def fuzz(place: Path, name: str, each: int) -> None:
     """Change a value of each kind of line, so many times, and read what comes of it by one command after the other."""
     lines = mutations.read_lines(REFERENCE / name)
-    mutations.write_lines(lines, place / "good")
+    elsewhere = {**lines[0]["environment"], "machine": "another"}
+    mutations.write_lines([{**lines[0], "created": "2020"}, *lines[1:]], place / "earlier")
+    mutations.write_lines([{**lines[0], "created": "2021", "environment": elsewhere}, *lines[1:]], place / "elsewhere")
     chance = random.Random(name)
     for count in range(each):
         for at, kind in enumerate(sorted({line["kind"] for line in lines})):

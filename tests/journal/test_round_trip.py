@@ -1,4 +1,4 @@
-"""Every record comes back as it was written, whatever is in it."""
+"""Every record comes back as it was written, whatever is in it that a run can have measured."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from shootout.study.group import GroupRecord
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
-WHOLE = st.integers(-(2**63), 2**63 - 1)
+WHOLE = st.integers(0, 2**63 - 1)
 PLAIN = st.recursive(TEXT | WHOLE | st.none() | st.booleans(), lambda inner: st.lists(inner, max_size=2), max_leaves=3)
 LEAVES: Mapping[Any, SearchStrategy[Any]] = {
     str: TEXT,
     int: WHOLE,
-    float: st.floats(),
+    float: st.floats(0.0, 2.0**62),
     bool: st.booleans(),
     NoneType: st.none(),
     Any: PLAIN,
@@ -39,7 +39,7 @@ LEAVES: Mapping[Any, SearchStrategy[Any]] = {
     Goal: st.sampled_from([Goal()]),
     object: PLAIN,
 }
-"""By type; of a model's parameters no float is infinite or NaN (`models.base.Like`)."""
+"""By type; no number is negative or without end (`records.is_possible`)."""
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from support.races.made import A, header, played, rounds, write
 
 from shootout.errors import UsageError
+from shootout.export.delivery import DELIVERY, read_delivery
 from shootout.fleet.node_side import zip_folder
 from shootout.journal import journal, merged, run_folder, samples
 from shootout.journal.archive import write_archive
@@ -132,3 +134,14 @@ def test_a_tuning_run_writes_behind_no_link(tmp_path: Path, theirs: Path, name: 
     path.symlink_to(theirs)
     with pytest.raises(UsageError, match=f"{name}' is a link"):
         search.with_mixes(None, tmp_path / "tuned", list, fresh=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_was_delivered_is_read_from_a_regular_file_alone(tmp_path: Path, change: Callable[[Path], None]):
+    out = begun(tmp_path / "run")
+    assert read_delivery(out) is None
+    change(out / DELIVERY)
+    with pytest.raises(
+        UsageError, match=rf"{DELIVERY}' can't be read: it (is not|lies outside).*; copy the run folder"
+    ):
+        read_delivery(out)

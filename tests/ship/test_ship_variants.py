@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -270,6 +272,21 @@ def test_a_wrong_answer_is_the_checks_own_exit_code(copy: Path):
         stored["files"][f"{mine}/{name}"] = sha256(copy / mine / name)
     (copy / MANIFEST).write_text(json.dumps(stored))
     assert check(copy).returncode == 1
+
+
+def test_only_what_a_manifest_names_is_taken_along(copy: Path, tmp_path: Path):
+    """The folder may be a stranger's: a pipe is not waited for, and no link takes a file along."""
+    folder = next(copy.glob(f"*/{MANIFEST}")).parent
+    os.mkfifo(folder / "pipe")
+    (folder / "key").symlink_to("/etc/hostname")
+    site: Any = SimpleNamespace(
+        run=SimpleNamespace(document=SimpleNamespace(run="r")),
+        cell=SimpleNamespace(group="g"),
+        answer=SimpleNamespace(ship=None),
+    )
+    found = variants._fill(site, open_shipped(folder), tmp_path / "taken")
+    assert found.files == open_shipped(folder).files
+    assert not [name for name in ("pipe", "key") if os.path.lexists(tmp_path / "taken" / name)]
 
 
 @pytest.mark.parametrize("place", ["../shipped", "/tmp", "."])
