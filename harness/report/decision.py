@@ -261,6 +261,8 @@ def _tell_comparisons(decision: Decision, question: Question) -> Iterator[str]:
         if judged.standing is Standing.MET and judged.ratio and judged.ratio.restarts  # else not measured together
     ]
     if not rivals:
+        if len(decision.candidates) == 1:
+            yield "no other target was measured, so nothing was compared"
         return
     beaten = [(short(one.candidate), ratio) for one, ratio in rivals if ratio.verdict is Verdict.SLOWER]
     rows = _rows_by_candidate(question)

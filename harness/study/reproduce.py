@@ -59,8 +59,8 @@ def find_base(run: Path, began_in: str) -> Path | None:
     """
     if not began_in:
         return None
-    base = Path(os.path.normpath(run.resolve() / Path(began_in).expanduser()))
-    return base if base.is_dir() and base != Path.cwd() else None
+    base = os.path.normpath(run.resolve() / os.path.expanduser(began_in))  # noqa: PTH111 - it raises nothing
+    return Path(base) if os.path.isdir(base) and base != str(Path.cwd()) else None  # noqa: PTH112 - nor does this
 
 
 def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
@@ -75,16 +75,21 @@ def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
 def _relocate_word(word: str, base: Path) -> str:
     parts = re.split("([=:,])", word)
     for index, part in enumerate(parts):
-        place = base / part
         is_named = part and not part.startswith("~") and not Path(part).is_absolute()
-        if is_named and (place.is_file() or ("/" in part and place.is_dir()) or _is_input(place)):
-            parts[index] = os.path.relpath(place)
+        if is_named and _is_place(base / part, is_path="/" in part):
+            parts[index] = os.path.relpath(base / part)
     return "".join(parts)
 
 
-def _is_input(folder: Path) -> bool:
-    """Return whether a folder is one that a command takes: shipped, a run's, or of a model's configuration."""
-    return any((folder / name).is_file() for name in (MANIFEST, "journal.jsonl", "config.json"))
+def _is_place(place: Path, *, is_path: bool) -> bool:
+    """Return whether a word means a file or folder that is there; False for what a stranger's journal makes up.
+
+    Args:
+        is_path: it has a slash; else a folder is one only if a command takes it, so that no target or model is meant.
+    """
+    there, is_folder = os.path.isfile, os.path.isdir  # which raise nothing, however long or forbidden a name is
+    takes = (MANIFEST, "journal.jsonl", "config.json")
+    return there(place) or (is_path and is_folder(place)) or any(there(place / name) for name in takes)
 
 
 def quote(words: Iterable[str]) -> str:

@@ -156,3 +156,10 @@ def test_two_runs_are_counted_as_runs_and_have_a_next_command(monkeypatch: pytes
 def test_a_step_of_training_has_no_next_command():
     steps = [one.model_copy(update={"scenario": Scenario.TRAIN_STEP}) for one in (SLOW, FAST)]
     assert "Next" not in screen(question(*steps), objective="size")
+
+
+def test_a_single_candidate_is_said_to_be_compared_with_nothing():
+    told = "no other target was measured, so nothing was compared"
+    assert part(screen(question(FAST)), "Sure").startswith(told)
+    assert told not in " ".join(screen(question(SLOW, FAST)).split())
+    assert told not in " ".join(screen(question(FAST, rough())).split()), "one that may not be shipped was compared"

@@ -131,6 +131,14 @@ def test_a_run_remembers_where_its_command_was_typed(
     assert reproduce.find_base(here / run, "") is None
 
 
+@pytest.mark.parametrize("began_in", ["~nobody-of-this-name/x", "/root/\0", "x" * 5_000, "../" * 2_000])
+def test_what_a_strangers_journal_says_of_its_folder_raises_nothing(tmp_path: Path, began_in: str):
+    base = reproduce.find_base(tmp_path, began_in)
+    assert base in (None, Path("/"))
+    words = ("run", "a" * 5_000, "/".join("ab" * 3_000), "\0", "..", "")
+    assert len(reproduce.relocate(words, tmp_path / "gone")) == len(words)
+
+
 def test_no_command_above_is_named_that_does_not_stand_there():
     resume = "shootout run toy --out r --max-time 5m"
     known = cell(row("a", 1_000), row("b", 990), within=math.inf, complete=False, command="shootout run toy", run="r")
