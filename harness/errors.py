@@ -339,7 +339,7 @@ def printable(text: str) -> str:
 
 def explained(error: BaseException) -> str:
     """Return an error's kind and its words; see `tell_words`."""
-    return f"{type(error).__name__}: {tell_words(error, MOST_LETTERS - len(type(error).__name__) - 2)}"
+    return f"{type(error).__name__}: {tell_words(error, MOST_LETTERS - len(type(error).__name__) - 2).rstrip('.')}"
 
 
 def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
@@ -355,7 +355,7 @@ def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
     if inner is error or cause in _cut_middle(first, most):
         return _cut_middle(first, most)
     because = _cut_middle(f"because of {type(inner).__name__}: {cause}", most // 2)
-    return f"{shorten(first, most - len(because) - 2)}, {because}"
+    return f"{shorten(first, most - len(because) - 2).rstrip('.')}, {because}"
 
 
 def _cut_middle(text: str, most: int) -> str:
@@ -375,7 +375,7 @@ def _read_beginning(text: str, most: int) -> str:
     A line that ends in a colon goes on in the next.
     """
     if len(text) <= most:
-        return one_line(text).rstrip(".")
+        return one_line(text)
     lines = [line for line in map(str.strip, _COLORS.sub("", text).splitlines()) if line]
     last = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines) - 1)
-    return "".join(letter for letter in " ".join(lines[: last + 1]) if letter.isprintable()).rstrip(".")
+    return "".join(letter for letter in " ".join(lines[: last + 1]) if letter.isprintable())
