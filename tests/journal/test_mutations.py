@@ -59,7 +59,7 @@ def test_a_wrong_value_never_ends_in_a_traceback(tmp_path: Path, name: str):
     fuzz(tmp_path, name, each=2)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["trees", "h200-linear", "bert-quantization", "decide-load", "sustained"])
 def test_no_wrong_value_ends_in_a_traceback(tmp_path: Path, name: str):
