@@ -64,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("busy")  # a busy machine is no fault
+    os.environ.pop("COLUMNS", None)  # which `-n` sets: a screen is as wide as a pipe
     os.environ.update(QUIET)  # some tests import libraries into this process
     gc.disable()  # all that the collection imports stays, and takes a fifth less time so
 

@@ -37,7 +37,7 @@ from shootout.quantize.ort import CalibrationReader, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, ValueInfoProto
 
     from shootout.exported.model import ExportedModel
 
@@ -133,8 +133,6 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     Raises:
         ValueError: nothing can be quantized, or the calibration data can't be used.
     """
-    import onnx
-
     precision = arm.target.precision
     method = _choose_method(precision, scheme)
     sets = calibration_of(exported, scheme) if method is STATIC or scheme.method == GPTQ else []
@@ -146,9 +144,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
     target = folder / QUANTIZED
     with quietly():
         prepared = ort.prepared(source, folder)
-        model = onnx.load(prepared, load_external_data=False)
-        if passed := common_onnx.take_passed_on(model.graph):
-            onnx.save(model, prepared)
+        passed = _take_passed_on(prepared)
         if method is STATIC:
             _flatten_biases(prepared)
             ranges = _ranges_path(exported, arm, scheme)
@@ -161,10 +157,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
             else:
                 _quantize_in_blocks(prepared, target, sets, scheme, arm, floats)
     _restore_order(target)
-    if passed:
-        model = onnx.load(target, load_external_data=False)
-        common_onnx.put_back(model.graph, passed)
-        onnx.save(model, target)
+    _put_back(target, passed)
     _require_operations(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
@@ -431,6 +424,25 @@ def _rewrite_gemm(path: Path) -> None:
     for info in [info for info in graph.value_info if info.name in weights]:
         graph.value_info.remove(info)
     onnx_files.save(model.model, path)
+
+
+def _take_passed_on(path: Path) -> list[tuple[int, ValueInfoProto]]:
+    """Take from a file the outputs that are its inputs, which the quantizers can't sort, and return them."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    if passed := common_onnx.take_passed_on(model.graph):
+        onnx.save(model, path)
+    return passed
+
+
+def _put_back(path: Path, passed: Sequence[tuple[int, ValueInfoProto]]) -> None:
+    import onnx
+
+    if passed:
+        model = onnx.load(path, load_external_data=False)
+        common_onnx.put_back(model.graph, passed)
+        onnx.save(model, path)
 
 
 def _restore_order(path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shootout.host.scratch.tempfile.mkdtemp", full)
-    with pytest.raises(UsageError, match="No space left on device; set SHOOTOUT_CACHE"):
+    with pytest.raises(UsageError, match="No space left on device; make room there, or set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
     assert list((own_cache / "exported").iterdir()) == []
 

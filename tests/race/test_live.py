@@ -83,7 +83,7 @@ class InProcess:
         self.session.device.queue.clear()  # a context's work ends with it
         self.events.append("kill")
 
-    def _load(self, built: Built) -> Loaded:
+    def _load(self, built: Built, seed: int) -> Loaded:
         self._blocks = Blocks(self.session, queued.inputs(2))
         self.session.synchronize()  # a worker settles before it answers
         return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)

@@ -258,7 +258,7 @@ def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
         return _find_obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
 
     assert obstacle() == ""
-    for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": "2.7"}.items():
+    for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": {"version": "2.7"}}.items():
         assert obstacle(**{name: other}) == "was begun on another machine or with other versions", name
 
 

@@ -108,7 +108,7 @@ def test_a_manifest_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / MANIFEST).write_text("[]")
     with pytest.raises(UsageError, match="holds list, not a JSON object: ship it again"):
         open_shipped(tmp_path)
-    with pytest.raises(UsageError, match="is it a shipped folder"):
+    with pytest.raises(UsageError, match="No such file or directory; name a shipped folder"):
         open_shipped(tmp_path / "nowhere")
 
 

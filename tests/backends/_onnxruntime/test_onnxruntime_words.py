@@ -39,10 +39,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (matmul_nbits_quantizer, "MatMulNBitsQuantizer"),
     ):
         monkeypatch.setattr(module, name, lambda *given, _name=name, **named: record(_name, *given, **named))
-    for name in ("_require_operations", "_rewrite_gemm", "_flatten_biases"):
+    for name in ("_require_operations", "_restore_order", "_rewrite_gemm", "_flatten_biases"):
         monkeypatch.setattr(quantize, name, lambda *_: None)
     for name in ("saturates", "prefers_signed"):
         monkeypatch.setattr(quantize, name, lambda: False)
+    for name in ("_take_passed_on", "_name_read_inside"):
+        monkeypatch.setattr(quantize, name, lambda _: [])
     monkeypatch.setattr(quantize, "_ranges_path", lambda *_: Path("ranges.json"))
     monkeypatch.setattr(quantize, "_release_reads", lambda *_: None)
     monkeypatch.setattr(quantize, "_name_floats", lambda _, __, scheme: [*map(str, scheme.floats)])
