@@ -8,7 +8,8 @@ name in an import of those that count is its own, because one file too many is b
 count if one imports by other means than a statement. `FactorySource.unseen` lists files that are loaded without being
 hashed.
 
-The same source in another folder is the same model, unless it may read data there, which isn't hashed.
+The same source in another folder is another model, since it may read data there, which isn't hashed. It is the same one
+only if it imports nothing but its own files and libraries that compute, and names nothing that reads.
 """
 
 from __future__ import annotations
@@ -48,12 +49,21 @@ _OPAQUE = re.compile(
     re.MULTILINE,
 )
 """Ways to import modules by names that no statement holds; unpickling is one."""
-_READS = re.compile(
-    r"\b(?!load_state_dict|\w*threads)\w*(?:open|load|read|fromfile|fromtxt|memmap|get_data|from_pretrained)\w*\s*\("
-    r"|\b(?:File|r?glob|walk|iterdir|listdir|scandir|getenv|getcwd|cwd)\s*\(|\b(?:environ|argv|hub)\b"
-    r"|\.(?:pth?|ckpt|bin|safetensors|np[yz]|h5|pkl|joblib|onnx|json|ya?ml|toml|txt|csv)[\"']"
+_PURE = frozenset(
+    (
+        *("__future__", "abc", "cmath", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "math"),
+        *("numbers", "numpy", "operator", "random", "re", "string", "torch", "types", "typing", "typing_extensions"),
+    )
 )
-"""What may read data or decide which, and names of files of data."""
+"""Libraries that a source may import and still can't read data, but by the names below."""
+_READS = re.compile(
+    r"(?!load_state_dict$|\w*threads$)\w*(?:open|load|read|file|fromtxt|memmap|data_?source|get_data|from_pretrained)\w*"
+    r"|r?glob|iglob|walk|iterdir|listdir|scandir|getenv|getcwd|cwd|environ|argv|hub|package|ctypes|ctypeslib"
+    r"|os|sys|io|inspect|builtins|importlib|subprocess|eval|exec|__path__|__spec__|__loader__|__code__|__import__",
+    re.IGNORECASE,
+)
+"""Names by which even such a source may read data or find its own folder."""
+_DATA_NAME = re.compile(r"\.(?:pth?|ckpt|bin|safetensors|np[yz]|h5|pkl|joblib|onnx|json|ya?ml|toml|txt|csv)$")
 _LISTED = re.compile(r"[\"'](\w+)[\"']")
 _PACKAGE = "__init__"
 SUFFIX = ".py"
@@ -103,17 +113,23 @@ class FactorySource:
     def digest(self) -> str:
         """Hash of the file and of the .py files in its tree that it can import; what is read at run time isn't in it.
 
-        So the tree's place counts as well if they may read something. See MOST_FILES and MOST_ENTRIES. Files that can't
-        be read, and those with a dot in front, aren't the user's source.
+        So the tree's place counts as well, unless they can't read anything. See MOST_FILES and MOST_ENTRIES. Files that
+        can't be read, and those with a dot in front, aren't the user's source.
 
         Raises:
             UsageError: the file itself can't be read.
         """
         files = self.files()
         found = [os.path.relpath(path, self.tree).encode() + b"\0" + text for path, text in files.items()]
-        if any(_READS.search(decoded(text)) for text in files.values()):
+        pure = _PURE | self._own_names(files)
+        if any(_may_read_data(text, pure) for text in files.values()):
             found.append(str(self.tree).encode())
         return hashlib.sha256(b"\0".join(found)).hexdigest()
+
+    def _own_names(self, files: Iterable[Path]) -> frozenset[str]:
+        """Return the names by which these files import each other; Python's built-in modules hide some."""
+        inside = (path.relative_to(self.root) for path in files if path.is_relative_to(self.root))
+        return frozenset(path.parts[0].removesuffix(SUFFIX) for path in inside) - set(sys.builtin_module_names)
 
     def imports(self) -> frozenset[str]:
         """Return the top-level names that these files import, anywhere in them; none of them is run.
@@ -334,6 +350,35 @@ def reached(
         texts |= (new := _read_texts(found, read))
         todo = list(new)
     return {file: texts[file] for file in (first, *(one for one in files if one != first)) if file in texts}
+
+
+def _may_read_data(source: bytes, pure: frozenset[str]) -> bool:
+    """Return whether a source may read data or find its own folder: True if it imports anything but `pure` modules."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    if not all(_list_imported(node) <= pure for node in nodes):
+        return True
+    names = (part for node in nodes for name in _list_names_in(node) for part in name.split("."))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return any(map(_READS.fullmatch, itertools.chain(names, texts))) or any(map(_DATA_NAME.search, texts))
+
+
+def _list_imported(node: ast.AST) -> set[str]:
+    """Return the first names of the modules that a statement imports; none of a relative import."""
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) and not node.level else set()
+
+
+def _list_names_in(node: ast.AST) -> list[str]:
+    """Return the names that a node itself reads or imports."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        return [node.id if isinstance(node, ast.Name) else node.attr]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [getattr(node, "module", "") or "", *(alias.name for alias in node.names)]
+    return []
 
 
 def _imported_names(file: Path, text: str) -> set[str]:
