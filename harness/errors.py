@@ -348,9 +348,10 @@ def tell_words(error: BaseException, most: int = MOST_LETTERS) -> str:
     Of many words the first line is shown. A library may write a whole model into its message, and what went wrong into
     the cause alone.
     """
-    inner = error
-    while inner.__cause__ is not None:
-        inner = inner.__cause__
+    causes = [error]
+    while (further := causes[-1].__cause__) and not any(further is one for one in causes):  # an error may be its own
+        causes.append(further)
+    inner = causes[-1]
     first, cause = _read_beginning(str(error), most), _read_beginning(str(inner), most // 2)
     if inner is error or cause in _cut_middle(first, most):
         return _cut_middle(first, most)
