@@ -161,7 +161,10 @@ def compose(
 
 
 def draw_arrivals(weights: Mapping[int, float], calls: int, seed: int) -> tuple[int, ...]:
-    """Return the sizes of so many calls in a drawn order, each as often as its weight asks, and once at least."""
+    """Return the sizes of so many calls in a drawn order, each as often as its weight asks, and once at least.
+
+    A seed below 0 is one like any other, though NumPy takes none.
+    """
     total = sum(weights.values())
     exact = {size: calls * weight / total for size, weight in weights.items() if weight > 0}
     counts = {size: max(1, math.floor(count)) for size, count in exact.items()}
@@ -169,7 +172,7 @@ def draw_arrivals(weights: Mapping[int, float], calls: int, seed: int) -> tuple[
     for size in by_rest[: max(0, calls - sum(counts.values()))]:
         counts[size] += 1
     order = [size for size, count in sorted(counts.items()) for _ in range(count)]
-    return tuple(int(size) for size in np.random.default_rng(seed).permutation(order))
+    return tuple(int(size) for size in np.random.default_rng(seed if seed >= 0 else (0, -seed)).permutation(order))
 
 
 def pad(inputs: Arrays, into: Arrays) -> None:

@@ -61,7 +61,7 @@ class Header(Record):
     command: tuple[str, ...] = ()
     began_in: str = ""
     on: str = ""
-    limits: dict[str, float] | None = None
+    limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
 
 
 class Added(Record):
@@ -379,6 +379,7 @@ _ANY_SIGN = frozenset(
     {
         *("fidelity", "scores", "parameters", "voided", "start_late_ns", "celsius", "total_mj", "bound_ns"),
         *("kernel_ns", "flops_by_precision"),  # as a library tells them
+        *("seed", "weights", "limits"),  # as a user gave them: their own types refuse what is no number
     }
 )
 """Keys below which a figure may be negative, infinite or NaN; every other one is a count, a size or a time."""

@@ -170,9 +170,9 @@ class Study(BaseModel):
     crossover: CrossoverAxis | None = None
     mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
     mix_by: Literal["mean", "p99"] = "mean"
-    instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
+    instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
-    p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    p99_limit_ms: float | None = Field(default=None, gt=0.0, le=1e9)
     sustained_s: float = Field(default=0.0, ge=0.0, le=1e6)
     enough_rate: Annotated[tuple[Annotated[float, Field(gt=0.0, le=1e9)], ...], _Axis] = ()
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
@@ -15,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
-from support.races.made import header, rounds, write
+from support.races import planted
+from support.races.made import ended, header, rounds, write
 
 from shootout.contract import Arm, Value
-from shootout.journal import journal
+from shootout.decide.limits import Limit
+from shootout.journal import journal, run_folder
 from shootout.journal.records import Header, Line, Played, Record
 from shootout.messages import Scores
 from shootout.stats.goals import Goal
@@ -92,3 +96,21 @@ def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFact
     found = journal.read(write(tmp_path_factory.mktemp("run"), *([] if kind is Header else [header()]), line, *end))
     assert not found.damaged
     assert repr(found.lines[-1 - len(end)]) == repr(line)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seed": -5},
+        {"seed": 2**70},
+        {"mix": "batch=1:1e300,2:1", "seed": -1, "scenario": "varying"},
+        {"instances": 2**20, "scenario": "throughput"},
+        {"p99_limit_ms": 1e9, "scenario": "serve"},
+        {"max_call_s": 1e300, "goal": "limit 5%"},
+    ],
+    ids=str,
+)
+def test_what_is_written_of_an_odd_study_reads_back(fields: dict[str, Any], tmp_path: Path):
+    plan = planted.plan(planted.study(*([] if "mix" in fields else [1]), crossover=None, **fields))
+    made = run_folder.header(replace(plan, limits={Limit.ERROR: 1e30}), {"machine": "made"})
+    assert journal.read(write(tmp_path, made, ended())).header == made
