@@ -422,3 +422,21 @@ def test_the_reference_outputs_of_the_first_call_are_scored(
     found = scoring.try_first_call(Measure(metric=f"{metric}:{name}"), exported, 60.0)
     assert says in found
     assert bool(found) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ([(2, 300_000, 1_000_000)], ""),
+        ([(600_000, 2_000_000)], "Outputs: y0 float32[1, 2000000]"),
+        ([(2_000_000, 3)], "truth: float32[1, 4]"),
+        ([(2_000_000, 3), (2_000_000, 2)], "truth: float32[1, 4]"),
+        ([(5, 3)], "truth: float32[5, 4]"),
+    ],
+)
+def test_outputs_of_any_size_are_tried_by_a_row_or_not_at_all(tmp_path: Path, shapes: list[tuple[int, ...]], says: str):
+    np.save(tmp_path / "truth.npy", np.zeros((5, 4), np.float32))
+    outputs = [TensorSpec(name=f"y{at}", dtype="float32", shape=shape) for at, shape in enumerate(shapes)]
+    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npy"), scores="y0")
+    assert says in (found := scoring.try_shapes(measure, outputs, None, 60.0))
+    assert bool(found) is bool(says)
