@@ -267,12 +267,14 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
 
 def _refuse_huge(folder: Path, names: Iterable[str]) -> None:
     """Refuse more than could be hashed in a minute or two, such as a file with a hole, before any is read."""
-    with suppress(OSError):  # what can't be read is named by the reader
-        total = sum(resolve_inside(folder, name).stat().st_size for name in names)
-        if total > MOST_BYTES:
-            raise UsageError(
-                f"{str(folder)!r} holds {size(total)}, and a shipped folder at most {size(MOST_BYTES)}: ship it again"
-            )
+    total = 0
+    for name in names:
+        with suppress(OSError):  # what can't be read is named by the reader
+            total += resolve_inside(folder, name).stat().st_size
+    if total > MOST_BYTES:
+        raise UsageError(
+            f"{str(folder)!r} holds {size(total)}, and a shipped folder at most {size(MOST_BYTES)}: ship it again"
+        )
 
 
 def _may_be_run(path: Path) -> bool:

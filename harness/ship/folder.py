@@ -27,6 +27,7 @@ from shootout.exported.shipped_folder import (
     INPUTS,
     LOAD,
     MODEL,
+    MOST_BYTES,
     REQUIREMENTS,
     SCHEMA,
     ShippedArm,
@@ -149,9 +150,14 @@ def load_text(templates: Path, shipment: Shipment) -> str:
     return template_text("load.txt").replace("BODY\n", body)
 
 
-def check_text(template: str, schema: str) -> str:
-    """Return the text of a `check.py`: the part that checks the files of a manifest, and the template's own behind."""
+def check_text(template: str, schema: str, folders: int = 1) -> str:
+    """Return the text of a `check.py`: the part that checks the files of a manifest, and the template's own behind.
+
+    Args:
+        folders: how many shipped folders the manifest is of.
+    """
     shared = template_text("check_files.txt").replace("SCHEMA", schema).replace("(CODE_ENDINGS)", repr(CODE))
+    shared = shared.replace("(MOST_BYTES)", str(folders * MOST_BYTES))
     return template_text(template).replace("FILES\n", shared)
 
 

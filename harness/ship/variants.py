@@ -95,7 +95,8 @@ def write_variants(folder: Path, variants: Sequence[tuple[ShippedFolder, Variant
             )
     load = template_text("load_variants.txt").replace("CPU_KIND\n", inspect.getsource(environment.cpu_kind))
     (folder / LOAD).write_text(load, encoding="utf-8")
-    (folder / CHECK).write_text(check_text("check_variants.txt", VARIANTS_SCHEMA), encoding="utf-8")
+    check = check_text("check_variants.txt", VARIANTS_SCHEMA, folders=len(variants))
+    (folder / CHECK).write_text(check, encoding="utf-8")
     facts = [
         {
             "folder": shipped.folder.name,

@@ -221,6 +221,15 @@ def test_no_file_with_a_hole_fills_the_memory_or_the_time(copy: Path):
     os.truncate(copy / MODEL / "model.onnx", 1 << 40)
     with pytest.raises(UsageError, match=r"holds 1\.1 TB, and a shipped folder at most 68\.7 GB"):
         open_shipped(copy)
+    files = json.loads((copy / MANIFEST).read_text())["files"]
+    done = check(copy)
+    assert (done.returncode, done.stderr) == (2, "the files of the manifest are larger than 64 GiB: ship them again\n")
+    for absent in ("zz-missing", "../zz-outside", "aa-missing"):
+        edit(copy, files={absent: "0", **files})
+        with pytest.raises(UsageError, match=r"holds 1\.1 TB"):
+            open_shipped(copy)
+    done = check(copy)
+    assert (done.returncode, done.stderr.startswith("aa-missing: No such file")) == (2, True)
     os.truncate(copy / MANIFEST, 1 << 40)
     with pytest.raises(UsageError, match=r"manifest\.json' can't be read: it is larger than 67 MB"):
         open_shipped(copy)
