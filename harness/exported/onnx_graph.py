@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
 from shootout.errors import ModelError
 from shootout.exported.onnx_files import graphs_inside, parse
@@ -20,8 +20,6 @@ FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 """Types that can be rounded."""
 BYTES = 4
 """The bytes of an element; see `Work`."""
-_DOUBLE_BYTES = 8
-"""The bytes of an element of the reference outputs' calls."""
 MOVES = frozenset(
     (
         *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather"),
@@ -163,21 +161,26 @@ def refuse_huge(model: ModelProto, name: str, memory_bytes: int) -> None:
         return
     if needed > memory_bytes // 2:
         raise ModelError(
-            f"{name}: the {node.op_type} that gives {node.output[0]!r} needs {size(needed)} of memory in float64, more "
+            f"{name}: the {node.op_type} that gives {node.output[0]!r} needs {size(needed)} of memory, more "
             f"than half of the {size(memory_bytes)} that are free. Fix: give smaller sizes, such as a lower --batch, "
             "or take a machine with more memory"
         )
 
 
 def find_widest(model: ModelProto) -> tuple[int, NodeProto]:
-    """Find the node whose inputs and outputs take the most bytes in float64, as far as their shapes are known."""
+    """Find the node whose inputs and outputs take the most bytes, as far as their shapes are known."""
     flat = inliner.inline_local_functions(model) if model.functions else model
     graph = shape_inference.infer_shapes(flat, data_prop=True).graph
     scopes = [outer := read_scope(graph), *(read_scope(inner, outer) for inner in graphs_inside(graph.node))]
     nodes = [(scope, node) for scope in scopes for node in scope.nodes]
-    each = [(scope.bytes_of(sorted({*node.input, *node.output})), node) for scope, node in nodes]
-    needed, node = max(each, key=lambda found: found[0])
-    return needed * _DOUBLE_BYTES // BYTES, node
+    each = [(sum(_stored_bytes(scope, name) for name in {*node.input, *node.output}), node) for scope, node in nodes]
+    return max(each, key=lambda found: found[0])
+
+
+def _stored_bytes(graph: OnnxGraph, name: str) -> int:
+    """Return the bytes of a value in its own type; 0 if its shape isn't known."""
+    kind = graph.types.get(name, TensorProto.FLOAT)
+    return math.prod(graph.shapes[name]) * helper.tensor_dtype_to_np_dtype(kind).itemsize if name in graph.shapes else 0
 
 
 def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:

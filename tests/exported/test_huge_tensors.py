@@ -16,7 +16,7 @@ from shootout.export.user_onnx import prepare
 from shootout.exported.onnx_graph import find_widest, refuse_huge
 from shootout.host import environment
 
-MEMORY = 1 << 20
+MEMORY = 1 << 19
 
 
 def made(nodes: list[onnx.NodeProto], *, features: int = 4, rows: int | str = 1, **stored: Any) -> onnx.ModelProto:
@@ -60,14 +60,27 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_a_node_that_would_fill_the_memory_is_named(name: str):
-    with pytest.raises(ModelError, match=r"x\.onnx: the \w+ that gives '\w+' needs .* of memory in float64, more than"):
+    with pytest.raises(ModelError, match=r"x\.onnx: the \w+ that gives '\w+' needs .* of memory, more than"):
         refuse_huge(HUGE[name], "x.onnx", MEMORY)
     refuse_huge(HUGE[name], "x.onnx", 1 << 30)
 
 
-def test_what_it_needs_is_counted_in_float64():
-    needed, widest = find_widest(HUGE["ConstantOfShape"])
-    assert (needed, widest.op_type) == (8 * (300 * 300 + 2), "ConstantOfShape")
+@pytest.mark.parametrize(
+    ("value", "element_bytes"),
+    [(np.float32(0), 4), (np.float64(0), 8), (np.float16(0), 2), (np.int64(0), 8), (np.uint8(0), 1), (np.bool_(0), 1)],
+)
+def test_what_it_needs_is_counted_in_the_files_own_types(value: np.generic, element_bytes: int):
+    fill = node("ConstantOfShape", "s", output="f", value=numpy_helper.from_array(np.array([value])))
+    to_float = node("Cast", "f", to=TensorProto.FLOAT)
+    needed, widest = find_widest(made([fill, to_float], s=np.array([300, 300])))
+    assert (needed, widest.op_type) == ((4 + element_bytes) * 300 * 300, "Cast")
+
+
+def test_a_layer_of_less_than_half_the_memory_is_taken():
+    model = made([node("ConstantOfShape", "s")], s=np.array([200, 300]))
+    refuse_huge(model, "x.onnx", MEMORY)
+    with pytest.raises(ModelError, match="needs 240 kB of memory, more than half of the 480 kB"):
+        refuse_huge(model, "x.onnx", 480_000)
 
 
 def test_a_body_is_looked_into_as_well():
@@ -86,5 +99,5 @@ def test_a_body_is_looked_into_as_well():
 def test_it_is_refused_before_anything_is_drawn_or_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     onnx.save(HUGE["ConstantOfShape"], tmp_path / "x.onnx")
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: MEMORY)
-    with pytest.raises(ModelError, match=r"more than half of the 1\.05 MB that are free"):
+    with pytest.raises(ModelError, match=r"more than half of the 524 kB that are free"):
         prepare(tmp_path / "x.onnx", tmp_path, Request(model=str(tmp_path / "x.onnx")))
