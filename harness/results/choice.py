@@ -259,7 +259,7 @@ def _race_again_options(
 ) -> Sequence[tuple[str, str]]:
     arms = {arm.label: arm for arm in group.record.arms}
     found = reproduce.options([arms[label] for label in labels], given)
-    return [(name, reproduce.relocate([value], base)[0]) for name, value in found]
+    return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
 
 
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"

@@ -13,10 +13,15 @@ from shootout.contract import Arm, Scenario, Value
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
-from shootout.study.options import StudyOptions, flags_of
+from shootout.study.options import RunOptions, StudyOptions, TuneOptions, flags_of
 from shootout.study.schema import Study
 
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
+_ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
+_WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
+"""What each option takes, in the words of its help; those of the gate alone take a model or target, or no file."""
+_SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is bool)
+_SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
 
 
 def given(study: Study) -> tuple[str, ...]:
@@ -67,29 +72,86 @@ def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
     """Return words that were typed in a folder with the files that they name as seen from the current folder.
 
     Args:
+        words: a command's name and what follows, or options with their values alone.
         base: that folder; None: it is the current one.
     """
-    return tuple(words) if base is None else tuple(_relocate_word(word, base) for word in words)
+    if base is None:
+        return tuple(words)
+    found, option = list[str](), ""
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            found.append(f"{name}={relocate_value(name, value, base)}" if equals else word)
+            option = "" if equals or name in _SWITCHES else name
+        else:
+            is_command = index == 0
+            found.append(word if is_command else relocate_value(option, word, base))
+            option = ""
+    return tuple(found)
 
 
-def _relocate_word(word: str, base: Path) -> str:
-    parts = re.split("([=:,])", word)
-    for index, part in enumerate(parts):
-        is_named = part and not part.startswith("~") and not Path(part).is_absolute()
-        if is_named and _is_place(base / part, is_path="/" in part):
-            parts[index] = os.path.relpath(base / part)
-    return "".join(parts)
-
-
-def _is_place(place: Path, *, is_path: bool) -> bool:
-    """Return whether a word means a file or folder that is there; False for what a stranger's journal makes up.
+def relocate_value(option: str, value: str, base: Path | None) -> str:
+    """Return an option's value with the files in it as seen from the current folder: only where it takes files.
 
     Args:
-        is_path: it has a slash; else a folder is one only if a command takes it, so that no target or model is meant.
+        option: "" for a word without one, such as a model.
+        base: the folder in which it was typed; None: it is the current one.
     """
+    if base is None:
+        return value
+    takes = _WORDS.get(option, "MODEL")
+    if takes in ("FILE", "NPZ", "PATH", "TOML", "FOLDER"):
+        return _move(value, base)
+    if takes == "MODEL":
+        return _relocate_models(value, base)
+    if takes in ("TARGETS", "TARGET"):
+        return ",".join(_relocate_target(target, base) for target in value.split(","))
+    if takes == "FUNCTION" or option == _FLAGS["metric"]:
+        return _relocate_function(value, base)
+    if takes in ("NAME=PATH", "AXIS=SIZE:CALLS"):
+        name, equals, path = value.partition("=")
+        return f"{name}={_move(path, base)}" if equals else _move(value, base)
+    return value
+
+
+def _relocate_models(text: str, base: Path) -> str:
+    """Move a model's file or folder, or each of several; a registered model or a target may have a file's name."""
+    from shootout import models  # which reading most runs doesn't need
+
+    if text in models.names():
+        return text
+    if _is_model(text, base):
+        return _move(text, base)
+    parts = text.split(",")
+    if len(parts) > 1:
+        return ",".join(_relocate_models(part, base) for part in parts)
+    return _relocate_function(_relocate_target(text, base), base)
+
+
+def _is_model(text: str, base: Path) -> bool:
+    """Return whether a word without an option means a file, which has an ending, or a folder that a command takes."""
+    place, is_path = base / text, "/" in text
     there, is_folder = os.path.isfile, os.path.isdir  # which raise nothing, however long or forbidden a name is
+    if there(place):
+        return is_path or bool(Path(text).suffix)
     takes = (MANIFEST, "journal.jsonl", "config.json")
-    return there(place) or (is_path and is_folder(place)) or any(there(place / name) for name in takes)
+    return (is_path and is_folder(place)) or any(there(place / name) for name in takes)
+
+
+def _relocate_target(text: str, base: Path) -> str:
+    match = _SHIPPED.fullmatch(text)
+    return f"{match[1]}{_move(match[2], base)}" if match else text
+
+
+def _relocate_function(text: str, base: Path) -> str:
+    file, colon, name = text.rpartition(":")
+    return f"{_move(file, base)}:{name}" if colon and file.endswith(".py") else text
+
+
+def _move(text: str, base: Path) -> str:
+    """Return a path as seen from the current folder if something is there, which a stranger's journal may make up."""
+    is_named = text and not text.startswith("~") and not Path(text).is_absolute()
+    return os.path.relpath(base / text) if is_named and os.path.exists(base / text) else text  # noqa: PTH110 - as above
 
 
 def quote(words: Iterable[str]) -> str:

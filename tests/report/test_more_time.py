@@ -110,6 +110,38 @@ def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
+    ("typed", "seen"),
+    [
+        ("run net.onnx --backends onnxruntime:cpu:fp32,spin", "run ../net.onnx --backends onnxruntime:cpu:fp32,spin"),
+        ("tune digits --metric auto --threads all", "tune digits --metric auto --threads all"),
+        ("run m,odd.onnx --inputs a=b,c.npz", "run ../m,odd.onnx --inputs ../a=b,c.npz"),
+        ("run net.onnx,m,odd.onnx --labels=cpu", "run ../net.onnx,m,odd.onnx --labels=../cpu"),
+        ("run digits,net.onnx", "run digits,../net.onnx"),
+        ("run --energy net.onnx", "run --energy ../net.onnx"),
+        ("run net.py:make --read net.py:load --metric net.py:score", None),
+        ("run package.net:make --set cpu=1 --option cpu.net.onnx=cpu", None),
+        ("run toy --python cpu=cpu --mix auto=cpu --shape cpu=1x4", "run toy --python cpu=../cpu --mix auto=../cpu"),
+        ("run toy --mix log.txt --calibration auto", "run toy --mix ../log.txt --calibration ../auto"),
+        ("run toy --baseline cpu --backends shipped:ship,shipped@cpu:ship,cpu", None),
+        ("gate ship --candidate net.onnx --target cpu", "gate ../ship --candidate ../net.onnx --target cpu"),
+        ("gate ship --same-proof --candidate shipped:ship", "gate ../ship --same-proof --candidate shipped:../ship"),
+    ],
+)
+def test_only_what_takes_a_file_is_seen_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, seen: str | None
+):
+    for name in ("cpu", "auto", "all", "digits", "run", "net.onnx", "m,odd.onnx", "a=b,c.npz", "net.py", "log.txt"):
+        (tmp_path / name).write_text("")
+    for name in ("ship", "sub"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "ship" / "manifest.json").write_text("")
+    monkeypatch.chdir(tmp_path / "sub")
+    found = " ".join(reproduce.relocate(typed.split(), tmp_path))
+    moved = typed.replace("net.py", "../net.py").replace(":ship", ":../ship") if seen is None else seen
+    assert found == moved
+
+
+@pytest.mark.parametrize(
     ("out", "place"),
     [("results/r1", "../.."), ("../beside", "{here}"), ("~/r1", "{here}")],
     ids=["in", "beside", "home"],
