@@ -33,11 +33,20 @@ def find_overlaps(box, others):
     return common / np.maximum(areas - common, 1e-9) * (others[:, 4] == box[4])
 
 
+def find_head(outputs):
+    """Return the only output of three axes, if it has the shape of a head."""
+    found = [one for one in outputs.values() if one.ndim == 3]
+    if len(found) != 1 or not 4 < found[0].shape[1] <= found[0].shape[2]:
+        shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in outputs.items())
+        raise ValueError(f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {shapes}")
+    return found[0]
+
+
 def f1(outputs, truth):
     """Return for each image twice the boxes that match a true one, and the boxes of both sides."""
     is_own = isinstance(truth, dict)  # without --truth: the model's own FP32 outputs
-    heads, rows = next(iter(outputs.values())), []
-    for head, true in zip(heads, next(iter(truth.values())) if is_own else truth, strict=True):
+    rows = []
+    for head, true in zip(find_head(outputs), find_head(truth) if is_own else truth, strict=True):
         boxes, left = decode(head), decode(true) if is_own else np.reshape(true, (-1, 5))
         sizes, hits = len(boxes) + len(left), 0
         for box in boxes:

@@ -34,6 +34,7 @@ from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Row, Timing
 from shootout.results.p99_limit import TOO_BUSY
+from shootout.results.wording import tell_limit_doubt
 from shootout.stats.paired import (
     CONFIDENCE,
     MOST_ROWS,
@@ -573,6 +574,8 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
         return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
     sign = 1.0 if metric.lower_is_better else -1.0
     loss = sign * change.value
+    if doubt := tell_limit_doubt(metric, asked.wanted):
+        return Bounds(value=loss, reason=doubt)
     middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
     needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
     if (metric.limits, metric.limit) == ("drop", asked.wanted):

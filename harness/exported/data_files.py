@@ -35,6 +35,14 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
+TAKEN = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
+_FIXES: Mapping[str, str] = {
+    ".json": "write one line per row as .jsonl",
+    ".csv": "write it with pandas.read_csv(…).to_parquet(…)",
+    ".tsv": "write it with pandas.read_csv(…, sep='\\t').to_parquet(…)",
+    "": "write it with numpy.savez",
+}
+"""By suffix: how to write such a file anew."""
 ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.user.reading`."""
 _NAMELESS = "arr_{}"
@@ -304,7 +312,11 @@ def _explaining_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except _NOT_ARRAYS as error:
-        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
+        if path.suffix in (".npz", ".npy") or path.is_dir():
+            ragged = ", or write one line per row as .jsonl" * ("Object arrays" in str(error))
+            fix = f"write it with numpy.savez{ragged}"
+            raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
+        raise UsageError(f"{path}: {TAKEN}; {_FIXES.get(path.suffix, _FIXES[''])}") from error
 
 
 def _open_data(

@@ -17,12 +17,12 @@ from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
 from shootout.messages import Scores
 from shootout.report.columns import error, share
-from shootout.results.accuracy import DEFAULT_DROP, MetricLimits, find_ends, judge_drop, list_outputs, right_rows
+from shootout.results.accuracy import MetricLimits, find_ends, judge_drop, list_outputs, right_rows
 from shootout.results.analysis import Analysed, read_metric_limits
 from shootout.results.choice import is_judged, is_plain
 from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
-from shootout.stats.paired import bound_mean, compare_means, find_max_drop, read_share
+from shootout.stats.paired import DEFAULT_DROP, admits_any_loss, bound_mean, compare_means, find_max_drop, read_share
 from shootout.stats.verdicts import Standing, judge_limit
 from shootout.units import counted, size
 
@@ -293,7 +293,9 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
     change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst, confidence=1 - alpha)
     standing, needed = judge_drop(change, before, after, most)
     reason = f"all {counted(len(after.rows), after.unit)} have the same score"
-    if change:
+    if after.against == "truth" and admits_any_loss(most, *means, is_lower_better=lower):
+        reason = f"the reference's whole score is {means[0]:.3g}, so that limit proves nothing"
+    elif change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
         reason += f"; about {needed:,} scored {after.unit}s would settle it" if needed else ""
     return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)

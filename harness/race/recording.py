@@ -39,6 +39,7 @@ PROVES_LITTLE = (
     "weak check: {precision} rounding alone may err by {error_bound:.2g} on this model, and an answer that ignores its "
     "inputs errs by only {spread:.2g}; labeled data would tell"
 )
+"""Of a model without rows to score."""
 BACKEND_STEPS = ("build", "entering")
 """An arm that fails at these may have a library that no longer works, though it worked before."""
 
@@ -207,7 +208,7 @@ def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
             lines.append(UNKNOWN)
         else:
             lines.append(NOT_JUDGED + ("; give --inputs" if exported.is_users else ""))
-    elif error_bound is not None and not exported.is_telling(error_bound):
+    elif error_bound is not None and not exported.is_telling(error_bound) and not exported.has_report:
         lines.append(PROVES_LITTLE.format(precision=target.precision, error_bound=error_bound, spread=exported.spread))
     if target.precision in SCALED and runs and not found.probe:
         lines.append("no grid probe could be made, so its precision rests on node counts and error")

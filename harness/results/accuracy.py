@@ -31,8 +31,10 @@ from shootout.results.vetoes import withheld
 from shootout.results.why import find_why
 from shootout.schemes import shown_as
 from shootout.stats.paired import (
+    DEFAULT_DROP,
     MeanChange,
     PairedChange,
+    admits_any_loss,
     bound_mean,
     compare_means,
     compare_right,
@@ -49,8 +51,6 @@ from shootout.study.group import GroupRecord, is_exact, own_fp32
 
 MARGIN = 0.01
 """A loss of accuracy that the interval keeps below one point counts as none."""
-DEFAULT_DROP = "1%"
-"""A metric may lose less than this of plain FP32's mean."""
 
 
 def keeps_accuracy(change: PairedChange) -> bool:
@@ -229,6 +229,9 @@ def judge_drop(change: MeanChange | None, before: Scores, after: Scores, limit: 
         change: what `compare_means` found.
     """
     standing, needed, lower = Standing.UNKNOWN, None, after.lower_is_better
+    means = [math.fsum(one.rows) / len(one.rows) for one in (before, after)]
+    if after.against == "truth" and admits_any_loss(limit, *means, is_lower_better=lower):
+        return standing, needed
     if change:
         low, high = (change.low, change.high) if lower else (-change.high, -change.low)
         standing = judge_limit(low, high, limit, at_most=True)

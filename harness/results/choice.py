@@ -20,7 +20,7 @@ import numpy as np
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import DEFAULT_DROP, MARGIN, keeps_accuracy
+from shootout.results.accuracy import MARGIN, keeps_accuracy
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
@@ -46,6 +46,7 @@ from shootout.results.why import gains
 from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
+from shootout.stats.paired import DEFAULT_DROP
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact, short

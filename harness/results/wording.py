@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shootout.stats.paired import admits_any_loss
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
 from shootout.units import counted, number, points
@@ -39,6 +40,8 @@ CONTROL_OPEN = "not different"
 """The words for a control whose interval holds 1 and is wider than what it must lie within to be equal."""
 NOT_COMPARED = "not compared yet"
 """The words for a control that shares no two restarts with its baseline."""
+ALL_ZERO = "FP32 itself scores 0 on every row; does the metric read the right output?"
+"""Follows a metric by which no loss could be seen."""
 CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
 
 
@@ -238,12 +241,24 @@ def name_metric(metric: Metric) -> str:
 
 
 def tell_metric(metric: Metric) -> str:
-    """Return `iou 0.940, +0.001 (0 to +0.002)`; without truth, the score against FP32's own outputs."""
+    """Return `iou 0.940, +0.001 (0 to +0.002), limit -0.009`; without truth, the score against FP32's own outputs.
+
+    The limit stands there only if the metric keeps it.
+    """
     told = f"{name_metric(metric)} {metric.value:.4g}"
     if metric.against == "outputs":
         bounds = "" if metric.low is None or metric.high is None else f" ({metric.low:.4g} to {metric.high:.4g})"
-        return f"{told} against FP32's outputs{bounds}"
-    return f"{told}, {_tell_metric_change(metric.change)}" if metric.change else told
+        told += f" against FP32's outputs{bounds}"
+    elif metric.change:
+        told += f", {_tell_metric_change(metric.change)}"
+    elif not metric.value and metric.low is None and not metric.lower_is_better:
+        told += f": {ALL_ZERO}"
+    return f"{told}, limit {_tell_limit(metric)}" if metric.standing is Standing.MET else told
+
+
+def _tell_limit(metric: Metric) -> str:
+    sign = "" if metric.limits == "agreement" or not metric.change else "+" if metric.lower_is_better else "-"
+    return f"{sign}{metric.limit or 0.0:.2g}"
 
 
 def _tell_metric_change(change: MetricChange) -> str:
@@ -262,18 +277,42 @@ def tell_metric_limit(metric: Metric) -> str:
 
     For example `iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
     """
-    told, sign = tell_metric(metric), ""
+    told = tell_metric(metric)
     if metric.limits != "agreement" and metric.change:
         told = f"{name_metric(metric)} {_tell_metric_change(metric.change)}"
-        sign = "+" if metric.lower_is_better else "-"
     if metric.limit is None:
         option = "--max-drop" if metric.lower_is_better else "--min-agreement"
         why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"
         return f"{told}, {why}"
+    if doubt := tell_limit_doubt(metric, metric.limit):
+        return f"{told}, limit {_tell_limit(metric)}: {doubt}"
     verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
     if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
         more = float(f"{metric.rows_needed - metric.rows:.2g}")
-        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
+        verdict = f"needs about {more:,.0f} more scored {metric.unit}s to {_name_end(metric)} it"
         if metric.unit != "row":
             verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
-    return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"
+        else:
+            verdict += " (half of the rows given are scored)"
+    return f"{told}, limit {_tell_limit(metric)}: {verdict}"
+
+
+def tell_limit_doubt(metric: Metric, limit: float) -> str:
+    """Tell why a limit on the drop proves nothing of a metric, because even a score of 0 would keep it; else ""."""
+    if metric.against == "outputs" or metric.change is None:
+        return ""
+    before = metric.value - metric.change.value
+    if not admits_any_loss(limit, before, metric.value, is_lower_better=metric.lower_is_better):
+        return ""
+    if not before:
+        return ALL_ZERO
+    share = f"{limit:g}%" if before < limit < 100 else "1%"
+    return f"FP32's whole score is {before:.3g}; give a lower limit, or did you mean --max-drop {share}?"
+
+
+def _name_end(metric: Metric) -> str:
+    """Name what more rows like these would do, by the side of the limit on which these lie."""
+    if metric.limits == "agreement" or metric.change is None:
+        return "admit" if metric.value >= (metric.limit or 0.0) else "refuse"
+    lost = metric.change.value if metric.lower_is_better else -metric.change.value
+    return "admit" if lost <= (metric.limit or 0.0) else "refuse"

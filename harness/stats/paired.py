@@ -12,6 +12,8 @@ from fractions import Fraction
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
+DEFAULT_DROP = "1%"
+"""A metric may lose less than this of plain FP32's mean."""
 
 
 def quantile_of(confidence: float) -> float:
@@ -92,6 +94,16 @@ def find_max_drop(text: str, before: float) -> float:
             "expected a drop in the metric's own unit, such as 0.005, or a share of FP32's mean, such as 1%"
         )
     return value / 100 * abs(before) if is_share else value
+
+
+def admits_any_loss(limit: float, before: float, after: float, *, is_lower_better: bool) -> bool:
+    """Return whether even a score of 0 keeps a limit on the loss, so that the limit proves nothing.
+
+    Args:
+        limit: on the loss of the mean.
+        before, after: mean scores; below 0 none has an end that is known.
+    """
+    return not is_lower_better and after >= 0 and 0 <= before <= limit * (1 + 1e-9)
 
 
 def read_share(text: str, _before: float = 1.0) -> float:

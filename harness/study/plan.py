@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,9 +39,9 @@ from shootout.models.user import scoring
 from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
+from shootout.stats.paired import DEFAULT_DROP, UNSEEN, count_rows_for_rare, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
@@ -293,6 +293,8 @@ def make_plan(
         available = known_available({provider(target) for target in targets}, others, fresh=fresh)
     here = replace(here, available=available)
     groups = plan_groups(study, here)
+    for doubt in find_limit_doubts(study, counts, groups) if progress else ():
+        progress.say(f"note: {doubt}")
     files += shipped_hashes(targets)
     made = Plan(
         study=study,
@@ -328,6 +330,7 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+        _refuse_drop_of_all(study)
         _refuse_few_rows(study, counts, max(one.batch for one in requests.values()))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
@@ -338,26 +341,73 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     return files
 
 
+def _refuse_drop_of_all(study: Study) -> None:
+    """Refuse a limit that is no share and as large as the whole score, of a metric whose scores are 1 at most.
+
+    Raises:
+        UsageError: it is; the percent sign is missing as a rule.
+    """
+    text = (study.max_drop or "").strip()
+    if (
+        not text
+        or text.endswith("%")
+        or not study.metric
+        or study.metric == scoring.AUTO
+        or scoring.is_own(study.metric)
+    ):
+        return
+    named, limit = find_metric(study.metric), find_max_drop(text, 1.0)
+    ends_at_one = not (named.lower_is_better or named.unit) or named.name.partition("@")[0] in scoring.OF_TEXTS
+    if ends_at_one and limit >= 1:
+        raise UsageError(
+            f"--max-drop {text}: {named.name} is 1 at most, so that any loss keeps it: did you mean {text}%?"
+        )
+
+
 def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
     """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
 
     Raises:
         UsageError: they are too few; says how many do, and which limit these rows can show.
     """
-    text = (study.max_drop or "").strip()
-    if not (text.endswith("%") and len(counts) == 1) or study.stream or study.rows_by or not study.metric:
+    if not (study.metric and study.max_drop) or study.metric == scoring.AUTO or scoring.is_own(study.metric):
         return
-    if study.metric == scoring.AUTO or scoring.is_own(study.metric) or not find_metric(study.metric).is_share:
+    if find_metric(study.metric).is_share and (fault := _find_few_rows(study, counts, batch, study.max_drop.strip())):
+        raise UsageError(fault)
+
+
+def _find_few_rows(study: Study, counts: Collection[int], batch: int, limit: str) -> str:
+    """Return why rows so few can't show that a metric lost less than a share; "" if they can, or that isn't known."""
+    if not (limit.endswith("%") and len(counts) == 1) or study.stream or study.rows_by:
+        return ""
+    (count,), share = counts, find_max_drop(limit, 1.0)
+    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, share)
+    if scored >= needed:
+        return ""
+    held = 100 * (1 - UNSEEN ** (1 / scored))
+    return (
+        f"--max-drop {limit} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
+        f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
+        f"{math.ceil(10 * held) / 10:g}%"
+    )
+
+
+def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
+    """Yield what is doubtful about the limit on a function of the user's own, whose range only its scores tell.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+    """
+    arms = [arm for group in groups for arm in group.playing]
+    if not study.metric or not scoring.is_own(study.metric) or not (study.max_drop or study.truth):
         return
-    (count,), limit = counts, find_max_drop(text, 1.0)
-    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, limit)
-    if scored < needed:
-        held = 100 * (1 - UNSEEN ** (1 / scored))
-        raise UsageError(
-            f"--max-drop {text} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
-            f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
-            f"{math.ceil(10 * held) / 10:g}%"
-        )
+    if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
+        return
+    limit = (study.max_drop or DEFAULT_DROP).strip()
+    if not limit.endswith("%") and find_max_drop(limit, 1.0) >= 1:
+        yield f"--max-drop {limit} is in the unit of {study.metric}: {limit}% is a share of FP32's score"
+    if fault := _find_few_rows(study, counts, max(arm.batch for arm in arms), limit):
+        yield f"too few rows to ship a lower precision, if one can lose all of its {study.metric} score. {fault}"
 
 
 def _try_metric(measure: scoring.Measure, asked: Request) -> None:

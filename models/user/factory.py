@@ -28,6 +28,23 @@ if TYPE_CHECKING:
     from shootout.models.user.called import Called
     from shootout.models.user.source import FactorySource
 
+PACKAGES = {
+    "Bio": "biopython",
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    **dict.fromkeys(("imageio", "librosa", "matplotlib", "pandas", "pycocotools", "scipy"), ""),
+    **dict.fromkeys(("soundfile", "torchaudio", "torchvision", "tqdm", "transformers"), ""),
+}
+"""By module: the package that installs it, or "" if it has the same name. What isn't installed tells no names."""
+
 
 def is_meant(name: str) -> bool:
     """Return whether `name` is meant as a user's own model rather than a registered one."""
@@ -145,8 +162,15 @@ def call(source: FactorySource, run: Callable[[], Any]) -> Any:
             raise
         said = f"{type(error).__name__}: {shorten(' '.join(str(error).split())) or 'without a message'}"
         if isinstance(error, ModuleNotFoundError) and error.name:
-            said = f"{said} (install {error.name.partition('.')[0]!r} into this environment)"
+            said = f"{said} ({_tell_install(error.name.partition('.')[0])})"
         raise UsageError(f"{source.short} raised {said}{_place_of_error(source, error)}") from error
+
+
+def _tell_install(module: str) -> str:
+    """Say how to install a module that the user's code imports, which may have a name of its own among packages."""
+    if module in PACKAGES:
+        return f"install it into this environment: python -m pip install {PACKAGES[module] or module}"
+    return f"install the package that has {module!r} into this environment"
 
 
 def _place_of_error(source: FactorySource, error: BaseException) -> str:

@@ -206,6 +206,28 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
     assert seen == {*Standing}
 
 
+@pytest.mark.parametrize(("fp32", "drop"), [(0.8, "2"), (0.8, "100%"), (0.0, "1%")], ids=["2", "all", "all zero"])
+def test_a_limit_that_any_loss_keeps_admits_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fp32: float, drop: str
+):
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    before = np.random.default_rng(0).uniform(0.9, 1.1, 500) * fp32
+    scores = [Scores(name="m.py:f1", rows=tuple(map(float, rows))) for rows in (before, before * 0.99)]
+    lines: list[Line] = [made.checked(arm, scores=one) for arm, one in zip((made.A, INT8), scores, strict=True)]
+    lines += [made.played(arm, 0, 100.0) for arm in (made.A, INT8, made.COPY)]
+    header = made.header((made.A, INT8, made.COPY)).model_copy(update={"given": ("--max-drop", drop)})
+    folder = made.write(tmp_path / "run", header, *lines, made.rounds(0))
+    (fidelity,) = (row.fidelity for row in analyse(folder).rows if row.arm == INT8.label)
+    assert fidelity
+    assert fidelity.metric
+    assert fidelity.metric.standing is Standing.UNKNOWN
+    candidates = read_question([folder]).candidates
+    (label,) = (one.label for one in candidates if one.row.arm == INT8.label)
+    finding = judge_limits(policy(), candidates)[label][-1]
+    assert finding.standing is Standing.UNKNOWN
+    assert ("FP32's whole score is 0.8" if fp32 else "FP32 itself scores 0 on every row") in (finding.reason or "")
+
+
 @pytest.mark.parametrize("is_barred", [True, False])
 def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_barred: bool

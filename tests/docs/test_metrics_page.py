@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import Array
+from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported.model import ReportRows
 from shootout.messages import Scores
 from shootout.models.user import metric_names, scoring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-CLASSES, PLACES = 80, 40
+CLASSES, PLACES = 80, 90
 CAT, DOG = 15, 16
 TRUTH = ([[100, 100, 200, 200, CAT], [300, 300, 400, 500, DOG]], [[50, 60, 150, 160, CAT]], [])
 """Two boxes, one, none."""
 
 
 def head_of(*boxes: tuple[list[int], float]) -> Array:
-    """A head of 84 numbers for each of 40 places; the others have low scores and lie where boxes are."""
+    """A head of 84 numbers for each of 90 places; the others have low scores and lie where boxes are."""
     made = np.full((4 + CLASSES, PLACES), 0.01, np.float32)
     made[:4] = np.array([150, 150, 100, 100])[:, None]
     for place, ((x1, y1, x2, y2, class_), score) in enumerate(boxes):
@@ -82,6 +83,31 @@ def test_without_truth_a_raw_head_is_held_against_the_models_own(tmp_path: Path)
     lost = [RIGHT[0], RIGHT[2], RIGHT[2]]
     (tmp_path / "lost").mkdir()
     assert np.mean(scored(tmp_path / "lost", lost, own=RIGHT).rows) == pytest.approx(2 * 2 / (2 + 3))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"boxes_t": (1, 525, 4), "scores_c": (1, 80, 525)},
+        {"o_t": (1, 525, 84)},
+        {"output0": (84, 8400)},
+        {"num": (1, 1), "boxes": (1, 100, 4), "scores": (1, 100), "classes": (1, 100)},
+        {"output0": (1, 84, 525), "copy": (1, 84, 525)},
+    ],
+    ids=["cut apart", "turned round", "no rows", "behind NMS", "two"],
+)
+def test_outputs_that_are_no_raw_head_are_refused_with_their_shapes(shapes: dict[str, tuple[int, ...]]):
+    measure = scoring.Measure(metric=f"{DOCS}/examples/yolo.py:f1")
+    specs = [TensorSpec(name=name, shape=shape, dtype="float32") for name, shape in shapes.items()]
+    fault = scoring._find_fault_of_shapes(measure, specs, None)
+    told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    assert f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {told}" in fault
+
+
+def test_a_head_is_found_among_outputs_of_other_kinds():
+    find_head = runpy.run_path(f"{DOCS}/examples/yolo.py")["find_head"]
+    outputs = {"masks": np.zeros((1, 32, 40, 40)), "count": np.zeros((1, 1)), "output0": RIGHT[0][None]}
+    assert find_head(outputs) is outputs["output0"]
 
 
 def test_the_page_shows_that_file():

@@ -61,7 +61,11 @@ def test_lines_may_be_ragged(tmp_path: Path):
         ({"mask": np.zeros((4, 2))}, "'mask': expected an entry for each of the 3 rows of the inputs, got 4 entries"),
         ({"mask": np.float64(1)}, "got a single number"),
         ({"mask": np.array([[1.0, 2], [3, np.nan], [5, 6]])}, "none or NaN in 1 rows, the first is 1"),
-        ({"mask": np.array([{}, {}, {}], dtype=object)}, "not an .npz of plain arrays"),
+        (
+            {"mask": np.array([{}, {}, {}], dtype=object)},
+            "not an .npz of plain arrays (Object arrays cannot be loaded when allow_pickle=False); write it with "
+            "numpy.savez, or write one line per row as .jsonl",
+        ),
     ],
 )
 def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], says: str):
@@ -69,6 +73,26 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
     with pytest.raises(UsageError) as caught:
         truth_files.check(tmp_path / "truth.npz", {3})
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("truth.json", "write one line per row as .jsonl"),
+        ("truth.csv", "write it with pandas.read_csv(…).to_parquet(…)"),
+        ("truth.tsv", "sep='\\t').to_parquet(…)"),
+        ("truth.txt", "write it with numpy.savez"),
+        ("truth", "write it with numpy.savez"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_what_is_taken(tmp_path: Path, name: str, fix: str):
+    (tmp_path / name).write_text('{"000": [[1, 2, 3, 4, 0]]}')
+    for look in (lambda path: truth_files.check(path, {3}), truth_files.read, truth_files.describe):
+        with pytest.raises(UsageError) as caught:
+            look(tmp_path / name)
+        taken = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
+        assert str(caught.value) == f"{tmp_path / name}: {taken}; {fix}" or fix.startswith("sep")
+        assert str(caught.value).endswith(fix)
 
 
 def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -51,7 +51,10 @@ def make(form="one", named=False):
     [
         ("raise ValueError('no\\n such width')", "raised ValueError: no such width (bad.py line 4)"),
         ("raise SystemExit(3)", "raised SystemExit: 3 (bad.py line 4)"),
-        ("import not_there.deep", "ModuleNotFoundError: No module named 'not_there' (install 'not_there'"),
+        (
+            "import not_there.deep",
+            "No module named 'not_there' (install the package that has 'not_there' into this env",
+        ),
         ("return None", "returned None: expected (torch module, example inputs)"),
         ("return 1, 2, 3, 4", "returned a tuple of 4"),
         ("return 5, torch.ones(1)", "returned a int as the module"),
@@ -67,6 +70,26 @@ def test_what_running_shows_is_one_line(tmp_path: Path, body: str, says: str):
         run(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("PIL.Image", "pillow"),
+        ("cv2", "opencv-python-headless"),
+        ("sklearn.metrics", "scikit-learn"),
+        ("yaml", "pyyaml"),
+        ("skimage", "scikit-image"),
+        ("torchvision", "torchvision"),
+    ],
+)
+def test_a_missing_library_is_named_as_its_package(tmp_path: Path, module: str, package: str):
+    error = f"ModuleNotFoundError({f'No module named {module!r}'!r}, name={module!r})"
+    path = write(tmp_path / "bad.py", f"{HEAD}def make():\n    raise {error}\n")
+    with pytest.raises(UsageError) as caught:
+        run(path)
+    assert f"(install it into this environment: python -m pip install {package})" in str(caught.value)
 
 
 @pytest.mark.usefixtures("apart")

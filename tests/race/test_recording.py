@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 from shootout.constants import TAIL_S
 from shootout.contract import Arm, Device, Fidelity, Precision, Scenario, Target
 from shootout.errors import NotRun, NotRunKind
+from shootout.exported.model import REPORT
 from shootout.journal import journal, samples
 from shootout.journal.records import Failure
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
@@ -93,6 +95,20 @@ def test_the_error_bound_has_what_the_rest_errs_by():
 def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, drawn: bool, says: str | None):
     found = doubts(Target(backend=backend, precision=Precision.INT4), drawn=drawn, int4=int4)
     assert [line for line in found if not line.startswith(REST)] == ([says] if says else [])
+
+
+@pytest.mark.parametrize("precision", [Precision.INT4, Precision.BF16, Precision.FP16])
+def test_a_row_whose_labels_or_truth_are_scored_is_not_told_to_bring_labels(tmp_path: Path, precision: Precision):
+    found = []
+    for is_scored in (False, True):
+        if is_scored:
+            (tmp_path / REPORT).touch()
+        wide: Any = {"fp32": 1e-5, "fp16": 0.9, "bf16": 0.9, "int4": 0.9}
+        exported = bare_exported(wide, model="mine.onnx", folder=tmp_path)
+        made: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
+        target = Target(backend="onnxruntime", precision=precision)
+        found.append(any("weak check" in line for line in _find_doubts(Arm(target=target, model="m"), made, runs=True)))
+    assert found == [True, False]
 
 
 def test_what_there_was_no_time_to_predict_refuses_nothing():

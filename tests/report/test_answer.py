@@ -33,7 +33,7 @@ from shootout.results.document import (
     Why,
     ratio_of,
 )
-from shootout.results.wording import BUSY_SHARE
+from shootout.results.wording import BUSY_SHARE, tell_metric
 from shootout.stats.verdicts import Standing, Verdict
 
 MACHINE = {
@@ -107,10 +107,10 @@ def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such(
     assert "may be as fast as base (1.1x faster to 1.1x slower)" in near["Ship"]
 
 
-def scored(value: float, reach: float, **more: Any) -> Metric:
+def scored(value: float, reach: float, *, mean: float = 0.9, **more: Any) -> Metric:
     """A metric whose mean changed against plain FP32's, known within ±`reach`."""
     found = MetricChange(value=value, low=value - reach, high=value + reach, sd=0.1, rows=400, against="slow:cpu:fp32")
-    facts = {"name": "iou", "value": 0.9, "rows": 400, "lower_is_better": False, "limits": "drop", "limit": 0.009}
+    facts = {"name": "iou", "value": mean, "rows": 400, "lower_is_better": False, "limits": "drop", "limit": 0.009}
     return Metric(**{**facts, "change": found, **more})
 
 
@@ -122,7 +122,23 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
     [
         (
             scored(-0.004, 0.007, standing=Standing.UNKNOWN, rows_needed=1_312),
-            "iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 910 more scored rows",
+            "iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 910 more scored rows to admit it (half of "
+            "the rows given are scored)",
+        ),
+        (
+            scored(-0.012, 0.007, standing=Standing.UNKNOWN, rows_needed=1_312, unit="speaker"),
+            "iou -0.012 (-0.019 to -0.005), limit -0.009: 400 speakers, too few; needs about 910 more scored "
+            "speakers to refuse it",
+        ),
+        (
+            scored(-0.19, 0.07, standing=Standing.UNKNOWN, limit=2.0),
+            "iou -0.19 (-0.26 to -0.12), limit -2: FP32's whole score is 1.09; give a lower limit, or did you mean "
+            "--max-drop 2%?",
+        ),
+        (
+            scored(0, 0.07, standing=Standing.UNKNOWN, limit=0.0, mean=0.0),
+            "iou +0 (-0.07 to +0.07), limit -0: FP32 itself scores 0 on every row; does the metric read the "
+            "right output?",
         ),
         (
             scored(-0.004, 0.007, standing=Standing.UNKNOWN),
@@ -146,8 +162,11 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
         ),
         (scored(0, 0, change=None, limits=None, limit=None), "iou 0.9, no score of plain FP32 to compare with"),
     ],
-    ids=["more rows", "no rows tell", "broken", "agreement", "no limit", "no limit on an error", "alone"],
-)  # fmt: skip
+    ids=[
+        *("more rows", "of speakers", "a whole score", "all zero", "no rows tell", "broken", "agreement", "no limit"),
+        *("no limit on an error", "alone"),
+    ],
+)
 def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: Metric, told: str):
     found = document(cell(SLOW, row("slower", 3e6), row("a:cpu:int8", 4e5, fidelity=fidelity(metric=metric))))
     assert found.answer[0].ship
@@ -155,6 +174,30 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
     text = " ".join(" ".join(shown(found)).split())
     assert text.count(told) == text.count(f"a:cpu:int8 5.00x faster than slow (4.90 to 5.10): {told}") == 1
     assert max(map(len, shown(found, 80))) <= 80
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        (scored(-0.004, 0.001, standing=Standing.MET), "iou 0.9, -0.004 (-0.005 to -0.003), limit -0.009"),
+        (
+            scored(0.004, 0.001, standing=Standing.MET, name="cer", lower_is_better=True),
+            "cer 0.9, +0.004 (+0.003 to +0.005), limit +0.009",
+        ),
+        (
+            scored(0, 0, **AGREED, limits="agreement", limit=0.85, standing=Standing.MET),
+            "iou 0.9 against FP32's outputs (0.88 to 0.92), limit 0.85",
+        ),
+        (
+            scored(0, 0, change=None, limits=None, limit=None, mean=0.0),
+            "iou 0: FP32 itself scores 0 on every row; does the metric read the right output?",
+        ),
+        (scored(0, 0, change=None, limits=None, limit=None, mean=0.0, lower_is_better=True), "iou 0"),
+    ],
+    ids=["a score", "an error", "an agreement", "FP32 scores 0", "FP32 without errors"],
+)
+def test_the_limit_stands_beside_what_a_shipped_target_lost(metric: Metric, told: str):
+    assert tell_metric(metric) == told
 
 
 def test_a_target_that_the_metric_gave_no_scores_says_so():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from support.onnx_made import linear
 
 from shootout.errors import UsageError
 from shootout.export.client import Request
+from shootout.messages import Progress
 from shootout.report import dry_run
 from shootout.study import plan as planning
 from shootout.study.plan import make_plan
@@ -138,6 +140,48 @@ def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can
     assert plan(**fields).groups, "nothing was asked, so the accuracy alone is told"
     np.save("right.npy", np.zeros((40, 3), np.float32))
     assert plan(inputs="rows.npz", truth="right.npy", metric="mae", max_drop="1%").groups, "an error has no such bound"
+
+
+@pytest.mark.parametrize("metric", ["iou", "top5", "auc", "wer@32"])
+def test_a_drop_without_its_percent_sign_is_refused_if_any_loss_would_keep_it(here: Path, metric: str):
+    np.save("right.npy", np.zeros(40, np.int64))
+    with pytest.raises(UsageError, match=f"{metric} is 1 at most, .* did you mean 2%?"):
+        plan(inputs="rows.npz", truth="right.npy", metric=metric, max_drop="2")
+
+
+@pytest.mark.parametrize("metric", ["mae", "psnr"])
+def test_a_drop_of_two_units_is_taken_of_what_has_a_unit(here: Path, metric: str):
+    np.save("right.npy", np.zeros((40, 3), np.float32))
+    assert plan(inputs="rows.npz", truth="right.npy", metric=metric, max_drop="2").groups
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"max_drop": "2%"}, ["20 are scored: give 366 rows or more, or --max-drop 16.9%"]),
+        ({}, ["give 736 rows or more, or --max-drop 16.9%"]),
+        ({"max_drop": "2"}, ["--max-drop 2 is in the unit of metric.py:score: 2% is a share of FP32's score"]),
+        ({"max_drop": "17%"}, []),
+        ({"max_drop": "0.02"}, []),
+        ({"targets": ["numpy"]}, []),
+    ],
+    ids=["few rows", "the default", "no percent sign", "enough", "a unit", "FP32 alone"],
+)
+def test_the_limit_on_a_function_of_ones_own_is_doubted_before_anything_runs(
+    here: Path, fields: dict[str, Any], told: list[str]
+):
+    np.save("right.npy", np.zeros((40, 3), np.float32))
+    asked = {
+        "inputs": "rows.npz",
+        "truth": "right.npy",
+        "metric": "metric.py:score",
+        "targets": ["onnxruntime:cpu:int8"],
+    }
+    progress = create_autospec(Progress)
+    make_plan(checked({"name": "s", "model": "m.onnx", **asked, **fields}), progress=progress)
+    said = [call.args[0] for call in progress.say.call_args_list]
+    assert len(said) == len(told)
+    assert all(words in line for words, line in zip(told, said, strict=True))
 
 
 @pytest.mark.parametrize(("count", "batch", "sets"), [(5, 1, 5), (40, 4, 10), (1_000, 1, 64), (1_000, 100, 10)])
