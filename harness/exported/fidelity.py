@@ -363,7 +363,7 @@ def _finite(array: Array) -> Array:
 def _difference(got: Array, right: Array) -> Array:
     """Return what is wrong in an output: 0 for NaN or infinity that both have, NaN or infinity if one alone has it."""
     with np.errstate(invalid="ignore"):
-        wrong: Array = np.asarray(got, dtype=np.float64) - right
+        wrong: Array = np.asarray(np.asarray(got, dtype=np.float64) - right)  # a scalar's would be no array
     if not np.isfinite(wrong).all():
         wrong[(got == right) | (np.isnan(got) & np.isnan(right))] = 0.0
     return wrong

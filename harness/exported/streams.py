@@ -200,11 +200,12 @@ def guess_state(inputs: Sequence[TensorSpec], outputs: Forms) -> dict[str, str]:
     """Return the inputs that are states by their names, with their next values: `h` and `hn`, `x_in` and `x_out`.
 
     Shapes and types have to be the same. If all inputs were states, none is: a call would have nothing to work on. Of
-    `x` and `past_x`, `present_x` is the next value of the second.
+    `x` and `past_x`, `present_x` is the next value of the second. An output that is an input is no next value.
     """
     found: dict[str, str] = {}
+    given = {spec.name for spec in inputs}
     for spec in sorted(inputs, key=lambda one: _stem(one.name) == _words(one.name)):
-        left = (name for name in outputs if name not in found.values())
+        left = (name for name in outputs if name not in found.values() and name not in given)
         alike = [name for name in left if _fits(spec, *outputs[name]) and {*_old(spec.name)} & {*_new(name)}]
         if spec.shape and len(alike) == 1:
             found[spec.name] = alike[0]

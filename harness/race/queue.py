@@ -87,9 +87,11 @@ class Race:
         }
 
     def take_baseline(self, baseline: str, control: Arm) -> None:
-        """Race against another baseline from the next restart on, beside its copy."""
+        """Race against another baseline from the next restart on, beside its copy; that of the old one leaves."""
+        old = self.rules.control
         self.rules = replace(self.rules, baseline=baseline, control=control.label)
-        self.arms = {**self.arms, control.label: control}
+        self.arms = {label: arm for label, arm in self.arms.items() if label != old} | {control.label: control}
+        self.blocks = {label: blocks for label, blocks in self.blocks.items() if label != old}
         self._evidence = None
 
     def count_shared(self, pair: Pair) -> int:

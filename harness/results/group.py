@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -205,17 +204,19 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
 def group_of(history: History, record: GroupRecord) -> Group:
     """Return all that the journal says of one group."""
     mine = history.of_group(record.name)
-    played: dict[str, list[Played]] = defaultdict(list)
+    played: dict[str, list[Played]] = {}
     for line in _in_common([line for line in mine if isinstance(line, Played)]):
-        played[line.arm].append(line)
+        played.setdefault(line.arm, []).append(line)
     setbacks = _setbacks(mine, played)
     gone = {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
     copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
     record = with_next_baseline(record, gone, copied)
+    old = {copy_of(arm).label for arm in record.arms} - {arm.label for arm in record.arms}
+    played = {label: lines for label, lines in played.items() if label not in old}  # no target for a verdict
     return Group(
         record=record,
         rules=rules_of(record, history.header),
-        played=dict(played),
+        played=played,
         rounds=[line for line in mine if isinstance(line, Rounds)],
         prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
         setbacks=setbacks,

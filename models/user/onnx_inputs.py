@@ -385,7 +385,8 @@ def _is_state(reader: _GraphReader, spec: TensorSpec, ends: Sequence[_Use]) -> b
     if any(use.node.op_type in RECURRENT and use.at >= FIRST_STATE for use in ends):
         return True
     name = _state_stem(spec.name)
-    later = {_state_stem(one.name) for one in reader.model.graph.output}
+    given = {one.name for one in reader.model.graph.input}  # handed through, so no next value
+    later = {_state_stem(one.name) for one in reader.model.graph.output if one.name not in given}
     return bool(name) and bool(later & {name, f"{name}n"}) and len(spec.shape) > 1
 
 

@@ -253,6 +253,15 @@ def test_nan_or_infinity_at_another_place_tells_output_row_and_share(place: tupl
     assert worst_error(outputs, reference_outputs) is None
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+@pytest.mark.parametrize(("got", "right"), [(np.nan, 1.0), (1.0, np.inf), (np.inf, -np.inf)])
+def test_nan_or_infinity_is_told_of_any_shape_even_a_scalars(shape: tuple[int, ...], got: float, right: float):
+    outputs, reference_outputs = [{"y": np.full(shape, got, np.float32)}], [{"y": np.full(shape, right)}]
+    assert "NaN or infinity" in str(gate(compare(outputs, reference_outputs), 1e-5))
+    assert worst_error(outputs, reference_outputs) is None
+    assert gate(compare(reference_outputs, reference_outputs), 1e-5) is None
+
+
 def test_a_zero_reference_allows_no_error():
     zero = [{"y": np.zeros((1, 2))}]
     assert compare(zero, zero).relative_l2 == 0.0

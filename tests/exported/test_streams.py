@@ -60,6 +60,11 @@ def test_a_call_has_something_to_work_on():
     assert streams.guess_state([spec("x")], forms("x_out")) == {}
 
 
+def test_an_output_that_is_an_input_is_no_next_value():
+    assert streams.guess_state([spec("x"), spec("h")], forms("y", "h")) == {}
+    assert streams.guess_state([spec("x"), spec("h"), spec("hn")], forms("h", "hn")) == {}
+
+
 def test_an_output_is_one_inputs_next_value():
     assert streams.guess_state([spec("x"), spec("past_x")], forms("present_x")) == {"past_x": "present_x"}
     assert streams.guess_state([spec("x"), spec("h"), spec("h0")], forms("y", "hn")) == {"h": "hn"}

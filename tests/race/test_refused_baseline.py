@@ -12,8 +12,11 @@ from support.races.fakes import arm
 from support.races.planted import Budget, ByBatch, Planted, on_stage, run, study
 
 from shootout.contract import Arm
+from shootout.journal import journal
+from shootout.messages import Scope
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.results.group import group_of
 from shootout.stats.goals import Aim, Goal
 from shootout.study.group import GroupRecord, copy_of, with_control, with_next_baseline
 
@@ -65,6 +68,18 @@ def test_the_others_get_their_verdicts_beside_a_copy_that_lives(stage: list[ByBa
     assert (told.ratio.verdict, told.ratio.reason) == ("slower", None)
     assert told.ratio.low
     assert 1.5 < told.ratio.low < 2.5
+
+
+def test_the_copy_of_the_refused_baseline_races_no_more(stage: list[ByBatch], tmp_path: Path):
+    stage[0].fails = {(ORT, "gate"): WRONG}
+    document = raced(tmp_path / "out", stage)
+    labels = [label for _, label in stage[0].spawned]
+    assert labels.count(f"{ORT}#control") == 1
+    assert labels.count(f"{NUMPY}#control") > 1
+    assert document.groups[0].baseline == NUMPY
+    known = group_of(journal.read(tmp_path / "out"), RECORD.model_copy(update={"name": document.groups[0].name}))
+    assert f"{ORT}#control" not in known.evidence(Scope.END_TO_END).blocks
+    assert document.control.holds
 
 
 def test_a_run_that_goes_on_keeps_the_baseline_that_it_took(stage: list[ByBatch], tmp_path: Path):
