@@ -6,6 +6,7 @@ is made into such a folder too, if that can be done; it then runs as the referen
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -105,7 +106,22 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     for what, arm in (("reference", mine), ("candidate", other)):
         if why := group.skips.get(arm.label):
             raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
+    _refuse_equal_versions(plan, mine.target, other.target)
     return Contest(plan=plan, reference=mine.label, candidate=other.label)
+
+
+def _refuse_equal_versions(plan: Plan, mine: Target, other: Target) -> None:
+    """Refuse to test an upgrade from a version to the same one: it would pass and show nothing."""
+    if mine.backend != other.backend or mine.python == other.python:
+        return
+    before, after = (plan.available[provider(target)].version for target in (mine, other))
+    ours = platform.python_version()
+    pythons = {name: one.version for name, one in plan.interpreters.items()}
+    if before == after and pythons.get(mine.python, ours) == pythons.get(other.python, ours):
+        raise UsageError(
+            f"there is no upgrade: both run {mine.backend} {after}; install the shipped versions here "
+            f"and the new ones for --python {other.python or mine.python}"
+        )
 
 
 def _share_alpha(plan: Plan, shares: int) -> Plan:
@@ -140,6 +156,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         targets = [reference.target]
     elif candidate:
         targets[1] = _one_target(candidate, given["pythons"])
+    _refuse_unused(options.get("pythons", {}), targets, candidate)
     fields = {
         "name": "gate",
         **given,
@@ -155,6 +172,18 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     study = checked({key: value for key, value in fields.items() if value or key == "state"})
     _refuse_sizes(study, reference)
     return study
+
+
+def _refuse_unused(pythons: Mapping[str, Any], targets: Sequence[str], candidate: str | None) -> None:
+    """Refuse an interpreter that neither side runs under: each would get a twin there, and a gate races two."""
+    heads = [re.split("[:/]", target)[0] for target in targets]
+    used = {head.partition("@")[2] for head in heads}
+    for name in sorted(pythons.keys() - used):
+        told, fix = candidate or targets[-1], f"leave out --python {name}"
+        head = re.split("[:/]", told)[0]
+        if "@" not in head and not _is_model(told):
+            fix = f"write --candidate {head}@{name}{told.removeprefix(head)}"
+        raise UsageError(f"--python {name} is not used by the candidate {told}: {fix}")
 
 
 def _refuse_sizes(study: Study, reference: Reference) -> None:

@@ -289,8 +289,9 @@ def make_plan(
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
-        others = interpreters.examine(study.pythons)
-        available = known_available({provider(target) for target in targets}, others, fresh=fresh)
+        asked_for = {provider(target) for target in targets}
+        others = interpreters.examine(study.pythons, {name for name, _ in asked_for})
+        available = known_available(asked_for, others, fresh=fresh)
     here = replace(here, available=available)
     groups = plan_groups(study, here)
     for doubt in find_limit_doubts(study, counts, groups) if progress else ():

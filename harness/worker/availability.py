@@ -178,7 +178,7 @@ def _adapt_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInte
     backend, interpreter = _split_pair(pair, others)
     if interpreter is None or answer.why is None or answer.why.kind not in INSTALLABLE:
         return answer
-    reason, fix = f"under @{interpreter.name}: {answer.reason}", interpreter.install_backend(backend)
+    reason, fix = f"under @{interpreter.name}: {answer.reason}", interpreter.install_backend(backend, answer.fix)
     return replace(answer, why=replace(answer.why, reason=reason, fix=fix))
 
 

@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,7 @@ OLDEST_NUMPY = (1, 26)
 """Arrays that cross the pipe are named by modules that older ones don't have."""
 ASK_TIMEOUT_S = 60.0
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PIP = pip_install()
 _ASK = """
 import json, sys
 sys.path[:] = [place for place in sys.path if place]  # not the folder we happen to be in
@@ -86,22 +88,36 @@ class PythonInterpreter:
         """Return the command that installs packages there."""
         return pip_install(*packages, pip=f"{self.path} -m pip")
 
-    def install_backend(self, name: str) -> str:
-        """Return the command that installs a backend there."""
-        return self.install(packages_of(name))
+    def install_backend(self, name: str, fix: str = "") -> str:
+        """Return the command that installs a backend there.
+
+        Args:
+            fix: the command for our own interpreter; a requirement in it, such as `onnxruntime>=1.24`, is kept.
+        """
+        wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if fix.startswith(_PIP) else []
+        named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
+        others = [package for package in packages_of(name) if package not in named]
+        return self.install([*wanted, *(one for one in others if not wanted or one not in self.libraries)])
 
     def facts(self) -> dict[str, Any]:
         """Return what the record says of it; the user's home is left out of the path."""
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
 
 
-def examine(paths: Mapping[str, str]) -> dict[str, PythonInterpreter]:
+def examine(paths: Mapping[str, str], wanted: Collection[str] = ()) -> dict[str, PythonInterpreter]:
     """Examine every interpreter: its version and its libraries.
+
+    Args:
+        wanted: the backends to run, as `backend@name`; a command that installs NumPy names their packages too.
 
     Raises:
         UsageError: one can't be used; says why and what to do.
     """
-    return {name: _examine_interpreter(name, path) for name, path in paths.items()}
+    asked = [one.partition("@") for one in sorted(wanted)]
+    return {
+        name: _examine_interpreter(name, path, [backend for backend, _, other in asked if other == name])
+        for name, path in paths.items()
+    }
 
 
 def packages_of(backend: str) -> list[str]:
@@ -129,7 +145,7 @@ def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _examine_interpreter(name: str, path: str) -> PythonInterpreter:
+def _examine_interpreter(name: str, path: str, wanted: Sequence[str] = ()) -> PythonInterpreter:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
     executable = Path(path).expanduser().absolute()
@@ -143,7 +159,8 @@ def _examine_interpreter(name: str, path: str) -> PythonInterpreter:
             f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
         )
     if answer["numpy"] is None:
-        raise UsageError(f"{what} has no NumPy ({answer['why']}): {pip_install('numpy', pip=f'{executable} -m pip')}")
+        packages = sorted({"numpy", *(package for backend in wanted for package in packages_of(backend))})
+        raise UsageError(f"{what} has no NumPy ({answer['why']}): {pip_install(*packages, pip=f'{executable} -m pip')}")
     if tuple(int(part) for part in re.findall(r"\d+", answer["numpy"])[:2]) < OLDEST_NUMPY:
         needs = _join_version(OLDEST_NUMPY)
         raise UsageError(

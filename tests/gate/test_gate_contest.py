@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from support.exports import bare_exported
 from support.factories import LINEAR, write
 from support.races import planted
 
-from shootout.contract import Availability
+from shootout.contract import Availability, Device
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.exported.model import sha256
 from shootout.exported.shipped_folder import DOCUMENT, MANIFEST, ShippedArm, ShippedFolder, ShippedRuntime, read_row
@@ -23,6 +24,9 @@ from shootout.gate.evidence import Limits, read_limits
 from shootout.gate.racing import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.reference import Reference, read_reference
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study.plan import Plan, plan_groups
+from shootout.study.schema import Study
+from shootout.worker.interpreters import PythonInterpreter
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
 DIGITS = Reference(
@@ -81,6 +85,50 @@ def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     assert make_study(DIGITS, "onnxruntime", Limits(), {}).targets == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
     python = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})
     assert python.targets[1] == "numpy@new:cpu:fp32"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "pythons", "says"),
+    [
+        ("onnxruntime", ["new"], "--python new is not used by the candidate onnxruntime: write --candidate onnxrun"),
+        ("onnxruntime:cpu:fp32", ["new"], "write --candidate onnxruntime@new:cpu:fp32"),
+        (None, ["new"], "--python new is not used by the candidate numpy:cpu:fp32: write --candidate numpy@new:cpu"),
+        ("numpy@new", ["new", "old"], "--python old is not used by the candidate numpy@new: leave out --python old"),
+    ],
+)
+def test_an_interpreter_that_no_side_runs_under_is_refused(candidate: str | None, pythons: list[str], says: str):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        make_study(DIGITS, candidate, Limits(), {"pythons": dict.fromkeys(pythons, "python")})
+
+
+def test_a_model_s_file_takes_no_interpreter(tmp_path: Path):
+    (new := tmp_path / "new.onnx").touch()
+    of_folder = replace(DIGITS, target="shipped:model-1", given={"model": str(tmp_path / "old.onnx")})
+    with pytest.raises(UsageError, match=r"new.onnx: leave out --python new$"):
+        make_study(of_folder, str(new), Limits(), {"pythons": {"new": "python"}})
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "is_upgrade"),
+    [("1", platform.python_version(), False), ("2", platform.python_version(), True), ("1", "3.99.0", True)],
+)
+def test_an_upgrade_to_the_version_that_is_here_is_refused(
+    monkeypatch: pytest.MonkeyPatch, version: str, python: str, is_upgrade: bool
+):
+    def plan(study: Study, _: object) -> Plan:
+        known = {"numpy": "1", "numpy@new": version}
+        works = {(name, Device.CPU): Availability(version=one) for name, one in known.items()}
+        new = PythonInterpreter(name="new", path="python", version=python, libraries={}, lent="")
+        groups = plan_groups(study, replace(planted.here(), available=works))
+        return replace(planted.plan(planted.study(1)), groups=groups, available=works, interpreters={"new": new})
+
+    monkeypatch.setattr(racing, "make_plan", plan)
+    study = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})
+    if is_upgrade:
+        assert racing.plan_pair(study, Limits()).candidate == "numpy@new:cpu:fp32"
+        return
+    with pytest.raises(UsageError, match="there is no upgrade: both run numpy 1; install the shipped versions here"):
+        racing.plan_pair(study, Limits())
 
 
 def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytest.MonkeyPatch):

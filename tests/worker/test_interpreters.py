@@ -7,6 +7,7 @@ import pickle
 import pickletools
 import subprocess
 import sys
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from support.console import deaf_here, here, spin_study
 
 from shootout.contract import Availability, Device, Target
-from shootout.errors import SkippedArm, UsageError
+from shootout.errors import SkippedArm, UsageError, pip_install
 from shootout.messages import Fault
 from shootout.study.feasibility import Here
 from shootout.study.options import read_pythons
@@ -153,6 +154,26 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert missing.reason == "under @bare: onnxruntime is not installed"
     assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of('onnxruntime'))}"
     assert "onnxruntime" in packages_of("onnxruntime")
+
+
+def test_one_command_names_numpy_with_what_the_backends_there_need(tmp_path: Path):
+    text = """echo '{"version": [3, 12, 1], "folders": [], "libraries": {}, "numpy": null, "why": "no"}'"""
+    packages = " ".join(sorted({"numpy", *packages_of("onnxruntime")}))
+    with pytest.raises(UsageError, match=f"-m pip install {packages}$"):
+        examine({"new": str(script(tmp_path / "python", text))}, {"openvino", "onnxruntime@new", "openvino@old"})
+
+
+def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
+    others = [one for one in packages_of("onnxruntime") if one != "onnxruntime"]
+    old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "1")})
+    fix = pip_install("onnxruntime>=1.24", options="--upgrade")
+    assert old.install_backend("onnxruntime", fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
+    lacking = replace(old, libraries={"onnxruntime": "1.20"}).install_backend("onnxruntime", fix)
+    assert lacking == f"{bare.path} -m pip install 'onnxruntime>=1.24' {' '.join(others)}"
+    gpu = old.install_backend("onnxruntime", pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
+    assert "'onnxruntime-gpu>=1.24'" in gpu
+    for unversioned in ("", "reinstall it: pip install 'shootout[onnxruntime]'"):
+        assert old.install_backend("onnxruntime", unversioned) == old.install(packages_of("onnxruntime"))
 
 
 def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: PythonInterpreter, tmp_path: Path):
