@@ -296,7 +296,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
         if candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads:
             target = reproduce.quote([candidate.row.arm])
-            yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
+            yield candidate.play.cell.ship(f"--target {target}")
 
 
 def _list_better(decision: Decision) -> list[tuple[Judged, Ratio]]:

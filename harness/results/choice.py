@@ -122,6 +122,10 @@ class Cell:
         named = [reproduce.quote(self.named)] if self.named else []
         return " ".join([f"shootout {command} {self.run}", *named, *options])
 
+    def ship(self, *options: str) -> str:
+        """Return the command that ships from this cell into a folder that doesn't exist yet."""
+        return self.read_by("ship", *options, f"-o {reproduce.name_free(FOLDER)}")
+
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if self.refused is not None:
@@ -262,6 +266,10 @@ def _race_again_options(
     return [(name, reproduce.relocate([value], base)[0]) for name, value in found]
 
 
+FOLDER = "model-1"
+"""The folder that a suggested `ship` makes; the next free number if it exists."""
+
+
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
 
 
@@ -395,7 +403,7 @@ def _next_command(cell: Cell, shipped: Row, rivals: Collection[Ratio | None], re
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
-    return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
+    return cell.ship(*(["--on", reproduce.quote([cell.on])] if cell.on else []))
 
 
 def _command_again(cell: Cell) -> str | None:

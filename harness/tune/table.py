@@ -191,7 +191,8 @@ def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:
     group = tuned.stages[CONFIRMED].groups[tuned.target].name
     is_one, run = len(tuned.stages[CONFIRMED].groups) == 1, str(Path(tuning.run) / CONFIRMED)
     out, several = ("shipped", []) if is_one else (f"shipped-{tuned.default.target.backend}", ["--group", group])
-    return reproduce.quote(["shootout", "ship", run, "-o", out, "--target", tuned.ship.label, *several])
+    free = reproduce.name_free(out)
+    return reproduce.quote(["shootout", "ship", run, "-o", free, "--target", tuned.ship.label, *several])
 
 
 def verdict(tuned: TunedTarget) -> str:
