@@ -106,7 +106,10 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
         ("Nearest", _tell_nearest_miss(decision)),
         ("Changes", _tell_changes(decision, question)),
-        ("Skipped", tell_skipped(question.answers, question.documents, _name_parts(question))),
+        (
+            "Skipped",
+            tell_skipped(question.answers, question.documents, _name_parts(question), reasons_follow=False),
+        ),
         (NEXT, _list_next(decision, question)),
     ]
     for label, found in parts:
