@@ -52,7 +52,7 @@ from shootout.results.wording import (
     tell_ratio,
     tell_threads,
 )
-from shootout.stats.verdicts import Standing
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -328,7 +328,9 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         if not goes_on:
             yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
     elif sure.nearest:
-        nearest = short(sure.nearest)
+        ratios = [one.ratio for one in (*answer.tied, *answer.unsettled)]
+        open_ = sum(ratio is not None and ratio.verdict is Verdict.CANT_TELL for ratio in ratios)
+        nearest = short(sure.nearest) + (f", the closest of {open_} that are open" if open_ > 1 else "")
         if sure.restarts_needed:
             settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
             yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]

@@ -583,16 +583,18 @@ def _why_unknown(cell: Cell, row: Row) -> str | None:
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
-    """Add the arm that takes the fewest restarts more to be told from the shipped one."""
+    """Add the open rival that is closest to the shipped arm in time, and what would distinguish the two.
+
+    A far slower one often takes fewer restarts, but leaves the question open which of the fastest to ship.
+    """
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
         return sure
-    needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
-    arm = min(found, key=lambda arm: (needed[arm] or float("inf"), abs(found[arm].value - 1)))
-    row = next(row for row in cell.rows if row.arm == arm)
-    command = _command_to_settle(cell, shipped, row, found[arm].restarts, needed[arm])
-    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed[arm], "command": command})
+    arm = min(found, key=lambda arm: abs(math.log(found[arm].value)))
+    needed, row = cell.restarts_needed(arm, shipped), next(row for row in cell.rows if row.arm == arm)
+    command = _command_to_settle(cell, shipped, row, found[arm].restarts, needed)
+    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed, "command": command})
 
 
 def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:

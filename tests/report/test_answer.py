@@ -245,6 +245,8 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
         "about 32 restarts would settle it with near: "
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
+    several = screen(SLOW, FAST, row("near", 5.15e5), row("far", 5.9e5), within=0.2)["Sure"]
+    assert "about 32 restarts would settle it with near, the closest of 2 that are open: shootout run " in several
     alone = screen(FAST, control_holds=None)["Sure"]
     assert alone.startswith("no other target was measured, so nothing was compared 5 restarts")
     assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
