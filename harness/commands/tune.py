@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,8 @@ from typing import Any
 
 from shootout.build.builder import leading_of, needs_of
 from shootout.clock import Deadline
-from shootout.commands.output import show_progress
-from shootout.commands.run import measure
-from shootout.commands.show import show
+from shootout.commands.output import print_answer, show_progress, width
+from shootout.commands.run import command_of, measure
 from shootout.decide.options import Limit
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
@@ -23,10 +23,10 @@ from shootout.host.placement import pass_on
 from shootout.host.store import in_use
 from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document
-from shootout.study import points, selection
+from shootout.study import points, reproduce, selection
 from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
-from shootout.tune import search
+from shootout.tune import search, table
 from shootout.tune.limits import find_over_limits, policy_of, read_limits
 from shootout.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
 from shootout.tune.search import TuningSearch
@@ -46,8 +46,10 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
         progress.say(f"run folder: {out}")
-    show(out, as_json=as_json)
-    return code or exit_code(read_tuning(out), named=bool(options.get("backends")))
+    tuning, words = read_tuning(out), command_of(sys.argv[1:])
+    again = reproduce.quote(["shootout", *words]) if words else ""
+    print_answer(table.render(tuning, width(), again), table.as_data(tuning), as_json=as_json)
+    return code or exit_code(tuning, named=bool(options.get("backends")))
 
 
 def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:

@@ -52,7 +52,7 @@ from shootout.results.wording import (
     tell_ratio,
     tell_threads,
 )
-from shootout.stats.verdicts import Standing
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -328,7 +328,9 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         if not goes_on:
             yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
     elif sure.nearest:
-        nearest = short(sure.nearest)
+        ratios = [one.ratio for one in (*answer.tied, *answer.unsettled)]
+        open_ = sum(ratio is not None and ratio.verdict is Verdict.CANT_TELL for ratio in ratios)
+        nearest = short(sure.nearest) + (f", the closest of {open_} that are open" if open_ > 1 else "")
         if sure.restarts_needed:
             settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
             yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]
@@ -533,16 +535,19 @@ def tell_step(step: SmallerStep) -> str:
     return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
-def tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], among: str = "group") -> Iterator[str]:
+def tell_skipped(
+    answers: Sequence[Answer], documents: Sequence[Document], among: str = "group", *, reasons_follow: bool = True
+) -> Iterator[str]:
     """Name the targets without a time, by reason, failures first; then the backends that were not tried.
 
     Args:
         documents: the whole runs.
         among: what each answer is of: a group, or a run.
+        reasons_follow: whether a list of the reasons follows, which has the long ones; else they are told here.
     """
     told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
     told.sort(key=lambda one: one[0].cause not in FAILURES)
-    counts = Counter((_tell_cause(group), arm) for group, arm in told)
+    counts = Counter((_tell_cause(group, reasons_follow=reasons_follow), arm) for group, arm in told)
     arms: dict[tuple[str, int], list[str]] = {}
     for (why, arm), count in counts.items():
         arms.setdefault((why, count), []).append(arm)
@@ -553,12 +558,12 @@ def tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], among
     yield from tell_untried(rows, [document.environment for document in documents])
 
 
-def _tell_cause(group: NotRaced) -> str:
+def _tell_cause(group: NotRaced, *, reasons_follow: bool) -> str:
     if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
         return f"not installed ({group.fix})"
     failed = "failed: " if group.cause in FAILURES else ""
     reason = tell_why(group.reason)
-    return failed + (reason if len(reason) <= LONGEST_REASON else "why is below")
+    return failed + ("why is below" if reasons_follow and len(reason) > LONGEST_REASON else reason)
 
 
 def tell_why(reason: str) -> str:

@@ -106,7 +106,10 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
         ("Nearest", _tell_nearest_miss(decision)),
         ("Changes", _tell_changes(decision, question)),
-        ("Skipped", tell_skipped(question.answers, question.documents, _name_parts(question))),
+        (
+            "Skipped",
+            tell_skipped(question.answers, question.documents, _name_parts(question), reasons_follow=False),
+        ),
         (NEXT, _list_next(decision, question)),
     ]
     for label, found in parts:
@@ -296,7 +299,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
         if candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads:
             target = reproduce.quote([candidate.row.arm])
-            yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
+            yield candidate.play.cell.ship(f"--target {target}")
 
 
 def _list_better(decision: Decision) -> list[tuple[Judged, Ratio]]:

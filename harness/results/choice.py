@@ -123,6 +123,10 @@ class Cell:
         named = [reproduce.quote(self.named)] if self.named else []
         return " ".join([f"shootout {command} {self.run}", *named, *options])
 
+    def ship(self, *options: str) -> str:
+        """Return the command that ships from this cell into a folder that doesn't exist yet."""
+        return self.read_by("ship", *options, f"-o {reproduce.name_free(FOLDER)}")
+
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if self.refused is not None:
@@ -263,6 +267,10 @@ def _race_again_options(
     return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
 
 
+FOLDER = "model-1"
+"""The folder that a suggested `ship` makes; the next free number if it exists."""
+
+
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
 
 
@@ -396,7 +404,7 @@ def _next_command(cell: Cell, shipped: Row, rivals: Collection[Ratio | None], re
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
-    return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
+    return cell.ship(*(["--on", reproduce.quote([cell.on])] if cell.on else []))
 
 
 def _command_again(cell: Cell) -> str | None:
@@ -576,16 +584,18 @@ def _why_unknown(cell: Cell, row: Row) -> str | None:
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
-    """Add the arm that takes the fewest restarts more to be told from the shipped one."""
+    """Add the open rival that is closest to the shipped arm in time, and what would distinguish the two.
+
+    A far slower one often takes fewer restarts, but leaves the question open which of the fastest to ship.
+    """
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
         return sure
-    needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
-    arm = min(found, key=lambda arm: (needed[arm] or float("inf"), abs(found[arm].value - 1)))
-    row = next(row for row in cell.rows if row.arm == arm)
-    command = _command_to_settle(cell, shipped, row, found[arm].restarts, needed[arm])
-    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed[arm], "command": command})
+    arm = min(found, key=lambda arm: abs(math.log(found[arm].value)))
+    needed, row = cell.restarts_needed(arm, shipped), next(row for row in cell.rows if row.arm == arm)
+    command = _command_to_settle(cell, shipped, row, found[arm].restarts, needed)
+    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed, "command": command})
 
 
 def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:

@@ -786,7 +786,7 @@ class Sure(Part):
         control_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
         slower: how many of the other eligible arms are significantly slower than what is shipped.
         closest: of these, the one whose time is the least.
-        nearest: of the arms that aren't distinguished from the shipped one, the one that takes the fewest more.
+        nearest: of the arms that aren't distinguished from the shipped one, the closest in time.
         restarts_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
             run where it goes on, else in a race of the two alone; null where that can't be told.
         command: what measures that. Null where no race would last so long, or the words of a run that goes on aren't

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -47,6 +48,13 @@ def given(study: Study) -> tuple[str, ...]:
 def words(arm: Arm, also: Sequence[str] = ()) -> str:
     """Return the words to add to `shootout run` to get this arm; see `options`."""
     return quote(word for option in options([arm], also) for word in option if word)
+
+
+def name_free(first: str) -> str:
+    """Return a name for what a suggested command writes: the first, or if that exists here, one with a free number."""
+    stem, _, number = first.rpartition("-") if first[-1:].isdigit() else (first, "", "1")
+    later = (f"{stem}-{count}" for count in itertools.count(int(number) + 1))
+    return next(name for name in itertools.chain([first], later) if not os.path.lexists(name))
 
 
 def name_current_folder(run: Path) -> str:

@@ -35,6 +35,7 @@ from shootout.units import counted
 T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
+MORE_ROWS = "add rows to the files of inputs and labels, or give a looser limit"
 SEARCH_AGAIN = "add --fresh and more time, which searches again; what was built is kept"
 
 
@@ -248,7 +249,7 @@ class TunedTarget:
         if gain.verdict is Verdict.FASTER:
             unknown = _find_limit(self.limits, Standing.UNKNOWN)
             why = tell_finding(unknown) if unknown else "what its precision costs isn't known"
-            return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", "give more labeled rows, or a looser limit")
+            return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", MORE_ROWS)
         if gain.verdict is Verdict.CANT_TELL:
             return Conclusion(TuneOutcome.CANT_TELL, gain.reason or "its interval is too wide yet")
         return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")

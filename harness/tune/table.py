@@ -20,6 +20,7 @@ from shootout.report import table
 from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
 from shootout.report.notes import Reason, fold_reasons
 from shootout.report.screen import INDENT, fold, labeled, typed
+from shootout.results.choice import MORE_TIME
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.results.wording import tell_ratio
 from shootout.stats.verdicts import Standing
@@ -40,6 +41,8 @@ from shootout.tune.settings import describe_setting
 from shootout.units import duration, size, span
 
 SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
+NEXT = "Next"
+"""The label of the command that comes next."""
 SHOWN = 3
 """The most layers left in float that a line names."""
 _STYLES = {
@@ -51,15 +54,19 @@ _STYLES = {
 }
 
 
-def render(tuning: Tuning, width: int) -> RenderableType:
-    """Render the gains, the words to get them, the last race, and what was tried."""
+def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
+    """Render the gains, the words to get them, the last race, what was tried, and the command that comes next.
+
+    Args:
+        again: the command that tuned, without its folder and time; "" if that isn't known.
+    """
     targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
     parts += _gain_tables(targets, width)
     for tuned in targets if tuning.limits is not None else ():
         parts += _precision_table(tuned, width)
     reasons = (
-        Reason(str(tuned.conclusion.outcome), tuned.target, tuned.conclusion.reason, tuned.conclusion.fix)
+        Reason(str(tuned.conclusion.outcome), _name_raced(tuned), tuned.conclusion.reason, tuned.conclusion.fix)
         for tuned in targets
         if tuned.conclusion.reason
     )
@@ -70,11 +77,11 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
         parts += labeled("", [typed(command, width - INDENT)], width)
-    if better and tuning.limits is not None:
+    ships = [tuned for tuned in targets if tuned.held and (tuning.limits is not None or not tuning.final)]
+    if ships:
         parts.append(Text("To ship it:"))
-    for tuned in targets if tuning.limits is not None else ():
-        if tuned.held:
-            parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
+    for tuned in ships:
+        parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
     if tuning.limits is not None and any(
         tuned.row and any(note.endswith(TOO_FEW) for note in tuned.row.notes) for tuned in targets
     ):
@@ -86,7 +93,27 @@ def render(tuning: Tuning, width: int) -> RenderableType:
         parts += [Text(""), table.render(tuning.final, width)]
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
+    if command := _next_command(tuning, again):
+        parts += labeled(NEXT, [typed(command, width - INDENT)], width)
     return Group(*parts)
+
+
+def _name_raced(tuned: TunedTarget) -> str:
+    """Name a target, with the setting that led its search."""
+    setting = describe_setting(tuned.default, tuned.best) if tuned.best else ""
+    return f"{tuned.target} with {setting}" if setting else tuned.target
+
+
+def _next_command(tuning: Tuning, again: str) -> str:
+    """Return the command that comes next, if none above ships: go on, search again, or ship a target as it comes."""
+    targets = tuning.found.values()
+    if not tuning.complete:
+        return f"{again} --out {reproduce.quote([tuning.run])} --max-time {MORE_TIME}" if again else ""
+    if tuning.final or any(tuned.held for tuned in targets):
+        return ""
+    if again and any(tuned.conclusion.outcome is TuneOutcome.CANT_TELL for tuned in targets):
+        return f"{again} --out {reproduce.quote([tuning.run])} --fresh"
+    return next((ship_words(tuning, tuned) for tuned in targets if tuned.ready), "")
 
 
 def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
@@ -187,11 +214,13 @@ def _bounds(finding: Finding) -> tuple[float | None, float | None, float | None]
 
 
 def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:
-    """Return the command that ships a target's confirmed setting."""
-    group = tuned.stages[CONFIRMED].groups[tuned.target].name
-    is_one, run = len(tuned.stages[CONFIRMED].groups) == 1, str(Path(tuning.run) / CONFIRMED)
+    """Return the command that ships a target's confirmed setting, or else its default."""
+    stage = CONFIRMED if tuned.held else ALONE
+    groups, run = tuned.stages[stage].groups, str(Path(tuning.run) / stage)
+    is_one, group = len(groups) == 1, groups[tuned.target].name
     out, several = ("shipped", []) if is_one else (f"shipped-{tuned.default.target.backend}", ["--group", group])
-    return reproduce.quote(["shootout", "ship", run, "-o", out, "--target", tuned.ship.label, *several])
+    free = reproduce.name_free(out)
+    return reproduce.quote(["shootout", "ship", run, "-o", free, "--target", tuned.ship.label, *several])
 
 
 def verdict(tuned: TunedTarget) -> str:

@@ -12,7 +12,7 @@ from support.plain import as_plain
 from support.races.candidates import question
 from support.races.cells import fidelity, row
 
-from shootout.contract import Scenario
+from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import decide
 from shootout.decide.limits import Bounds, judge_figure, tell_finding
@@ -163,3 +163,13 @@ def test_a_single_candidate_is_said_to_be_compared_with_nothing():
     assert part(screen(question(FAST)), "Sure").startswith(told)
     assert told not in " ".join(screen(question(SLOW, FAST)).split())
     assert told not in " ".join(screen(question(FAST, rough())).split()), "one that may not be shipped was compared"
+
+
+def test_why_a_target_failed_is_told_in_full_since_no_list_of_reasons_follows():
+    why = "the conversion ended with an error: " + "a word of its own " * 6 + "at the end"
+    broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED, "reason": why}
+    asked = question(SLOW, FAST, row("y", None, **broken), row("z", None, **broken))
+    assert part(screen(asked), "Skipped").startswith(f"y, z: failed: {why}")
+    assert "below" not in screen(asked)
+    long = {"reason": why, "fix": None, "cause": NotRunKind.UNAVAILABLE}
+    assert part(screen(question(SLOW, FAST, row("x", None, **long))), "Skipped").startswith(f"x: {why}")

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from shootout.results.document import (
 )
 from shootout.results.wording import BUSY_SHARE, tell_metric
 from shootout.stats.verdicts import Standing, Verdict
+from shootout.study.reproduce import name_free
 
 MACHINE = {
     "cpu": {"model": "Intel(R) Xeon(R) Processor", "flags": ["avx2", "amx_int8"], "allowed_cpus": [0, 1]},
@@ -286,6 +288,8 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
         "about 32 restarts would settle it with near: "
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
+    several = screen(SLOW, FAST, row("near", 5.15e5), row("far", 5.9e5), within=0.2)["Sure"]
+    assert "about 32 restarts would settle it with near, the closest of 2 that are open: shootout run " in several
     alone = screen(FAST, control_holds=None)["Sure"]
     assert alone.startswith("no other target was measured, so nothing was compared 5 restarts")
     assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
@@ -411,6 +415,17 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     unsettled = replace(found, compare=lambda a, b: unsure if (a, b) == ("q:cpu:int8", FAST.arm) else compare(a, b))
     told = paragraphs(document(unsettled))["Faster, not shipped"]
     assert told.startswith("q:cpu:int8  1.09x faster than fast (1.07 to 1.11), not sure yet, error 1.0e-2: ")
+
+
+def test_a_suggested_command_writes_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model-1").mkdir()
+    (tmp_path / "model-2").symlink_to("gone")
+    assert screen(SLOW, FAST)["Next"] == "shootout ship RUN -o model-3"
+    assert screen(SLOW, FAST, named=BY_NAME)["Next"].endswith(" -o model-3")
+    assert [name_free(name) for name in ("model-1", "shipped", "model-2")] == ["model-3", "shipped", "model-3"]
+    (tmp_path / "shipped").touch()
+    assert name_free("shipped") == "shipped-2"
 
 
 def test_what_comes_next_is_a_command():

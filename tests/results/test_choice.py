@@ -88,10 +88,22 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
     near, far = row("near", 515), row("far", 590)
     sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
     assert (sure.restarts, sure.control_holds, sure.restarts_needed) == (5, True, 32)
-    assert sure.nearest == near.arm, "of two that take as many the one that is nearer"
+    assert sure.nearest == near.arm, "the closer of two that are open"
     assert sure.command == (
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best --max-time 5m"
     ), "32 of 9 s"
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_open_question_is_that_of_the_closest_rival_whatever_would_be_settled_sooner(complete: bool):
+    near, far = row("near", 515), row("far", 27_500)
+    needed = {near.arm: 40, far.arm: 3, SLOW.arm: 7}
+    facts: dict[str, Any] = {"within": 60.0, "restarts_needed": lambda one, _: needed[one], "complete": complete}
+    found = choose(cell(SLOW, FAST, near, far, command="shootout run toy", **facts))
+    assert (found.sure.nearest, found.sure.restarts_needed) == (near.arm, 40)
+    facts["restarts_needed"] = lambda one, _: {**needed, near.arm: None}[one]
+    found = choose(cell(SLOW, FAST, near, far, **facts))
+    assert (found.sure.nearest, found.sure.restarts_needed, found.sure.command) == (near.arm, None, None)
 
 
 def test_an_unfinished_race_goes_on_for_that():

@@ -190,9 +190,9 @@ def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(mac
     assert not any(plan.on_selection for plan in machine.plans.values())
 
 
-def rendered(tuning: Tuning) -> str:
+def rendered(tuning: Tuning, again: str = "") -> str:
     console = Console(width=160, file=io.StringIO(), record=True)
-    console.print(table.render(tuning, 160))
+    console.print(table.render(tuning, 160, again))
     return console.export_text()
 
 
@@ -214,6 +214,33 @@ def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_
         "int8"
     ] == "broken"
     assert set(data["seconds"]) == {ALONE, CONFIRMED}
+
+
+def test_the_end_names_the_setting_and_one_command(machine: Machine, tmp_path: Path) -> None:
+    again, out = "shootout tune m.onnx --inputs X.npz", tmp_path / "out"
+    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
+    found = tune(machine, asked(), out)
+    told = " ".join(rendered(found, again).split())
+    assert "can't tell: openvino:cpu:fp32 with int8/float-1: faster, but max-accuracy-drop" in told
+    assert "Fix: add rows to the files of inputs and labels, or give a looser limit" in told
+    assert told.endswith(f"Next {again} --out {out} --fresh")
+    default = f"Next shootout ship {out}/alone -o shipped --target openvino:cpu:fp32"
+    assert " ".join(rendered(found).split()).endswith(default), "from another process the command isn't known"
+    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
+    told = " ".join(rendered(tune(machine, asked(), tmp_path / "broken"), again).split())
+    assert "over the limit: openvino:cpu:fp32 with int8/float-1: on rows that the search did not see" in told
+    assert told.endswith(default.replace(f"{out}/", f"{tmp_path}/broken/"))
+    machine.unfinished = {CONFIRMED}
+    told = " ".join(rendered(tune(machine, asked(), tmp_path / "begun"), again).split())
+    assert told.endswith(f"Next {again} --out {tmp_path}/begun --max-time 5m")
+    assert told.count("Next ") == 1
+
+
+def test_one_backend_without_a_limit_ends_with_the_command_that_ships_it(machine: Machine, tmp_path: Path) -> None:
+    found = tune(machine, replace(ground("openvino"), precisions=(Precision.INT8,)), tmp_path / "out")
+    told = " ".join(rendered(found).split())
+    assert f"To ship it: shootout ship {tmp_path}/out/confirmed -o shipped --target openvino:cpu:int8" in told
+    assert "Next" not in told
 
 
 def test_a_mix_that_was_not_built_in_time_is_raced_by_a_new_search_once_another_stage_began(
