@@ -294,8 +294,9 @@ def make_plan(
         available = known_available(asked_for, others, fresh=fresh)
     here = replace(here, available=available)
     groups = plan_groups(study, here)
-    for doubt in find_limit_doubts(study, counts, groups) if progress else ():
-        progress.say(f"note: {doubt}")
+    if progress:
+        for doubt in find_limit_doubts(study, counts, groups):
+            progress.say(f"note: {doubt}")
     files += shipped_hashes(targets)
     made = Plan(
         study=study,
