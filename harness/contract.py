@@ -441,6 +441,8 @@ class OutputError:
         mismatches: integer or boolean elements that differ; of floats those that are NaN or infinite at other places
             than the reference.
         elements: of the output in all input buffers; 0 of an older run.
+        flipped: the largest share of integer or boolean elements that differ in one input buffer; those of few elements
+            are taken together.
         row: the number of the row that is furthest off, from 0: of the user's data, or of the inputs that are timed.
     """
 
@@ -449,6 +451,7 @@ class OutputError:
     mismatches: int = 0
     row: int = 0
     elements: int = 0
+    flipped: float = 0.0
 
     @property
     def rank(self) -> tuple[float, int]:

@@ -25,9 +25,7 @@ from shootout.models.drawing import InputWay
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
 """The number of calibration sets: the values of one set are luck, not a range."""
-SAMPLED = (
-    "{count} of your {whole:,} input sets are timed and verified, from all over them; {calibrating} calibrate INT8"
-)
+SAMPLED = "{count} of your {whole:,} input sets are timed and verified, from all over them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +34,13 @@ class GivenSets:
 
     Attributes:
         buffers: to time and verify, at most MOST_INPUT_SETS.
-        calibration: for quantizers, about CALIBRATION_ROWS rows.
-        note: what a row of the table should say of them; "" if they are all there are.
+        calibration: for quantizers, about CALIBRATION_ROWS rows, in CALIBRATION_SETS at least.
+        whole: the number of all sets.
     """
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
-    note: str
+    whole: int
 
 
 def sample_sets(sets: list[dict[str, Array]], batch: int) -> GivenSets:
@@ -52,9 +50,27 @@ def sample_sets(sets: list[dict[str, Array]], batch: int) -> GivenSets:
         batch: the rows of each.
     """
     buffers = _spread(sets, MOST_INPUT_SETS)
-    calibration = _spread(sets, max(MOST_INPUT_SETS, -(-CALIBRATION_ROWS // batch)))
-    note = SAMPLED.format(count=len(buffers), whole=len(sets), calibrating=len(calibration))
-    return GivenSets(buffers=buffers, calibration=calibration, note=note if len(buffers) < len(sets) else "")
+    whole = without_nan(sets)
+    source = whole if len(whole) >= CALIBRATION_SETS else sets
+    calibration = _spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch)))
+    return GivenSets(buffers=buffers, calibration=calibration, whole=len(sets))
+
+
+def without_nan(sets: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Return the sets that hold no NaN, which is in no range."""
+    return [one for one in sets if not any(np.isnan(array).any() for array in one.values() if array.dtype.kind == "f")]
+
+
+def note_sample(count: int, whole: int, calibrating: int) -> tuple[str, ...]:
+    """Note how many of the user's input sets are timed, and how many of them calibrate; nothing if all are timed.
+
+    Args:
+        calibrating: 0 if others calibrate, or none can.
+    """
+    if count >= whole:
+        return ()
+    calibrates = f"; {calibrating} calibrate INT8" if calibrating else ""
+    return (SAMPLED.format(count=count, whole=whole) + calibrates,)
 
 
 def _spread(sets: list[dict[str, Array]], most: int) -> list[dict[str, Array]]:

@@ -62,6 +62,10 @@ WIDE_NOTE = (
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
 NATIVE_NOTE = "converted from {library}'s own file, whose outputs are the reference; the conversion is held to them"
+TOO_MUCH_NAN = (
+    "the calibration data can't be used: {count} of {sets} sets hold NaN, and ranges take {least} without; "
+    "give such sets with --calibration"
+)
 INPUT_WEIGHTS_NOTE = (
     "{count} of its weights are inputs of the graph too, so a runtime may not treat them as constants and can be "
     "several times slower: keep them as initializers alone (ONNX IR version 4 or newer)"
@@ -121,6 +125,11 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
                 inputs = _as_typed(rows.inputs, found.inputs)
                 save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
     sets, fault = _choose_calibration(asked, prepared, original, effort)
+    whole, calibrating = (
+        prepared.given.whole if prepared.given else 0,
+        0 if asked.calibration_npz or fault else len(sets),
+    )
+    sampled = input_sets.note_sample(len(found.buffers), whole, calibrating)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split and asked.labels_npz:
         found.split.find_class_scores(found.outputs, asked.class_scores)
@@ -157,7 +166,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         bounds_by_mark=by_mark,
         calibration=sets,
         calibration_fault=fault,
-        notes=tuple(_make_notes(job.holds, prepared, original, as_it_is, native)),
+        notes=(*_make_notes(job.holds, prepared, original, as_it_is, native), *sampled),
         unmade=unmade,
     )
     if original is None:
@@ -228,8 +237,10 @@ def _choose_calibration(
         own = found.stream.fill(own, outputs)
     takes_nan = onnx_files.takes_nan(header(prepared.graph))
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
-    whole = [one for one in sets if not any(np.isnan(array).any() for array in one.values() if array.dtype.kind == "f")]
-    return (whole if len(whole) >= input_sets.CALIBRATION_SETS else sets), fault  # a range has no NaN
+    whole = input_sets.without_nan(sets)
+    if not fault and len(whole) < min(len(sets), input_sets.CALIBRATION_SETS):
+        fault = TOO_MUCH_NAN.format(count=len(sets) - len(whole), sets=len(sets), least=input_sets.CALIBRATION_SETS)
+    return whole or sets, fault
 
 
 def prepare(
@@ -337,7 +348,6 @@ def prepare(
         notes=(
             *axes.notes,
             *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
-            *([given.note] if given and given.note else []),
             *_note_input_weights(model),
         ),
     )

@@ -44,14 +44,14 @@ SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Ar
 class InputData:
     """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn.
 
-    `note` says how they were chosen from the user's.
+    `whole` is the number of the user's input sets if these are a sample of them, else 0.
     """
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
     split: input_sets.RowSplit | None = None
     drawn: bool = False
-    note: str = ""
+    whole: int = 0
 
 
 def take(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -119,7 +119,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *called.notes,
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
-            *filter(None, [data.note, alone]),
+            *input_sets.note_sample(len(buffers), data.whole, 0 if asked.calibration_npz or fault else len(sets)),
+            *filter(None, [alone]),
             *mixed,
         ),
         unmade=unmade,
@@ -246,7 +247,7 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
         if stream:
             return InputData(buffers=sets[:most], calibration=sets)
         given = input_sets.sample_sets(sets, asked.batch)
-        return InputData(buffers=given.buffers, calibration=given.calibration, note=given.note)
+        return InputData(buffers=given.buffers, calibration=given.calibration, whole=given.whole)
     if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
         return InputData(buffers=real, calibration=real)
     more = set_count(CALIBRATION_ROWS, asked.batch, specs)

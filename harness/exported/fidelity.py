@@ -29,6 +29,8 @@ from shootout.contract import Array, Arrays, BoundStanding, Fidelity, OutputErro
 from shootout.exported.model import ReportRows
 from shootout.exported.streams import Stream
 
+POOLED = 256
+"""Shares are of at least so many elements if there are as many: of a set with few, the share that differs is luck."""
 ALIKE = 1e-5
 """The share of its size below which an output counts as the same for all inputs (anchors alone, say, or positions)."""
 NOTHING = Fidelity(max_abs=None, relative_l2=None, sqnr_db=None, cosine=None, top1_agreement=None)
@@ -88,7 +90,10 @@ def _compare_output(name: str, outputs: Sequence[Array], reference: Sequence[Arr
         counts = [int(np.count_nonzero(got != right)) for got, right in zip(outputs, reference, strict=True)]
         worst = int(np.argmax(counts))
         row = worst * batch + _find_worst_row(outputs[worst] != reference[worst], batch)
-        return OutputError(name=name, relative_l2=0.0, mismatches=sum(counts), row=row, elements=elements)
+        share = flipped_share(counts, reference[0].size)
+        return OutputError(
+            name=name, relative_l2=0.0, mismatches=sum(counts), flipped=share, row=row, elements=elements
+        )
     norms, misplaced = list[float](), 0
     for got, right in zip(outputs, reference, strict=True):
         wrong = _difference(got, right)
@@ -188,10 +193,25 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     return min(shares, default=1.0)
 
 
-def flipped(got: Arrays, wanted: Arrays) -> dict[str, float]:
-    """Return the share of the elements that differ, of each output of one input set that holds no floats."""
+def count_flips(got: Arrays, wanted: Arrays) -> dict[str, int]:
+    """Count the elements that differ, of each output of one input set that holds no floats."""
     wholes = ((name, right) for name, right in wanted.items() if right.dtype.kind != "f")
-    return {name: float(np.mean(got[name] != right)) if right.size else 0.0 for name, right in wholes}
+    return {name: int(np.count_nonzero(got[name] != right)) for name, right in wholes}
+
+
+def flipped_share(counts: Sequence[int], elements: int) -> float:
+    """Return the largest share of an output's elements that differ in any input set.
+
+    Sets of few elements are taken together until they have POOLED of them.
+
+    Args:
+        counts: the elements that differ, of each set.
+        elements: of each set.
+    """
+    if not elements:
+        return 0.0
+    pools = np.array_split(counts, min(len(counts), max(1, len(counts) * elements // POOLED)))
+    return max(float(pool.sum()) / (len(pool) * elements) for pool in pools)
 
 
 def useful_flips(flips: Mapping[str, float], reference_outputs: Sequence[Arrays]) -> dict[str, float]:
@@ -201,9 +221,11 @@ def useful_flips(flips: Mapping[str, float], reference_outputs: Sequence[Arrays]
     """
     if len(reference_outputs) < 2 or not flips:
         return {name: min(share, USEFUL_BOUND) for name, share in flips.items()}
-    pairs = [flipped(one, other) for one, other in itertools.pairwise(reference_outputs)]
+    pairs = [count_flips(one, other) for one, other in itertools.pairwise(reference_outputs)]
+    moved = {name: sum(one[name] for one in pairs) / len(pairs) for name in flips}
     return {
-        name: min(share, USEFUL_BOUND * sum(one[name] for one in pairs) / len(pairs)) for name, share in flips.items()
+        name: min(share, USEFUL_BOUND * moved[name] / max(reference_outputs[0][name].size, 1))
+        for name, share in flips.items()
     }
 
 
@@ -290,10 +312,14 @@ def gate(
 def _find_flips(found: Fidelity, flips: Mapping[str, float]) -> str | None:
     """Return why too many elements of a whole-number output differ, or None."""
     for one in found.by_output:
-        explained = int(flips.get(one.name, 0.0) * one.elements)
-        if one.relative_l2 is not None and one.mismatches > explained:
+        explained = flips.get(one.name, 0.0)
+        if one.relative_l2 is not None and one.mismatches and one.flipped > explained:
             told = f"{one.mismatches:,} of {one.elements:,} integer or boolean elements of output {one.name!r} differ"
-            return f"{told} from the reference's, and this precision explains {explained:,}"
+            told = f"{told} from the reference's"
+            if not explained:
+                return f"{told}, and this precision explains 0"
+            worst = f"{100 * one.flipped:.3g} % for the worst inputs"
+            return f"{told}, {worst}; this precision explains {100 * explained:.3g} %"
     return None
 
 

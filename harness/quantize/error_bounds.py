@@ -16,7 +16,7 @@ import numpy as np
 
 from shootout.constants import E4M3_MAX, FIDELITY_MARGIN, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
 from shootout.contract import Array, Arrays, Precision
-from shootout.exported.fidelity import errors_by_mark, flipped, widened
+from shootout.exported.fidelity import count_flips, errors_by_mark, flipped_share, widened
 from shootout.exported.streams import Stream
 
 Weights = Callable[[Array, int], Array]
@@ -83,7 +83,7 @@ class Errors:
 
     Attributes:
         by_mark: one error, or of a stream one for each of its marks (see `fidelity.errors_by_mark`).
-        flipped: of each whole-number output the largest share of an input set's elements that differ.
+        flipped: of each whole-number output the largest share of elements that differ (see `fidelity.flipped_share`).
     """
 
     by_mark: tuple[float | None, ...]
@@ -97,15 +97,17 @@ class Errors:
 
 def find_errors(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays], stream: Stream | None) -> Errors:
     """Compare a rounded run's outputs with the reference's, in its order; only one set is in memory at a time."""
-    shares = list[Mapping[str, float]]()
+    flips = list[Mapping[str, int]]()
 
     def counted() -> Iterator[Arrays]:
         for got, wanted in zip(outputs, reference_outputs, strict=True):
-            shares.append(flipped(got, wanted))
+            flips.append(count_flips(got, wanted))
             yield got
 
     by_mark = errors_by_mark(counted(), reference_outputs, stream)
-    return Errors(by_mark=by_mark, flipped=largest_shares(shares))
+    sizes = {name: reference_outputs[0][name].size for name in flips[0]}
+    shares = {name: flipped_share([one[name] for one in flips], size) for name, size in sizes.items()}
+    return Errors(by_mark=by_mark, flipped=shares)
 
 
 def largest_of_each(runs: Iterable[Errors]) -> Errors:

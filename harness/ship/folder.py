@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -18,6 +19,7 @@ from shootout.compare.matching import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.errors import DISK_FULL, UsageError, tell_refusal
+from shootout.exported.fidelity import useful_flips
 from shootout.exported.model import save_sets
 from shootout.exported.shipped_folder import (
     CHECK,
@@ -72,11 +74,13 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
         shipment = ship(built, folder / MODEL)
         versions = closure(arm.target, shipment.installs)
         _write_programs(folder, templates, shipment, versions)
-        sets = _choose_checked_sets(exported.pick(exported.input_buffers()), exported.pick(exported.own_outputs()))
+        right = exported.pick(exported.own_outputs())
+        sets = _choose_checked_sets(exported.pick(exported.input_buffers()), right)
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
         _write_evidence(folder / EVIDENCE, source, page)
         row, fidelity = source.row, source.row.fidelity
+        flips = exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
         machine = machine_of(source.document.environment)
         is_called_alone = arm.scenario is Scenario.LATENCY and arm.instances == 1  # as `check.py` times it
         return seal_shipped(
@@ -106,9 +110,7 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
                 run=without_home(source.document.run),
                 group=row.group,
                 error_limit=error_limit(fidelity),
-                mismatches=mismatch_limit(
-                    fidelity, exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
-                ),
+                mismatches=mismatch_limit(fidelity, flips, right, len(sets)),
                 runtime=ShippedRuntime(
                     backend=arm.target.backend,
                     threads=arm.threads,
@@ -219,15 +221,28 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
     return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
 
 
-def mismatch_limit(fidelity: FidelityFigures | None, flips: Mapping[str, float]) -> int:
+def mismatch_limit(
+    fidelity: FidelityFigures | None, flips: Mapping[str, float], right: Sequence[Arrays], count: int
+) -> int:
     """Return how many elements of whole-number outputs `check.py` lets differ: what the precision explains.
+
+    What the race itself measured passes too.
 
     Args:
         flips: the share of each output's elements (see `ExportedModel.flips_of`).
+        right: the outputs for all input buffers.
+        count: the input buffers that the folder holds.
     """
-    outputs = fidelity.by_output if fidelity else ()
-    explained = sum(int(flips.get(one.name, 0.0) * one.elements) for one in outputs)
-    return max(explained, fidelity.mismatches if fidelity else 0)
+    useful = useful_flips(flips, right)
+    seen = {one.name: one for one in (fidelity.by_output if fidelity else ())}
+    limit = 0
+    for name in (name for name, array in right[0].items() if array.dtype.kind != "f"):
+        elements = count * right[0][name].size
+        explained, measured = int(useful.get(name, 0.0) * elements), 0
+        if name in seen:  # an older run has no share
+            measured = math.ceil(seen[name].flipped * elements) or seen[name].mismatches
+        limit += min(elements, max(explained, measured))
+    return limit
 
 
 def _isa_of(source: ArmToShip) -> tuple[str, ...]:

@@ -399,12 +399,12 @@ class Expected:
 
     Attributes:
         error: a larger relative L2 error is a fault; inf if no bound is known.
-        mismatches: more wrong integers than these are a fault.
+        mismatches: more wrong integers of an output than these are a fault; none of outputs that aren't here.
     """
 
     outputs: Arrays
     error: float
-    mismatches: float
+    mismatches: Mapping[str, float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -435,7 +435,8 @@ class Rechecks:
 
         An answer may err by twice what the check before timing let pass, since a runtime may not repeat itself to the
         last bit. The answer to an unseen input may also be off by half the way to the nearest known answer. No check
-        before has shown that this arm rounds no more there.
+        before has shown that this arm rounds no more there. Of whole numbers no more may differ than half of those in
+        which the nearest other known answer does, unless the check before timing saw as many.
         """
         if claim.exported.trained:
             return None
@@ -446,20 +447,23 @@ class Rechecks:
         most = max(math.inf if error_bound is None else min(error_bound, widest), claim.max_error)
         allowed = 2 * most if is_judged else math.inf
         size = sum(array.nbytes for array in right[0].values())
-        flipped = 2 * sum(share * right[0][name].size for name, share in _find_flips(claim).items())
+        kept = right[: max(2, KEPT_BYTES // max(size, 1))]
+        flips = _find_flips(claim)
+        seen = {one.name: math.ceil(one.flipped * right[0][one.name].size) for one in verified.fidelity.by_output}
 
-        def expected(outputs: Arrays, nearest: float = 0.0, differing: float = 0.0) -> Expected:
-            mismatches = max(differing / 2, flipped) if is_judged else math.inf
-            return Expected(outputs=outputs, error=max(allowed, nearest / 2), mismatches=mismatches)
+        def expected(outputs: Arrays, nearest: float = 0.0, *, is_known: bool = False) -> Expected:
+            most = _halfway(outputs, [one for one in kept if one is not outputs])
+            if is_known:
+                most = {name: min(2 * flips.get(name, 0.0) * outputs[name].size, half) for name, half in most.items()}
+            most = {name: max(count, seen.get(name, 0)) if is_judged else math.inf for name, count in most.items()}
+            return Expected(outputs=outputs, error=max(allowed, nearest / 2), mismatches=most)
 
         def unseen(outputs: Arrays) -> Expected:
-            nearest = min(fidelity.set_error(one, outputs, sizes) or 0.0 for one in right)
-            differing = min(_count_mismatches(one, outputs) for one in right)
-            return expected(outputs, nearest, max(2, differing))
+            return expected(outputs, min(fidelity.set_error(one, outputs, sizes) or 0.0 for one in right))
 
         return cls(
             specs=claim.exported.outputs,
-            right=[expected(outputs) for outputs in right[: max(2, KEPT_BYTES // max(size, 1))]],
+            right=[expected(outputs, is_known=True) for outputs in kept],
             unseen=[(inputs, unseen(outputs)) for inputs, outputs in claim.exported.unseen()],
             sizes=sizes,
             is_finite=verified.fidelity.relative_l2 is not None,
@@ -574,7 +578,8 @@ class Rechecks:
     def _find_fault(self, expected: Expected, outputs: Arrays) -> str | None:
         if why := fidelity.check_outputs(self.specs, outputs):
             return why
-        if _count_mismatches(outputs, expected.outputs) > expected.mismatches:
+        flips = fidelity.count_flips(outputs, expected.outputs)
+        if any(count > expected.mismatches.get(name, 0) for name, count in flips.items()):
             return "integer or boolean elements differ"
         error = fidelity.set_error(outputs, expected.outputs, self.sizes)
         if error is None:
@@ -655,10 +660,11 @@ class _CallTimer:
         return self.blocks.answered(self.slot)
 
 
-def _count_mismatches(outputs: Arrays, right: Arrays) -> int:
-    """Count the elements of the outputs that are no floats and differ."""
-    pairs = ((outputs[name], array) for name, array in right.items() if array.dtype.kind != "f")
-    return sum(int(np.count_nonzero(one != other)) for one, other in pairs)
+def _halfway(outputs: Arrays, others: Sequence[Arrays]) -> dict[str, float]:
+    """Return half of the elements, but 1 at least, in which the nearest other answer's whole numbers differ."""
+    counts = [fidelity.count_flips(one, outputs) for one in others]
+    wholes = [name for name, right in outputs.items() if right.dtype.kind != "f"]
+    return {name: max(1.0, min((one[name] for one in counts), default=0) / 2) for name in wholes}
 
 
 @contextmanager

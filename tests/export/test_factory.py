@@ -319,7 +319,7 @@ def test_of_many_rows_a_module_gets_a_sample_and_says_so(tmp_path: Path):
     data = user_torch._choose_sets(job, called, (TensorSpec(name="x", shape=(1, 1), dtype="float32"),), None)
     assert [len(data.buffers), len(data.calibration)] == [64, 256]
     assert data.buffers[-1]["x"].item() > 980
-    assert data.note == "64 of your 1,000 input sets are timed and verified, from all over them; 256 calibrate INT8"
+    assert data.whole == 1_000
 
 
 @pytest.mark.parametrize(("module", "rows", "is_told"), [(nn.Linear(4, 2), 4, 0), (Mixing(), 2, 0), (Mixing(), 4, 1)])

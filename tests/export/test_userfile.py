@@ -17,7 +17,7 @@ from shootout import budget
 from shootout.clock import Deadline
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.export import user_onnx
+from shootout.export import input_sets, user_onnx
 from shootout.export.assembly import ExportFindings
 from shootout.export.client import Request, obtain_all
 from shootout.exported import onnx_files
@@ -484,9 +484,52 @@ def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkey
     assert (effort.whole_s or 60.0) < 2.0
     found = [one["x"] for one in prepared.found.buffers]
     assert np.array_equal(np.concatenate(found), x[[at * 1_000 // 64 for at in range(64)]])
-    note = "64 of your 1,000 input sets are timed and verified, from all over them; 256 calibrate INT8"
-    assert note in prepared.found.notes
+    assert prepared.given
+    assert prepared.given.whole == 1_000
     assert len(user_onnx._choose_calibration(asked, prepared, None, effort)[0]) == 256
+
+
+@pytest.mark.parametrize(("batch", "calibrating"), [(1, 256), (3, 86), (64, 4), (256, 2), (1_000, 2)])
+def test_about_256_rows_calibrate_at_any_batch(batch: int, calibrating: int):
+    given = input_sets.sample_sets([{"x": np.full((1, 1), at)} for at in range(400)], batch)
+    assert [len(given.buffers), len(given.calibration), given.whole] == [64, calibrating, 400]
+
+
+def test_sets_without_nan_calibrate_wherever_they_are():
+    sets = [{"x": np.full((256, 1), np.nan if at in (0, 5) else at)} for at in range(10)]
+    assert all(np.isfinite(one["x"]).all() for one in input_sets.sample_sets(sets, 256).calibration)
+
+
+def test_the_note_on_a_sample_counts_what_was_timed_and_calibrates():
+    told = "64 of your 1,000 input sets are timed and verified, from all over them"
+    assert input_sets.note_sample(64, 1_000, 4) == (f"{told}; 4 calibrate INT8",)
+    assert input_sets.note_sample(64, 1_000, 0) == (told,), "--calibration does"
+    assert input_sets.note_sample(64, 64, 4) == input_sets.note_sample(8, 0, 4) == ()
+
+
+@pytest.mark.parametrize(("missing", "count"), [((), 4), ((1, 3), 2), ((0, 1, 3), 0), ((0, 1, 2, 3), 0)])
+def test_sets_with_nan_calibrate_nothing(tmp_path: Path, missing: tuple[int, ...], count: int):
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["gone"]),
+        helper.make_node("Where", ["gone", "zero", "x"], ["known"]),
+        helper.make_node("MatMul", ["known", "w"], ["y"]),
+    ]
+    weights = {"zero": np.zeros((), "f4"), "w": np.ones((3, 2), "f4")}
+    path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 3))], [value("y", (1, 2))], weights)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype("f4")
+    x[list(missing), 1] = np.nan
+    np.savez(tmp_path / "rows.npz", x=x)
+    made = obtain(str(path), {}, 1, inputs_npz=tmp_path / "rows.npz")
+    if count:
+        found = made.calibration()
+        assert len(found) == count
+        assert all(np.isfinite(one["x"]).all() for one in found)
+        return
+    assert made.calibration_fault == (
+        f"the calibration data can't be used: {len(missing)} of 4 sets hold NaN, and ranges take 2 without; "
+        "give such sets with --calibration"
+    )
+    assert made.error_bounds[Precision.FP32], "floats race on"
 
 
 def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path):

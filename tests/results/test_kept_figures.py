@@ -89,6 +89,7 @@ def test_errors_by_output_are_told_on_request_and_infinite_ones_are_null(tmp_pat
             "mismatches": e.mismatches,
             "row": e.row,
             "elements": e.elements,
+            "flipped": e.flipped,
         }
         for e in errors
     ]

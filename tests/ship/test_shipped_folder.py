@@ -325,8 +325,15 @@ def test_the_check_takes_nan_and_infinity_where_they_are_expected():
 
 
 def test_the_check_lets_as_many_integers_differ_as_the_precision_explains():
-    flipped = OutputError(name="map", relative_l2=0.0, mismatches=2, elements=1000)
-    made = replace(fidelity(), mismatches=2, by_output=(flipped,))
-    assert mismatch_limit(made, {"map": 0.01}) == 10
-    assert mismatch_limit(made, {}) == 2
-    assert mismatch_limit(None, {"map": 0.01}) == 0
+    right = [{"map": np.full((1, 100), at), "y": np.zeros(9, "f4")} for at in range(10)]
+    flipped = OutputError(name="map", relative_l2=0.0, mismatches=20, elements=1000, flipped=0.03)
+    made = replace(fidelity(), mismatches=20, by_output=(flipped, OutputError(name="y", relative_l2=0.1, mismatches=0)))
+    assert mismatch_limit(made, {"map": 0.1}, right, 5) == 50
+    assert mismatch_limit(made, {}, right, 5) == 15, "the worst that was measured"
+    assert mismatch_limit(made, {"map": 4 * 0.3}, right, 5) == 250, "half the way to other inputs' answers"
+    wild = replace(made, by_output=(replace(flipped, flipped=1.0),))
+    assert mismatch_limit(wild, {}, right, 5) == 500, "all there are"
+    older = replace(made, by_output=(replace(flipped, flipped=0.0),))
+    assert mismatch_limit(older, {}, right, 5) == 20
+    assert mismatch_limit(None, {"map": 0.01}, right, 5) == 5
+    assert mismatch_limit(made, {"map": 0.1}, [{"y": np.zeros(9, "f4")}], 1) == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shootout.constants import ROUNDS
-from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
+from shootout.contract import Arm, Array, Arrays, OutputError, Target, TensorSpec
 from shootout.exported.unseen import make_unseen
 from shootout.messages import Scope, Verified
 from shootout.worker import verification
@@ -94,7 +94,8 @@ def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
         strayed=None,
         together=None,
     )
-    fidelity = SimpleNamespace(error_bound=1e-5, relative_l2=0.0)
+    seen = OutputError(name="y", relative_l2=0.0, flipped=changes.pop("seen", 0.0))
+    fidelity = SimpleNamespace(error_bound=1e-5, relative_l2=0.0, by_output=(seen,))
     verified: Any = Verified(executed=None, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
     found = Rechecks.of(claim, verified)
     assert found
@@ -401,6 +402,34 @@ def test_as_many_integers_may_flip_as_the_precision_explains():
     assert looked(fails_after(1, flipped), TOKENS)
     assert not looked(fails_after(1, flipped), TOKENS, flips={"y": share / 2})
     assert looked(fails_after(1, lambda y: y + 1), TOKENS, flips={"y": share / 2})
+
+
+MAPS = [(np.arange(1000)[None] // 300 + 1 == at).astype(int) for at in range(3)]
+"""Class maps the nearest of which differ in 300 elements of 1,000."""
+
+
+@pytest.mark.parametrize(("wrong", "is_told"), [(100, False), (149, False), (160, True), (290, True)])
+def test_no_more_may_differ_than_half_the_way_to_another_answer(wrong: int, is_told: bool):
+    """Rounding explains 30 % here, and twice that would be more than any other inputs' answer is away."""
+
+    def flipped(y: Array) -> Array:
+        return y + (np.arange(y.size) >= y.size - wrong).reshape(y.shape)
+
+    rechecked = watching(MAPS, flips={"y": 0.3})
+    answers = [rechecked._find_fault(one, {"y": flipped(one.outputs["y"])}) for one in rechecked.right]
+    assert [bool(told) for told in answers] == [is_told] * 3
+
+
+def test_what_differed_before_timing_may_differ_again():
+    """Two maps that hardly differ leave no room between them, and the flips of an honest arm are known."""
+    alike = [MAPS[0], MAPS[0] + (np.arange(1000) < 2)]
+    rechecked = watching(alike, flips={"y": 0.1}, seen=0.05)
+    (first, _), right = rechecked.right, rechecked.right[0].outputs["y"]
+    assert rechecked._find_fault(first, {"y": right + (np.arange(1000) < 50)}) is None
+    assert rechecked._find_fault(first, {"y": right + (np.arange(1000) < 51)})
+    label = watching([np.array([[at]]) for at in range(3)], flips={"y": 0.1}, seen=0.01).right[0]
+    assert rechecked._find_fault(first, first.outputs) is None
+    assert label.mismatches == {"y": 1}, "one label of a hundred was turned"
 
 
 def test_what_nobody_can_judge_has_to_stay_finite():

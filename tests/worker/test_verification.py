@@ -187,7 +187,7 @@ def test_whole_numbers_may_flip_as_explained_and_beyond_what_proves_something_on
     session.fetch = lambda _: next(known)  # type: ignore[method-assign]
     told = verify(claim(session, exported=made), with_accuracy=False).fault or ""
     assert told.startswith("4 of 8 integer or boolean elements of output 'y' differ")
-    assert told.endswith("this precision explains 1"), "an eighth of what different inputs move"
+    assert told.endswith("this precision explains 12.5 %"), "half of what different inputs move"
     assert verify(claim(session, exported=made, is_scored=True), with_accuracy=False).fault is None
 
 
