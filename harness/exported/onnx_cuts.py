@@ -30,6 +30,16 @@ SIZED_BY: Mapping[str, Collection[int]] = {
 DECISIONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "And", "Or", "Not", "Xor", "IsNaN"})
 """Operators that make the masks which selectors read: a cut is told before these, where numbers are."""
 
+REARRANGING = frozenset(
+    (
+        *("Add", "ArgMax", "Cast", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "ReduceMax"),
+        *("Reshape", "Slice", "Split", "Squeeze", "Sub", "Transpose", "Unsqueeze"),
+    )
+)
+"""Operators that take values apart, such as boxes and scores of a detector's raw head, or write them otherwise."""
+KEEPING = frozenset({"ScatterElements", "ScatterND"})
+"""Operators whose output has the shape of their first input, however many rows the others have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
@@ -56,11 +66,12 @@ def find_cut(model: ModelProto) -> Cut | None:
     variable, shaped, begins = _spread(model)
     fixed = variable - shaped
     makers = {name: node for node in graph.node for name in node.output if name}
-    ends = [info.name for info in graph.output if info.name not in shaped]
+    ends, inner = [info.name for info in graph.output if info.name not in shaped], list[str]()
     for node in graph.node:
         if shaped & {*node.output}:
             read = [name for name in names_read(node) if name in fixed]
-            ends += _before_decisions(read, makers, variable)
+            inner += _before_decisions(read, makers, variable)
+    ends += _find_common_source(dict.fromkeys(inner), makers, variable)
     outputs = tuple(one for one in dict.fromkeys(ends) if one in makers)
     needed = _names_behind(outputs, makers)
     inputs = tuple(info.name for info in graph.input if info.name in needed)
@@ -83,6 +94,16 @@ def tell_cut(path: Path) -> str:
     )
 
 
+def tell_doubt(path: Path) -> str:
+    """Say that values may decide how large an output is, as far as the graph shows, and where to cut; "" if not."""
+    model = header(path)
+    _, shaped, begins = _spread(model)
+    name = next((info.name for info in model.graph.output if info.name in shaped), "")
+    if not name or not SELECTORS.intersection(begins) or not (cut := tell_cut(path)):
+        return ""
+    return f"the shape of output {name!r} may depend on the input values, and then nothing can be measured{cut}"
+
+
 def _spread(model: ModelProto) -> tuple[set[str], set[str], list[str]]:
     """Return the names that depend on inputs' values, those whose shapes do, and at which operators that begins."""
     own = {(function.domain, function.name): function for function in model.functions}
@@ -90,10 +111,11 @@ def _spread(model: ModelProto) -> tuple[set[str], set[str], list[str]]:
     variable, shaped, begins = {info.name for info in model.graph.input}, set[str](), list[str]()
     for node in model.graph.node:
         read = {*names_read(node)}
+        shapes = {node.input[0]} if node.op_type in KEEPING else read
         if not read & variable or (node.op_type in ("Shape", "Size") and not read & shaped):
             continue
         variable |= {*node.output}
-        if read & shaped:
+        if shapes & shaped:
             shaped |= {*node.output}
         elif found := _begins_at(node, variable, inside.get((node.domain, node.op_type), set())):
             begins.append(found)
@@ -132,6 +154,28 @@ def _before_decisions(
             waiting += [one for one in last.input if one in variable and one not in waiting]
         else:
             yield name
+
+
+def _find_common_source(
+    names: Collection[str], makers: Mapping[str, NodeProto], variable: Collection[str]
+) -> Sequence[str]:
+    """Return the last value of which all of these are but parts, since they would hold it several times; or these."""
+
+    made = [name for name in names if name in makers]
+
+    def walk(until: str) -> tuple[set[str], bool]:
+        """Return what is passed on the way back to a value, and whether all ways lead there."""
+        waiting, leads = [*made], True
+        for name in waiting:  # which grows
+            is_part = name in makers and makers[name].op_type in REARRANGING and name != until
+            behind = [one for one in names_read(makers[name]) if one in variable] if is_part else []
+            waiting += [one for one in behind if one not in waiting]
+            leads &= bool(behind) or name == until
+        return {*waiting}, leads
+
+    passed = walk("")[0] if len(made) > 1 else set[str]()
+    source = next((one for one in reversed(makers) if one in passed and walk(one)[1]), None)
+    return [*names] if source is None else [source]
 
 
 def _names_behind(names: Sequence[str], makers: Mapping[str, NodeProto]) -> set[str]:

@@ -264,7 +264,8 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
         if lost := tell_lost_part(ship.metric):
             yield lost
     elif ship.accuracy is not None:
-        yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}"
+        doubt = "" if ship.accuracy else ": no row is right; do the labels belong to these rows and this output?"
+        yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}{doubt}"
     if text := tell_error_of_ship(ship, row):
         yield f"error {text}"
     if ship.admitted == "alone":

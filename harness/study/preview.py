@@ -177,7 +177,7 @@ def _count_work(fixed: ModelProto) -> Work | None:
 
 
 def _preview_file(request: Request, calibration: str) -> Preview:
-    from shootout.exported import onnx_axes, onnx_files
+    from shootout.exported import onnx_axes, onnx_cuts, onnx_files
     from shootout.exported.onnx_files import header
     from shootout.models.user import onnx_inputs
 
@@ -216,7 +216,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         else buffer_count(specs),
         steps=stream.steps if stream else None,
         calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
-        notes=axes.notes,
+        notes=(*axes.notes, *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))])),
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),
         flops=work.flops if work else None,

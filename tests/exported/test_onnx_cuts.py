@@ -16,7 +16,7 @@ from support.onnx_made import F32, I64, value, write
 from shootout.errors import ModelError
 from shootout.export import user_onnx
 from shootout.export.request import Request
-from shootout.exported.onnx_cuts import find_cut, tell_cut
+from shootout.exported.onnx_cuts import find_cut, tell_cut, tell_doubt
 from shootout.exported.onnx_files import header
 
 RNG = np.random.default_rng(0)
@@ -105,6 +105,58 @@ def test_the_told_command_cuts_before_what_values_decide(
     images = RNG.standard_normal((2, 1, 3, 8, 8)).astype(np.float32)
     both = [session.run(None, {"images": one}) for one in images]
     assert [one.shape for one in both[0]] == [one.shape for one in both[1]]
+
+
+SLICES = [
+    *[node("Conv", "images,k", "c", pads=[1, 1, 1, 1]), node("Sigmoid", "c", "g"), node("Reshape", "g,raw", "head")],
+    *[node("Slice", "head,from0,to4,axis", "b"), node("Slice", "head,from4,to9,axis", "scores")],
+]
+PARTS = {"from0": [0], "to4": [4], "from4": [4], "to9": [9], "axis": [1], "half": 0.5}
+TURNED = [*SLICES, node("Transpose", "b", "boxes", perm=[0, 2, 1]), node("Transpose", "head", "o", perm=[0, 2, 1])]
+SELECTED = [node("NonMaxSuppression", "boxes,scores,most,iou,least", "sel"), node("Gather", "sel,two", "at", axis=1)]
+CORNERS = [
+    *SLICES,
+    *[node("Transpose", "b", "turned", perm=[0, 2, 1]), node("Split", "turned", "xy,wh", axis=2)],
+    *[node("Mul", "wh,half", "h"), node("Sub", "xy,h", "low"), node("Add", "xy,h", "high")],
+    node("Concat", "low,high", "boxes", axis=2),
+]
+BEST = [*SLICES, node("ReduceMax", "scores", "best", axes=[1], keepdims=0), node("Greater", "best,least", "m")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ([*TURNED, *SELECTED, node("Gather", "o,at", "y", axis=1)], ("head",)),
+        ([*CORNERS, *SELECTED, node("Gather", "boxes,at", "y", axis=1)], ("head",)),
+        ([*BEST, node("Compress", "head,m", "y", axis=2)], ("head",)),
+        ([*CORNERS, node("Sigmoid", "scores", "s"), node("Compress", "boxes,s", "y", axis=1)], ("boxes", "s")),
+    ],
+    ids=["the same three times", "corners of boxes", "a mask", "scores made of a part"],
+)
+def test_a_raw_head_is_cut_off_whole(tmp_path: Path, nodes: list[Any], outputs: tuple[str, ...]):
+    """All that is read behind it are parts of it, so it is one output, as a metric of raw heads takes it."""
+    dtypes = {"half": np.float32}
+    weights = WEIGHTS | {name: np.array(one, dtypes.get(name, np.int64)) for name, one in PARTS.items()}
+    path = write(tmp_path / "m.onnx", nodes, [value("images", ("batch", 3, 8, 8))], [value("y", None)], weights)
+    cut = find_cut(header(path))
+    assert cut is not None
+    assert cut.outputs == outputs
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        (NMS, "may depend on the input values, and then nothing can be measured. The values decide how much NonMaxSup"),
+        (CASES["NonZero"][0], "how much NonZero keeps. Cut the file before that, and measure m-cut.onnx: python -c "),
+        (HEADS[:3], ""),
+        ([*HEADS[:3], node("NonZero", "r", "z"), node("ScatterND", "r,z,c", "y")], ""),
+    ],
+    ids=["NMS", "NonZero", "none", "in a place of its own"],
+)
+def test_a_dry_run_tells_of_a_shape_that_values_decide(tmp_path: Path, nodes: list[Any], told: str):
+    path = detector(tmp_path / "m.onnx", nodes)
+    assert told in (doubt := tell_doubt(path))
+    assert bool(told) is bool(doubt)
 
 
 def test_a_selector_inside_a_function_is_found(tmp_path: Path):

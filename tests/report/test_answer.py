@@ -202,6 +202,14 @@ def test_the_limit_stands_beside_what_a_shipped_target_lost(metric: Metric, told
     assert tell_metric(metric) == told
 
 
+@pytest.mark.parametrize(("accuracy", "is_doubted"), [(0.0, True), (0.5, False)])
+def test_labels_by_which_no_row_is_right_are_doubted(accuracy: float, is_doubted: bool):
+    figures = replace(fidelity(0.0), accuracy=accuracy)
+    rows = [row(name, ns, fidelity=figures) for name, ns in (("fast", 500), ("slow", 900))]
+    text = " ".join(screen(*rows)["Ship"].split())
+    assert ("accuracy 0.0%: no row is right; do the labels belong to these rows" in text) is is_doubted
+
+
 def test_a_target_that_the_metric_gave_no_scores_says_so():
     rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
     for by_metric in (True, False):

@@ -126,13 +126,24 @@ def test_answers_out_of_the_error_bound_are_refused(copy: Path):
     assert "too far off" in done.stderr
 
 
-def test_other_inputs_are_refused(shipped: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("inputs", "got"),
+    [
+        ({"x": np.zeros((3, 64), np.float32)}, "float32 (3, 64)"),
+        ({"x": np.zeros((2, 64))}, "float64 (2, 64)"),
+        ({"x": [[0.0] * 64] * 2}, "<class 'list'> (2, 64)"),
+        ({"y": np.zeros((2, 64), np.float32)}, "<class 'NoneType'> ()"),
+    ],
+    ids=["another batch", "another type", "no array", "another name"],
+)
+def test_other_inputs_are_refused(shipped: Path, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, Any], got: str):
     namespace = {"__file__": str(shipped / "load.py"), "__name__": "load"}
     for name, value in open_shipped(shipped).runtime.environment.items():
         monkeypatch.setenv(name, value)
     exec(compile((shipped / "load.py").read_text(), "load.py", "exec"), namespace)
-    with pytest.raises(ValueError, match="expected the inputs"):
-        namespace["predict"]({"x": np.zeros((3, 64), np.float32)})
+    with pytest.raises(ValueError, match="'x': ") as caught:
+        namespace["predict"](inputs)
+    assert str(caught.value) == f"'x': made for float32 (2, 64), got {got}"
 
 
 SHADOW = "raise SystemExit('ran a file that was not shipped')"

@@ -125,6 +125,14 @@ def test_a_function_that_reads_needs_files():
         checked({"name": "s", "model": "m.onnx", "targets": ["numpy"], "read": "prep.py:load"})
 
 
+def test_a_metric_that_fails_names_the_files_of_people_not_of_the_cache(here: Path):
+    Path("prep.py").write_text(PREP.replace("np.zeros(3)", "np.zeros(4)"))
+    with pytest.raises(UsageError) as caught:
+        plan(inputs="files", read="prep.py:pairs", metric="mae")
+    said = "--metric mae can't score row 0 of files, read by prep.py:pairs (3 files, 3 rows): mae: "
+    assert said in str(caught.value)
+
+
 def test_a_dry_run_says_what_was_read(here: Path):
     told = dry_run.as_data(plan(inputs="files", read="prep.py:pairs", metric="mae"))
     assert (told["rows"], told["truth"]) == ("x float32[3, 4]", "y float64[3, 3]")
