@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.commands.output import print_answer
-from shootout.errors import UsageError
+from shootout.errors import UsageError, tell_refusal
 from shootout.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
 from shootout.report.columns import Cell, make_table
 from shootout.units import counted, size
@@ -26,7 +26,7 @@ def cache(*, clear: bool, as_json: bool) -> int:
     try:
         removed = evict(0) if clear else ()
     except OSError as error:
-        raise UsageError(f"can't clear {cache_folder().parent}: {error.strerror}") from error
+        raise UsageError(f"can't clear {cache_folder().parent}: {tell_refusal(error, 'remove it by hand')}") from error
     if removed is None:
         raise UsageError("a running command uses the cache: wait for it, then clear it")
     entries = kept()

@@ -19,7 +19,7 @@ from shootout.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
-from shootout.errors import Unavailable, UsageError, install, one_line, shorten
+from shootout.errors import Unavailable, UsageError, install, one_line, shorten, tell_refusal
 from shootout.host import cuda_driver, environment, gpu, locks
 from shootout.host.gpu import UsedGpu
 from shootout.host.locks import machine_lock
@@ -47,6 +47,8 @@ INDENT = 2
 LONGEST_REASON = 160
 ACCELERATORS = (Device.XPU, Device.NPU)
 """No software stands in for these, as it does for a GPU with Vulkan."""
+_VARIABLES = {"cache": "SHOOTOUT_CACHE", "temporary": "TMPDIR"}
+"""The variables that name the folders of each use."""
 _LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_NOFILE", "RLIMIT_NPROC")
 _HARMFUL = {"RLIMIT_AS": "memory (ulimit -v)", "RLIMIT_DATA": "memory (ulimit -d)", "RLIMIT_CPU": "time (ulimit -t)"}
 
@@ -271,7 +273,8 @@ def look_at(use: str, path: Path) -> FolderRoom:
     try:
         free_bytes = shutil.disk_usage(path).free
     except OSError as error:
-        return FolderRoom(use=use, path=str(path), problem=f"can't use the {use} folder {path}: {error.strerror}")
+        why = tell_refusal(error, f"set {_VARIABLES[use]} to another folder")
+        return FolderRoom(use=use, path=str(path), problem=f"can't use the {use} folder {path}: {why}")
     problem = "" if os.access(path, os.W_OK | os.X_OK) else f"can't write into the {use} folder {path}: chmod u+w it"
     return FolderRoom(use=use, path=str(path), free_bytes=free_bytes, problem=problem)
 

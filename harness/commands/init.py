@@ -39,7 +39,7 @@ def init(options: ModelOptions, out: Path) -> int:
     if out.suffix != schema.SUFFIX:
         raise UsageError(f"--out {str(out)!r}: a study's file ends in .toml")
     if out.exists():
-        raise UsageError(f"{out} already exists: remove it, or give another --out")
+        raise _is_there(out)
     if not out.parent.is_dir():
         raise UsageError(f"can't write {out}: No such file or directory; make its folder, or give another --out")
     chosen = selection.choose(selection.DEFAULT, options)
@@ -48,7 +48,8 @@ def init(options: ModelOptions, out: Path) -> int:
         plan = make_plan(chosen)
     text = render(plan, out)
     schema.read_text(text, out.stem, str(out))  # what is written is a study, or this raises
-    write_file(out, text.encode())
+    if not write_file(out, text.encode(), replaces=False):  # it came while the backends were looked at
+        raise _is_there(out)
     policy = out.with_name(POLICY)
     beside = _write_policy(policy, out)
     sys.stdout.write(f"wrote {out}{f' and {policy}' if beside else ''}\n")
@@ -59,12 +60,13 @@ def init(options: ModelOptions, out: Path) -> int:
     return ExitCode.OK
 
 
+def _is_there(out: Path) -> UsageError:
+    return UsageError(f"{out} already exists: remove it, or give another --out")
+
+
 def _write_policy(policy: Path, study: Path) -> bool:
     """Write a policy to fill in next to the study; return False if there is one, which stays."""
-    if policy.exists():
-        return False
-    write_file(policy, make_template(shlex.quote(str(study))).encode())
-    return True
+    return write_file(policy, make_template(shlex.quote(str(study))).encode(), replaces=False)
 
 
 def render(plan: Plan, out: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from shootout.errors import ExitCode, ShootoutError, printable
+from shootout.errors import ExitCode, ShootoutError, printable, tell_refusal
 
 
 class _Output(io.TextIOWrapper):
@@ -39,7 +39,9 @@ def _report_write_errors(output: _Output) -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # Python flushes it once more as it ends
         if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
             raise SystemExit(ExitCode.ERROR) from None
-        raise ShootoutError(f"can't write to standard output: {error.strerror}; what was measured is kept") from None
+        raise ShootoutError(
+            f"can't write to standard output: {tell_refusal(error)}. What was measured is kept"
+        ) from None
 
 
 @contextmanager

@@ -56,6 +56,7 @@ class ExportFindings:
         calibration_fault: why the user's own can't be used.
         split: rows for accuracy and metrics, checked against the outputs.
         unmade: why there are no more artifacts.
+        unmade_fix: see `ExportedModel`.
         shares: its graph and weights lie in the open export that all sizes of a sweep share.
         stream: how the buffers' calls make clips; None for single calls.
         bounds_by_mark: error bounds by precision, at each mark of the stream.
@@ -81,6 +82,7 @@ class ExportFindings:
     split: RowSplit | None = None
     notes: tuple[str, ...] = ()
     unmade: str = ""
+    unmade_fix: str = ""
     shares: bool = False
     stream: Stream | None = None
 
@@ -132,6 +134,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         calibration_fault=found.calibration_fault,
         notes=(*found.notes, *_note_infinite(found.reference_outputs)),
         unmade=found.unmade,
+        unmade_fix=found.unmade_fix,
         source_sha256=job.source_sha256,
         drawn=found.drawn,
         spread=spread(found.reference_outputs),

@@ -24,7 +24,7 @@ import numpy as np
 from shootout.clock import Stopwatch
 from shootout.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
-from shootout.errors import UNINSTALLED, ModelError, UsageError, explained
+from shootout.errors import UNINSTALLED, ModelError, UsageError, explained, install, pip_install
 from shootout.export import input_sets, open_axes, trees
 from shootout.export.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.input_sets import read_split, save_rows
@@ -152,9 +152,9 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         for bounds, own in zip(by_mark, as_they_are, strict=True)
     ]
     found = replace(found, flips=_with_own_flips(job.holds, flips))
-    unmade = native.unmade if native else ""
+    unmade, fix = native.unmade if native else "", ""
     if asked.module and not unmade:
-        unmade = _write_module(prepared.graph, folder, found, as_it_is)
+        unmade, fix = _write_module(prepared.graph, folder, found, as_it_is)
     found = replace(
         found,
         artifacts=(
@@ -168,6 +168,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         calibration_fault=fault,
         notes=(*_make_notes(job.holds, prepared, original, as_it_is, native), *sampled),
         unmade=unmade,
+        unmade_fix=fix,
     )
     if original is None:
         return assemble(job, found)
@@ -206,12 +207,13 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
         reference_outputs=base.reference_outputs(),
         flips=base.flips,
     )
-    unmade = _write_module(base.path(Artifact.ONNX), folder, found, base.error_bounds.get(Precision.NATIVE))
+    unmade, fix = _write_module(base.path(Artifact.ONNX), folder, found, base.error_bounds.get(Precision.NATIVE))
     for name in SETS:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
     made = () if unmade else (Artifact.MODULE, Artifact.PT2)
-    return replace(base, folder=folder, artifacts=made, versions=job.versions, unmade=unmade, shared="", graph="")
+    here = replace(base, folder=folder, artifacts=made, versions=job.versions, shared="", graph="")
+    return replace(here, unmade=unmade, unmade_fix=fix)
 
 
 def _choose_calibration(
@@ -564,12 +566,15 @@ def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list
     return reference_outputs
 
 
-def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float | None) -> str:
-    """Write a file's torch program and its weights into `folder`; why there is none, "" where there is.
+def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float | None) -> tuple[str, str]:
+    """Write a file's torch program and its weights into `folder`.
 
     Args:
         graph: the file.
         error_bound: how far from the reference outputs its outputs may be; None: nothing is known.
+
+    Returns:
+        Why there is none, "" where there is; and the command that installs what is missing, "" if nothing is.
     """
     try:
         import torch
@@ -577,12 +582,16 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         from shootout.export import torch_files
         from shootout.models.user import onnx_module
     except ModuleNotFoundError as error:
-        return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
+        return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}", install("torch")
     first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
     try:
         module = onnx_module.module_of(graph, first)
+    except ModuleNotFoundError as error:  # of an operator of this file alone; torch stays as it is
+        package = (error.name or "").partition(".")[0]
+        fix = pip_install(package, f"torch=={torch.__version__.partition('+')[0]}")
+        return f"{onnx_module.CONVERTER} takes this file with {package}, {UNINSTALLED}", fix
     except ModelError as error:
-        return str(error)
+        return str(error), ""
     made = f"what {onnx_module.CONVERTER} makes of this file"
     try:
         program = torch_files.write_program(module, found.buffers[0], folder)
@@ -590,7 +599,7 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
     except Exception as error:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
-        return f"torch.export can't take {made}: {explained(error)}"
+        return f"torch.export can't take {made}: {explained(error)}", ""
     flips = useful_flips(found.flips.get(Precision.NATIVE, {}), found.reference_outputs)
     if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
         compare(outputs, found.reference_outputs),
@@ -598,9 +607,9 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         flips,
     ):
         (folder / FILES[Artifact.PT2]).unlink()
-        return f"{made} isn't the same model, as far as can be told: {fault}"
+        return f"{made} isn't the same model, as far as can be told: {fault}", ""
     torch_files.write_weights(module, folder)
-    return ""
+    return "", ""
 
 
 def _doubt_about(found: Fidelity, error_bound: float, flips: Mapping[str, float]) -> str | None:

@@ -126,6 +126,7 @@ class ExportedModel:
         notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
         source_sha256: of the source of the user's factory, "" for other models.
         unmade: why there are no more artifacts, "" where all are there that a model of its kind can have.
+        unmade_fix: the command that installs what they take; "" if nothing is missing.
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
         whole_s: of an exported model that leaves things out for want of time, seconds that all of it would take; else
@@ -165,6 +166,7 @@ class ExportedModel:
     calibration_fault: str = ""
     notes: tuple[str, ...] = ()
     unmade: str = ""
+    unmade_fix: str = ""
     drawn: bool = False
     spread: float = 1.0
     source_sha256: str = ""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from shootout.errors import ShootoutError, Undecided, UsageError, printable
+from shootout.errors import ShootoutError, Undecided, UsageError, printable, tell_refusal
 from shootout.gate.output import COLUMNS, lines, tell_outcome
 from shootout.gate.verdict import Gate
 from shootout.page import markdown
@@ -51,7 +51,9 @@ def tell(gate: Gate, document: Document | None, stream: TextIO, environment: Map
             with Path(place).open("a", encoding="utf-8") as file:
                 file.write(summarize(gate, document))
         except OSError as error:
-            raise UsageError(f"{SUMMARY} {place!r} can't be written: {error.strerror}") from None
+            raise UsageError(
+                f"{SUMMARY} {place!r} can't be written: {tell_refusal(error, f'unset {SUMMARY}')}"
+            ) from None
     if is_job(environment):
         stream.writelines(f"{line}\n" for line in annotate(gate))
 

@@ -149,7 +149,8 @@ def read(folder: Path) -> History:
     except PermissionError as error:
         raise UsageError(f"can't read {str(path)!r}: {tell_refusal(error)}") from None
     except OSError as error:
-        raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
+        why = tell_refusal(error, "name a folder made by `shootout run`")
+        raise UsageError(f"no run in {str(folder)!r}: {why}") from None
 
 
 def _read_history(path: Path, texts: Iterator[bytes]) -> History:
@@ -312,8 +313,8 @@ class Journal:
         except OSError as error:
             self._truncate_file()
             raise ShootoutError(
-                f"can't write {str(self._path)!r}: {error.strerror}. Everything measured so far is kept; "
-                "make room and run the same command again to resume"
+                f"can't write {str(self._path)!r}: {tell_refusal(error)}. Everything measured so far is kept; "
+                "run the same command again to resume"
             ) from None
         except BaseException:  # Ctrl-C: half a line must not stand before the next one
             self._truncate_file()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array
-from shootout.errors import ShootoutError
+from shootout.errors import ShootoutError, tell_refusal
 from shootout.host.regular_files import resolve_inside
 from shootout.journal.journal import PACKED as PACKED_JOURNAL
 from shootout.journal.journal import sync_folder
@@ -78,8 +78,8 @@ def write(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ShootoutError(
-            f"can't write {str(path)!r}: {error.strerror or error}. Everything measured before this restart is "
-            "kept; make room and run the same command again to resume"
+            f"can't write {str(path)!r}: {tell_refusal(error)}. Everything measured before this restart is "
+            "kept; run the same command again to resume"
         ) from None
 
 

@@ -20,11 +20,9 @@ from shootout.contract import (
     Target,
     TensorSpec,
 )
-from shootout.errors import UNINSTALLED, install, pip_install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
 from shootout.exported import training_step
 from shootout.exported.model import ALONE, ExportedModel
-from shootout.host.environment import version_of
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
 from shootout.study.group import is_exact
@@ -36,8 +34,6 @@ BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 """The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
-TORCH_PACKAGES = frozenset({"torch", "onnx2fx", "onnxscript"})
-"""What makes a torch module of a file; operators of some files need more."""
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 _TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
@@ -278,22 +274,9 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     why = f": {exported.unmade}" if exported.unmade else ""
     if exported.varying and not why:
         why = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
-    fix = (
-        _install_missing(why)
-        if why.endswith(UNINSTALLED)
-        else f"leave {arm.target.backend} out of --backends"
-        if exported.is_file
-        else "change the module so that torch can export it"
-    )
+    leave = f"leave {arm.target.backend} out of --backends"
+    fix = exported.unmade_fix or (leave if exported.is_file else "change the module so that torch can export it")
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
-
-
-def _install_missing(why: str) -> str:
-    """Return the command for the package that a conversion lacks; one beside torch leaves torch as it is."""
-    package = why.removesuffix(f", {UNINSTALLED}").rpartition(" ")[2]
-    if package in TORCH_PACKAGES:
-        return install("torch")
-    return pip_install(package, f"torch=={version_of('torch').partition('+')[0]}")
 
 
 def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from shootout.contract import Array
-from shootout.errors import UsageError, unknown
+from shootout.errors import UsageError, tell_refusal, unknown
 
 MOST_BINS = 8
 """Bins of a log: each is a size to export, build and race."""
@@ -194,7 +194,7 @@ def _read_log(name: str) -> Counter[int]:
             raise UsageError(f"--mix {name!r} has over {MOST_BYTES:,} bytes: give a part of the log")
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise UsageError(f"can't read the lengths in {name!r}: {error.strerror}; {FORM}") from None
+        raise UsageError(f"can't read the lengths in {name!r}: {tell_refusal(error, FORM)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{name!r} is not a text file: give one with a length a line") from None
     counts = Counter(stripped for line in lines if (stripped := line.strip()))

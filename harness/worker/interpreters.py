@@ -21,7 +21,7 @@ from typing import Any
 
 import shootout
 from shootout import backends
-from shootout.errors import UsageError, pip_install
+from shootout.errors import UsageError, pip_install, tell_refusal
 from shootout.host import environment, store
 from shootout.host.placement import passed_on
 from shootout.host.store import without_home
@@ -192,7 +192,7 @@ def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"{what} gave no answer within {ASK_TIMEOUT_S:.0f} s; name a Python interpreter") from None
     except OSError as error:
-        raise UsageError(f"{what} can't be started: {error.strerror}; name a Python interpreter") from None
+        raise UsageError(f"{what} can't be started: {tell_refusal(error, 'name a Python interpreter')}") from None
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
         answer["version"], answer["folders"], answer["libraries"], answer["numpy"]

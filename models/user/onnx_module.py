@@ -18,7 +18,7 @@ from onnx.external_data_helper import load_external_data_for_model
 from onnxscript import ir, optimizer
 from torch import Tensor, fx, nn
 
-from shootout.errors import UNINSTALLED, ModelError, explained
+from shootout.errors import ModelError, explained
 
 CONVERTER = "onnx2fx"
 SHAPES = frozenset({"Shape", "Size"})
@@ -104,15 +104,14 @@ def module_of(path: Path, example: tuple[Tensor, ...]) -> nn.Module:
 
     Raises:
         ModelError: it can't be converted; in the converter's words.
+        ModuleNotFoundError: one of its operators takes a package that isn't installed.
     """
     try:
         return StaticModule(onnx2fx.convert(_simplify_graph(path)), example).eval()
     except ModelError as error:
         raise ModelError(f"{CONVERTER} can't take this file: {error}") from error
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"{CONVERTER} takes this file with {(error.name or '').partition('.')[0]}, {UNINSTALLED}"
-        ) from error
+    except ModuleNotFoundError:
+        raise
     except Exception as error:
         raise ModelError(f"{CONVERTER} can't take this file: {explained(error)}") from error
 

@@ -25,7 +25,7 @@ import re
 import sys
 import tokenize
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -126,10 +126,14 @@ class FactorySource:
             found.append(str(self.tree).encode())
         return hashlib.sha256(b"\0".join(found)).hexdigest()
 
-    def _own_names(self, files: Iterable[Path]) -> frozenset[str]:
-        """Return the names by which these files import each other; Python's built-in modules hide some."""
-        inside = (path.relative_to(self.root) for path in files if path.is_relative_to(self.root))
-        return frozenset(path.parts[0].removesuffix(SUFFIX) for path in inside) - set(sys.builtin_module_names)
+    def _own_names(self, files: Collection[Path]) -> frozenset[str]:
+        """Return the names by which these files import each other, but for those that a library or Python may take.
+
+        A folder without `__init__.py` gives way to an installed package of its name.
+        """
+        modules = {path.stem for path in files if path.parent == self.root}
+        packages = {path.parent.name for path in files if path == self.root / path.parent.name / f"{_PACKAGE}{SUFFIX}"}
+        return frozenset(modules | packages) - set(sys.builtin_module_names)
 
     def imports(self) -> frozenset[str]:
         """Return the top-level names that these files import, anywhere in them; none of them is run.

@@ -158,7 +158,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Pa
         full = deaf_here("run", study, "--out", "out", "--max-time", "60s", "--json", cwd=tmp_path)
     assert (full.code, full.out) == (1, "")
     assert re.search(
-        r"shootout: can't write 'out/.*': File too large\. Everything measured .* make room and run", full.err
+        r"shootout: can't write 'out/.*': File too large\. Everything measured .* kept; run the same", full.err
     )
     before = (tmp_path / "out" / "journal.jsonl").read_bytes()
     assert len(before) <= limit

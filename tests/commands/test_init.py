@@ -14,6 +14,7 @@ from support import onnx_made
 from support.console import here
 from support.factories import LINEAR, write
 
+from shootout.commands import init
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.study import plan, schema
 
@@ -109,3 +110,19 @@ def test_what_can_not_be_written_is_told_and_nothing_is(tmp_path: Path, words: s
     assert says in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["shootout.toml"]
     assert (tmp_path / "shootout.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["shootout.toml", "deploy.toml"])
+def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    make_plan = init.make_plan
+
+    def plan_slowly(*chosen: Any, **more: Any) -> Any:
+        (tmp_path / name).write_text("mine")
+        return make_plan(*chosen, **more)
+
+    monkeypatch.setattr(init, "make_plan", plan_slowly)
+    done = here("init", "linear", cwd=tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+    refused = "shootout.toml already exists: remove it, or give another --out"
+    assert (done.code, refused in done.err) == ((2, True) if name == "shootout.toml" else (0, False))
+    assert "deploy.toml" not in done.out

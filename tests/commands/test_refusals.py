@@ -5,19 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.races.made import header, write
 
+from shootout.commands import cache, doctor
 from shootout.commands.init import _write_policy
-from shootout.errors import UsageError, tell_refusal, tell_system_error
+from shootout.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
 from shootout.formats.files import write_file
-from shootout.journal import archive, journal, merged
+from shootout.gate import github
+from shootout.journal import archive, journal, merged, samples
 from shootout.journal.records import SCHEMA
 from shootout.results import document
 from shootout.ship.folder import new_folder
+from shootout.study import mix
+from shootout.worker import interpreters
 
 DOCS = Path(__file__).parents[2] / "docs"
 FULL = "No space left on device; make room there"
@@ -112,3 +119,42 @@ def test_the_documents_tell_today_s_versions():
     assert f"The document's schema is {document.SCHEMA}, the journal's {SCHEMA}." in user
     assert f"the journal's `schema_version` is {SCHEMA} (" in detail
     assert f"the document's `schema` {document.SCHEMA};" in detail
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "call", "fix"),
+    [
+        (cache, "evict", lambda: cache.cache(clear=True, as_json=False), "or remove it by hand"),
+        (Path, "read_text", lambda: mix.read_any(f"size={__file__}"), "or a mix is AXIS=SIZE"),
+        (
+            Path,
+            "open",
+            lambda: github.tell(None, None, sys.stdout, {github.SUMMARY: "/s"}),
+            f"or unset {github.SUMMARY}",
+        ),
+        (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.parquet", [], []), "run the same command again"),
+        (subprocess, "run", lambda: interpreters.examine({"a": sys.executable}), "or name a Python interpreter"),
+    ],
+    ids=["cache", "mix", "summary", "samples", "interpreter"],
+)
+def test_a_missing_right_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, call: Callable[[], Any], fix: str
+):
+    monkeypatch.setattr(place, name, _deny)
+    with pytest.raises(ShootoutError, match=f"Permission denied; give this user the right to it.*{fix}"):
+        call()
+
+
+@pytest.mark.parametrize(("use", "variable"), [("temporary", "TMPDIR"), ("cache", "SHOOTOUT_CACHE")])
+def test_a_folder_that_doctor_may_not_look_at_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, use: str, variable: str
+):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", _deny)
+    told = "Permission denied; give this user the right to it, or set"
+    assert (
+        doctor.look_at(use, Path("/t")).problem == f"can't use the {use} folder /t: {told} {variable} to another folder"
+    )
+
+
+def _deny(*_: object, **__: object) -> None:
+    raise refused(errno.EACCES)

@@ -158,6 +158,9 @@ def test_a_package_that_one_operator_needs_is_installed_beside_torch(tmp_path: P
     assert skip is not None
     assert skip.reason.endswith("onnx2fx takes this file with torchvision, which isn't installed")
     assert skip.fix == f"pip install torchvision torch=={torch.__version__.partition('+')[0]}"
+    other = feasibility.check_export(EAGER, replace(exported, unmade="it takes more", unmade_fix="pip install more"))
+    assert other is not None
+    assert (other.reason, other.fix) == ("torch-eager takes a torch module: it takes more", "pip install more")
 
 
 def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

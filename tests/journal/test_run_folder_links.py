@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.races.made import A, header, played, rounds, write
 
@@ -145,3 +146,16 @@ def test_what_was_delivered_is_read_from_a_regular_file_alone(tmp_path: Path, ch
         UsageError, match=rf"{DELIVERY}' can't be read: it (is not|lies outside).*; copy the run folder"
     ):
         read_delivery(out)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_link_to_readings_is_followed_only_inside_the_folder(tmp_path: Path, inside: bool):
+    run, readings = tmp_path / "run", np.array([1.0, 2.0])
+    place = run if inside else tmp_path
+    run.mkdir()
+    samples.write(place, "samples/g0-000.parquet", [], [("a", readings)])
+    (run / "samples").mkdir(exist_ok=True)
+    link = run / "samples" / "g0-001.parquet"
+    link.symlink_to(place / "samples" / "g0-000.parquet")
+    found = samples.read(run, "samples/g0-001.parquet", "a", samples.SINGLE)
+    assert found.tolist() == (readings.tolist() if inside else [])

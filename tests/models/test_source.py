@@ -97,6 +97,7 @@ def test_a_change_of_any_source_that_it_imports_is_another_model(tmp_path: Path)
         "import torch\ndef make(): torch.set_num_threads(1); return net().load_state_dict(weights(seed=3))\n",
         "import torch.nn as nn, math\nfrom numpy import linalg\ndef make(): return nn.Linear(pool=global_pool(3))\n",
         "from part import A\ndef make(): return net(A)\n",
+        "from inner import part\nfrom part import A\ndef make(): return net(A)\n",
     ],
 )
 def test_the_same_source_elsewhere_is_the_same_model_if_it_can_read_nothing(tmp_path: Path, text: str):
@@ -112,6 +113,7 @@ def test_the_same_source_elsewhere_is_the_same_model_if_it_can_read_nothing(tmp_
         "import subprocess as s\ndef make(): return net(s.run(CAT))\n",
         "import unknown_library\n",
         "from theirs import weights\n",
+        "import h5py, notes\n",
         "def make(): return net(__file__)\n",
         "def make(): return net(globals()['__file__'])\n",
         "import torch\ndef make(): return net(map(torch.load, WEIGHTS))\n",
@@ -137,6 +139,8 @@ def test_the_same_source_elsewhere_is_another_model_if_it_may_read_data_there(tm
 
 def _digest_in(folder: Path, text: str, part: str = "A = 1\n") -> str:
     write(folder / "part.py", part)
+    write(folder / "inner/__init__.py", "")
+    write(folder / "h5py/notes.py", "A = 1\n")
     return source.find(f"{write(folder / 'm.py', text)}:make").digest()
 
 
