@@ -297,7 +297,7 @@ def refuse_other_inputs(reference: Reference, contest: Contest) -> None:
     if theirs != ours:
         told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
         raise UsageError(
-            f"the candidate {contest.plan.study.model} is another model: it takes {told[0]}; "
+            f"the candidate {', '.join(contest.plan.study.model)} is another model: it takes {told[0]}; "
             f"the reference takes {told[1]}"
         )
 

@@ -280,7 +280,7 @@ def test_a_packed_candidate_of_other_inputs_is_another_model(tmp_path: Path):
         make_shipped(tmp_path / name, replace(exported, inputs=inputs or exported.inputs))
     shipped = replace(DIGITS, place=str(tmp_path / "model-1"), target="shipped:model-1")
     for name in ("same", "other"):
-        study = SimpleNamespace(model="new.onnx")
+        study = SimpleNamespace(model=("new.onnx",))
         arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / name)))
         plan = SimpleNamespace(study=study, groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
         contest = racing.Contest(plan=cast(Plan, plan), reference="a", candidate="rival", packed=True)
