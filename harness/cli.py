@@ -83,9 +83,9 @@ EXPLAIN_EXAMPLES = """\
 shootout explain results/run
 shootout explain results/run onnxruntime openvino:cpu:int8 -o explained.html"""
 GATE_EXAMPLES = """\
-shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
+shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp --inputs rows.npz --labels labels.npz
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
-shootout gate results/run --candidate onnxruntime@new --python new=.venv-new/bin/python"""
+shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 SENSITIVITY_EXAMPLES = """\
 shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block -o layers.svg

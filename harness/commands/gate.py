@@ -90,6 +90,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
                 contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
+                racing.refuse_other_inputs(reference, contest)
                 return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
         except OutOfTime as error:
             return tell_unraced(out, contest.names, reference, limits, str(error))
@@ -198,8 +199,15 @@ def race(
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
-    more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)}
+    folder = contest.rival.target.folder if reference.is_shipped else ""
+    more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes), "folder": shorten(folder) or None}
     return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
+
+
+def shorten(folder: str) -> str:
+    """Return a folder's path from here if it lies below the current one."""
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd()) if path.is_absolute() and path.is_relative_to(Path.cwd()) else folder)
 
 
 def is_ci(environment: Mapping[str, str] = os.environ) -> bool:

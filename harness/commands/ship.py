@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -58,6 +59,10 @@ def ship(
         sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
+    if form == FOLDER:
+        told = shlex.quote(str(out))
+        sys.stderr.write(f"next, where it runs:  pip install -r {told}/requirements.txt && python {told}/{CHECK}\n")
+        sys.stderr.write(f"before something replaces it:  shootout gate {told}\n")
     if shipped.arm.instances > 1:
         sys.stderr.write(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"

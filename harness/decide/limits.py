@@ -30,6 +30,7 @@ from shootout.decide.objective import (
 )
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
+from shootout.export.input_sets import tell_rows_to_bring
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Row, Timing
@@ -439,9 +440,9 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
 
 
 def _told_rows(count: int, needed: int | None, what: str = "labeled row") -> str:
-    return f"{counted(count, what)}; " + (
-        f"about {needed:,} would settle it" if needed else "no number would settle it"
-    )
+    if needed and what == "labeled row":
+        return f"{counted(count, what)} scored; {tell_rows_to_bring(needed)}"
+    return f"{counted(count, what)}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
 
 def _bound_drop(asked: _Asked) -> Bounds:

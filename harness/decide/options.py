@@ -37,8 +37,11 @@ class Unit:
     told: Callable[[float, int], str]
     most: float = float("inf")
 
-    def read(self, key: str, given: Any) -> float:
+    def read(self, key: str, given: Any, example: str = "") -> float:
         """Return a value with its unit → a number in the basic one.
+
+        Args:
+            example: how this one is written; "": as the unit's.
 
         Raises:
             UsageError: it is none, or has no unit, or another's.
@@ -46,7 +49,7 @@ class Unit:
         match = _QUANTITY.fullmatch(given if isinstance(given, str) else str(given))
         is_number = isinstance(given, str | int | float) and not isinstance(given, bool)
         if not is_number or match is None or match[2] not in self.worth:
-            raise UsageError(f"{key} is {given!r}: write {self.what} as {self.examples}")
+            raise UsageError(f"{key} is {given!r}: write {self.what} as {example or self.examples}")
         value = float(match[1]) * self.worth[match[2]]
         if not 0 < value <= self.most or not math.isfinite(value):
             most = "" if self.most == float("inf") else f" and at most {self.tell(self.most)}"

@@ -198,7 +198,7 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
         raise UsageError(f"prices are in {' and '.join(currencies)}: give all machines' prices in one currency")
     policy = Policy(
         objective=Objective(objective),
-        indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%")),
+        indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
         load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
         utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
         limits={Limit(key): LIMITS[Limit(key)].unit.read(key, value) for key, value in fields["limits"].items()},

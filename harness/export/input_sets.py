@@ -265,6 +265,13 @@ def count_scored(rows: int, batch: int) -> int:
     return rows if rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
 
 
+def tell_rows_to_bring(scored: int) -> str:
+    """Tell how many rows a user has to give so that about so many are scored."""
+    if count_scored(scored, 1) == scored:
+        return f"bring about {scored:,} rows to settle it"
+    return f"bring about {2 * scored:,} rows to settle it: half are scored"
+
+
 def split_rows(
     inputs: Arrays,
     labels: Array | None,

@@ -300,13 +300,22 @@ def gate(
     if error_bound is None:
         return "no error bound is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > error_bound:
-        return f"{told} above the error bound of this precision, {error_bound:.2g}"
+        return f"{told} above {_name_limit(error_bound, max_error)}"
     if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND and not is_scored:
         weak = f"the error bound of this precision, {error_bound:.2g}, proves nothing above {USEFUL_BOUND}"
         return f"{told} nearer to that of all zeros than to 0: {weak}"
     if least and found.relative_l2 <= least:
         return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None
+
+
+def _name_limit(error_bound: float, max_error: float) -> str:
+    """Name the limit in force."""
+    return (
+        f"--max-error {max_error:g}"
+        if max_error > error_bound
+        else f"the error bound of this precision, {error_bound:.2g}"
+    )
 
 
 def _find_flips(found: Fidelity, flips: Mapping[str, float]) -> str | None:

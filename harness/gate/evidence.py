@@ -15,6 +15,7 @@ from shootout.decide.limits import bound_drop, judge_limits
 from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
+from shootout.export.input_sets import tell_rows_to_bring
 from shootout.messages import Scores
 from shootout.report.columns import error, share
 from shootout.results.accuracy import MetricLimits, find_ends, judge_drop, list_outputs, right_rows
@@ -24,7 +25,7 @@ from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
 from shootout.stats.paired import DEFAULT_DROP, admits_any_loss, bound_mean, compare_means, find_max_drop, read_share
 from shootout.stats.verdicts import Standing, judge_limit
-from shootout.units import counted, size
+from shootout.units import counted, round_limit, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
@@ -43,6 +44,7 @@ class Limits:
         accuracy_drop: as a share of the rows.
         size: by which share its artifact may be larger.
         same_proof: whether what ran must be alike.
+        max_error: the relative error that is accepted of any precision; 0: its error bound.
         metric: what scores the rows, which may lose as much as in a run; "" for none.
     """
 
@@ -51,6 +53,7 @@ class Limits:
     size: float | None = None
     same_proof: bool = False
     policy: Policy | None = None
+    max_error: float = 0.0
     metric: str = ""
 
     @property
@@ -73,7 +76,7 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
     policy = as_policy(options["policy"]) if options.get("policy") is not None else None
     slower = policy.indifferent if policy else INDIFFERENT
     if "slower" in options:
-        slower = SHARE.read("--slower", options["slower"])
+        slower = SHARE.read("--slower", options["slower"], "5%")
     if not BIAS_FLOOR <= slower <= MOST_PERCENT / 100:
         raise UsageError(
             f"invalid --slower {100 * slower:g}%: use a value from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
@@ -83,9 +86,10 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
     return Limits(
         slower=slower,
         accuracy_drop=None if drop is None else POINTS.read("--accuracy-drop", drop),
-        size=None if size is None else SHARE.read("--size", size),
+        size=None if size is None else SHARE.read("--size", size, "10%"),
         same_proof=options.get("same_proof", False),
         policy=policy,
+        max_error=options.get("max_error", 0.0),
     )
 
 
@@ -120,7 +124,7 @@ def find_evidence(
     if not (mine.executed and other.executed):
         return ()
     return (
-        _check_outputs(mine, other),
+        _check_outputs(mine, other, limits),
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
         *_check_accuracy(run, mine, other, limits),
@@ -130,7 +134,7 @@ def find_evidence(
     )
 
 
-def _check_outputs(mine: Row, other: Row) -> Check:
+def _check_outputs(mine: Row, other: Row, limits: Limits) -> Check:
     """Check that the run held both to the FP64 reference outputs: an arm out of its error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
@@ -143,7 +147,7 @@ def _check_outputs(mine: Row, other: Row) -> Check:
         standing, reason = _failure_standing(other), other.reason
     elif _reference_strays(mine):
         standing = Standing.BROKEN
-        reason = f"the reference doesn't compute what the candidate's model does: {mine.reason}"
+        reason = _tell_another(mine)
     elif _is_unchecked(mine, other):
         standing, reason = (
             Standing.UNKNOWN,
@@ -153,10 +157,36 @@ def _check_outputs(mine: Row, other: Row) -> Check:
         name="error",
         reference=errors[0],
         candidate=errors[1],
-        limit="the error bound of its precision",
+        limit=_tell_error_limit(other if _is_bound(other) else mine, limits),
         standing=standing,
         reason=reason,
     )
+
+
+def _is_bound(row: Row) -> bool:
+    return row.fidelity is not None and row.fidelity.error_bound is not None
+
+
+def _tell_error_limit(row: Row, limits: Limits) -> str:
+    """Return the limit in force: what the user allows if that is more than the precision explains."""
+    bound = row.fidelity.error_bound if row.fidelity else None
+    if limits.max_error > (bound or 0.0):
+        return f"at most {limits.max_error:g}, by --max-error"
+    return (
+        f"at most {error(bound)}, the error bound of {row.precision}" if bound else "the error bound of its precision"
+    )
+
+
+def _tell_another(mine: Row) -> str:
+    """Tell that the two compute different functions, and what allows that."""
+    told, found = (
+        "the candidate computes something else than the reference",
+        mine.fidelity.relative_l2 if mine.fidelity else None,
+    )
+    if found is None:
+        return f"{told}: {mine.reason}"
+    allow = f"--max-error {round_limit(found)}"
+    return f"{told}; if that is wanted, as of a retrained model, add {allow}, and limit it by --accuracy-drop"
 
 
 def _is_unchecked(mine: Row, other: Row) -> bool:
@@ -243,7 +273,7 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
         return
-    standing, why = Standing.UNKNOWN, "no labeled rows: the reference's run needs --inputs and --labels"
+    standing, why = Standing.UNKNOWN, "no labeled rows: give --inputs and --labels to this gate"
     if drop:
         standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
         why = drop.reason if standing is Standing.UNKNOWN else ""
@@ -297,8 +327,12 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
         reason = f"the reference's whole score is {means[0]:.3g}, so that limit proves nothing"
     elif change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-        reason += f"; about {needed:,} scored {after.unit}s would settle it" if needed else ""
+        reason += f"; {_tell_needed(needed, after.unit)}" if needed else ""
     return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
+
+
+def _tell_needed(scored: int, unit: str) -> str:
+    return tell_rows_to_bring(scored) if unit == "row" else f"about {scored:,} scored {unit}s would settle it"
 
 
 def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:

@@ -9,14 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from shootout.errors import ShootoutError, Undecided, UsageError, printable, tell_refusal
-from shootout.gate.output import COLUMNS, lines, tell_outcome
+from shootout.errors import ExitCode, ShootoutError, Undecided, UsageError, printable, tell_refusal
+from shootout.gate.output import COLUMNS, find_unknown, lines, tell_adoption, tell_outcome
 from shootout.gate.verdict import Gate
 from shootout.page import markdown
 from shootout.results.document import Document
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 TITLE = "shootout gate"
+_NO_OUTCOME = {
+    ExitCode.USAGE: "wrong use",
+    ExitCode.NOTHING: "no reference",
+    ExitCode.UNAVAILABLE: "can't run here",
+    ExitCode.UNDECIDED: "undecided",
+}
 
 
 @contextmanager
@@ -46,20 +52,26 @@ def tell(gate: Gate, document: Document | None, stream: TextIO, environment: Map
     Raises:
         UsageError: the summary can't be written.
     """
-    if place := environment.get(SUMMARY):
-        try:
-            with Path(place).open("a", encoding="utf-8") as file:
-                file.write(summarize(gate, document))
-        except OSError as error:
-            raise UsageError(
-                f"{SUMMARY} {place!r} can't be written: {tell_refusal(error, f'unset {SUMMARY}')}"
-            ) from None
+    _add_summary(summarize(gate, document), environment)
     if is_job(environment):
         stream.writelines(f"{line}\n" for line in annotate(gate))
 
 
+def _add_summary(text: str, environment: Mapping[str, str]) -> None:
+    if place := environment.get(SUMMARY):
+        try:
+            with Path(place).open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(
+                f"{SUMMARY} {place!r} can't be written: {tell_refusal(error, f'unset {SUMMARY}')}"
+            ) from None
+
+
 def tell_error(error: ShootoutError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
-    """Print a line for an error that leaves the gate without a word, where this is such a job."""
+    """Add a summary for an error that leaves the gate without an outcome, and print a line, in such a job."""
+    told = f"{_NO_OUTCOME.get(error.exit_code, 'no outcome')}, exit code {error.exit_code:d}"
+    _add_summary(f"## {told}\n\n{markdown.write_bullets([printable(str(error))])}\n", environment)
     if is_job(environment):
         level = "warning" if isinstance(error, Undecided) else "error"
         stream.write(command(level, str(error), title=TITLE) + "\n")
@@ -71,7 +83,7 @@ def is_job(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def summarize(gate: Gate, document: Document | None) -> str:
-    """Return the outcome and the evidence, then the run, as Markdown of at most `markdown.MOST_BYTES`."""
+    """Return the outcome, the evidence and how it was measured, as Markdown of at most `markdown.MOST_BYTES`."""
     rows = [
         markdown.write_line(COLUMNS),
         markdown.write_line(["---"] * len(COLUMNS), raw=True),
@@ -79,18 +91,21 @@ def summarize(gate: Gate, document: Document | None) -> str:
     ]
     front = [
         f"## {markdown.escape_text(tell_outcome(gate))}",
-        markdown.write_bullets([*gate.reasons, *(f"note: {one}" for one in gate.notes)]),
+        markdown.write_bullets(gate.reasons),
+        *(f"- {markdown.escape_text(told)}: {markdown.quote_code(typed)}" for told, typed in tell_adoption(gate)),
+        markdown.write_bullets([f"note: {one}" for one in gate.notes]),
         "\n".join(rows) if gate.checks else "",
+        markdown.fold_method(document) if document and gate.ratio else "",
     ]
-    return markdown.render([document] if document else [], front=[part for part in front if part])
+    return markdown.render([], front=[part for part in front if part])
 
 
 def annotate(gate: Gate) -> Iterator[str]:
-    """Return `::error title=…::…` lines; a gate that passed has its notes as warnings."""
-    if gate.outcome != "pass":
-        level = "error" if gate.outcome == "fail" else "warning"
-        for reason in gate.reasons:
-            yield command(level, f"{gate.outcome}: {gate.candidate}: {reason}", title=TITLE)
+    """Yield `::error title=…::…` for each broken limit, `::warning` for what isn't known and for each note."""
+    unknown = find_unknown(gate)
+    for reason in gate.reasons:
+        level, word = ("warning", "undecided") if reason in unknown else ("error", "fail")
+        yield command(level, f"{word}: {gate.candidate}: {reason}", title=TITLE)
     for note in gate.notes:
         yield command("warning", note, title=TITLE)
 

@@ -72,7 +72,12 @@ class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, tot
         ),
     ]
     accuracy_drop: Annotated[
-        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Loss of accuracy to accept, on the same labeled rows.")
+        str,
+        Flag(
+            group=HelpGroup.LIMITS,
+            word="0.5pp",
+            help="Loss of accuracy to accept, on the rows of --inputs and --labels.",
+        ),
     ]
     size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="Growth of the model's files to accept.")]
     same_proof: Annotated[

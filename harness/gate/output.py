@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from shootout.gate.evidence import Check
 from shootout.gate.verdict import Gate, Outcome, tell_check, tell_slowdown
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
-from shootout.units import counted
+from shootout.units import counted, span
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
 
@@ -37,6 +38,7 @@ def render(gate: Gate) -> RenderableType:
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
         *([Text(f"  to go on:  {gate.next}")] if gate.next else []),
+        *(Text(f"  {told}:  {typed}") for told, typed in tell_adoption(gate)),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
@@ -47,15 +49,33 @@ def render(gate: Gate) -> RenderableType:
 def tell_outcome(gate: Gate) -> str:
     """Return the outcome, the slowdown, its limit, the restarts and the time, with `·` between the last two parts.
 
-    For example `pass  1.003x slower than the reference (1.009x faster to 1.014x slower), limit 1.05x slower`.
+    For example `fail  1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`.
 
     It also says how many of the restarts an earlier command raced.
     """
     ratio = "not raced" if gate.ratio is None else tell_slowdown(gate.ratio)
     earlier = gate.earlier_restarts
     before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
-    took = f"{counted(gate.restarts, 'restart')}{before}, {gate.wall_s / 60:.1f} min"
-    return f"{gate.outcome}  {ratio}, limit {gate.limit:g}x slower · {took}"
+    took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
+    limit = f"{100 * (gate.limit - 1):.3g} %"
+    told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
+    return f"{gate.outcome}  {told} · {took}"
+
+
+def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
+    """Return where the candidate's folder is, and the command that puts it in the reference's place, if it passed."""
+    if gate.outcome != "pass" or not gate.folder:
+        return []
+    source, goal = shlex.quote(gate.folder), shlex.quote(gate.recorded)
+    return [(f"the candidate is packed in {gate.folder}; to adopt it", f"rm -r {goal} && cp -r {source} {goal}")]
+
+
+def find_unknown(gate: Gate) -> set[str]:
+    """Return the reasons that no broken limit is behind."""
+    if gate.outcome == "undecided":
+        return {*gate.reasons}
+    unknown = [one for one in gate.checks if one.standing is Standing.UNKNOWN]
+    return {word for one in unknown for word in (tell_check(one), one.reason or "")}
 
 
 def lines(gate: Gate) -> list[tuple[str, ...]]:

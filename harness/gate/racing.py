@@ -16,7 +16,7 @@ from typing import Any
 
 from shootout import backends, models
 from shootout.constants import SHIPPED
-from shootout.contract import Arm, Target
+from shootout.contract import Arm, Device, Target
 from shootout.decide.options import Limit
 from shootout.decide.racing import SPREAD
 from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError
@@ -39,6 +39,9 @@ from shootout.worker.availability import known_available
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
+
+_DEVICE = re.compile(rf"(?<!\.py):({'|'.join(Device)})(:|$)")
+"""What a target has behind its backend; `module:function` is a model."""
 
 ONE_SIZE = "a gate is about one model at one size"
 
@@ -203,7 +206,7 @@ def _asks_spread(limits: Limits) -> bool:
 
 def _is_model(candidate: str) -> bool:
     """Tell whether a candidate is no target; what begins like one is one."""
-    if re.split("[+@:/]", candidate)[0] in {*backends.names(), SHIPPED}:
+    if re.split("[+@:/]", candidate)[0] in {*backends.names(), SHIPPED} or _DEVICE.search(candidate):
         return False
     return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
 
@@ -279,6 +282,24 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
     study = contest.plan.study
     pair = {"targets": (study.targets[0], f"{SHIPPED}:{folder}"), "options": {}}  # a folder's settings came with it
     return replace(plan_pair(study.model_copy(update=pair), limits), packed=True)
+
+
+def refuse_other_inputs(reference: Reference, contest: Contest) -> None:
+    """Refuse a packed candidate that takes other inputs than the shipped reference.
+
+    Raises:
+        UsageError: it does.
+    """
+    if not contest.packed:
+        return
+    folders = Path(reference.place), Path(contest.rival.target.folder)
+    theirs, ours = (open_shipped(folder).inputs for folder in folders)
+    if theirs != ours:
+        told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
+        raise UsageError(
+            f"the candidate {', '.join(contest.plan.study.model)} is another model: it takes {told[0]}; "
+            f"the reference takes {told[1]}"
+        )
 
 
 def note_unpacked(contest: Contest, why: str) -> Contest:

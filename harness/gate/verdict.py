@@ -9,9 +9,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from shootout.constants import SHIPPED
 from shootout.contract import NotRun, NotRunKind
 from shootout.decide.racing import find_breach
-from shootout.errors import ExitCode, Unavailable
+from shootout.errors import ExitCode, Unavailable, UsageError
 from shootout.gate.evidence import Check, Limits, find_evidence
 from shootout.gate.reference import Reference
 from shootout.journal import journal
@@ -44,6 +45,7 @@ class Gate(Part):
         earlier_restarts: how many of `restarts` an earlier command raced.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
+        folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
         next: the same command with more time; null if time wouldn't tell, or the command isn't known.
     """
 
@@ -61,6 +63,7 @@ class Gate(Part):
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
     run: str
+    folder: str | None = None
     next: str | None = None
 
     @property
@@ -103,7 +106,7 @@ def judge_gate(
         packed: as `find_evidence` takes it.
 
     Raises:
-        UsageError: there is no run.
+        UsageError: there is no run, or the candidate is another model.
         Unavailable: one of the two could not be built, loaded or timed here, and nothing that is known is red.
     """
     run = analyse_cells(folder)
@@ -120,6 +123,8 @@ def judge_gate(
         fails.append(why)
     elif standing is Standing.UNKNOWN and not fails:
         opens.insert(0, why)
+    elif ratio is None:
+        why = "not raced, because another limit is broken"
     outcome: Outcome = "fail" if fails else "undecided" if opens else "pass"
     return Gate(
         outcome=outcome,
@@ -131,7 +136,7 @@ def judge_gate(
         limit=1 + limits.slower,
         wall_s=run.document.wall_s,
         restarts=other.end_to_end.restarts if other.end_to_end else 0,
-        checks=checks,
+        checks=(*checks, _check_time((mine, other), standing, ratio, limits, why)),
         notes=tuple(_make_notes(run, mine, recorded, limits)),
         run=str(folder),
         next=_find_next(run, mine) if standing is Standing.UNKNOWN and not fails else None,
@@ -157,8 +162,10 @@ def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limi
 
 
 def _refuse_skipped(mine: Row, other: Row) -> None:
-    """Raise where one of the two can't be asked here, as it may turn out only while it is built or loaded."""
+    """Raise if one of the two can't run here, as it may turn out only while it is built or loaded."""
     for what, row in (("reference", mine), ("candidate", other)):
+        if what == "reference" and row.cause is NotRunKind.UNFIT and row.backend.startswith(f"{SHIPPED}:"):
+            raise UsageError(f"the candidate is another model than the reference: {row.reason}")
         if row.outcome == "skipped" or row.cause is NotRunKind.SOFTWARE:
             why = "; ".join(filter(None, [row.reason, row.fix]))
             raise Unavailable(f"the {what} {row.arm} can't run here: {why}")
@@ -185,10 +192,26 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
     standing = Standing.UNKNOWN
     if ratio.reason is None:
         standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
-    times = f"it is {tell_slowdown(ratio)}; the limit is {1 + limits.slower:g}x slower"
+    limit = f"{100 * limits.slower:.3g} %"
     if standing is not Standing.UNKNOWN:
-        return standing, times
-    return standing, ratio.reason or f"{times}: {_more_time(run)}"
+        return standing, f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else ""
+    return (
+        standing,
+        ratio.reason or f"can't tell yet if the candidate is slower by more than {limit}: {_more_time(run)}",
+    )
+
+
+def _check_time(rows: tuple[Row, Row], standing: Standing, ratio: Ratio | None, limits: Limits, why: str) -> Check:
+    """Return the race as a line of the evidence."""
+    before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in rows)
+    return Check(
+        name="time",
+        reference=before,
+        candidate=f"{after}, {tell_slowdown(ratio)}" if ratio else after,
+        limit=f"at most {100 * limits.slower:.3g} % slower",
+        standing=standing,
+        reason=why or None,
+    )
 
 
 def _needed_minutes(run: Analysed, more_s: float) -> int:

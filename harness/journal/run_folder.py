@@ -227,7 +227,7 @@ def can_go_on(out: Path, plan: Plan) -> bool:
 def _find_obstacle(history: History, plan: Plan) -> str:
     """Explain why this plan can't go on in a folder with this history, "" if it can."""
     if history.header.identity != plan.identity:
-        return f"holds another study or other targets ({history.header.study})"
+        return f"holds another study, other targets or another model ({history.header.study})"
     return "" if history.complete or is_from_here(history) else ELSEWHERE
 
 

@@ -77,6 +77,13 @@ def _write_only_group(summary: GroupSummary, document: Document, others: Sequenc
     yield _fold("How it was measured", [write_bullets([*told, *others])])
 
 
+def fold_method(document: Document) -> str:
+    """Write folded how a run was measured, for a page that has its own answer."""
+    groups = [line.plain for summary in document.groups for line in table.tell_group(summary, document, full=True)]
+    run = [line.plain for line in table.tell_run(document, full=True)]
+    return _fold("How it was measured", [write_bullets([*groups, *run])])
+
+
 def _write_headline(headline: Headline) -> Iterator[str]:
     yield f"## {escape_text(headline.title)}"
     yield "  \n".join(escape_text(text) for text in (headline.where, headline.facts, headline.when) if text)

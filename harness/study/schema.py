@@ -199,7 +199,7 @@ class Study(BaseModel):
     unsynchronized: bool = False
     least_restarts: int = Field(default=0, ge=0, le=1_000)
     max_restarts: int = Field(default=MAX_RESTARTS, ge=1, le=1_000)
-    max_error: float = Field(default=0.0, ge=0.0, lt=1.0)
+    max_error: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
 

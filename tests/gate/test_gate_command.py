@@ -21,7 +21,7 @@ from shootout.gate.evidence import Limits
 from shootout.gate.output import render, tell_outcome
 from shootout.gate.racing import Contest
 from shootout.gate.reference import Reference
-from shootout.gate.verdict import Gate, judge_gate
+from shootout.gate.verdict import Gate, _refuse_skipped, judge_gate
 from shootout.journal import journal
 from shootout.journal.records import Line, not_run
 
@@ -203,6 +203,17 @@ def test_who_turns_out_not_to_run_here_is_no_mere_question_of_time(tmp_path: Pat
             judge_gate(out, NAMES, RECORDED, Limits())
     else:
         assert judge_gate(out, NAMES, RECORDED, Limits()).exit_code == code
+
+
+@pytest.mark.parametrize(("backend", "is_usage"), [("shipped:model-1", True), ("numpy", False)])
+def test_a_shipped_reference_that_doesn_t_fit_the_model_isn_t_blamed(backend: str, is_usage: bool):
+    row: Any = SimpleNamespace(
+        outcome="skipped", cause=NotRunKind.UNFIT, backend=backend, arm=backend, reason="takes x", fix="give sizes"
+    )
+    with pytest.raises(
+        UsageError if is_usage else Unavailable, match="another model" if is_usage else "can't run here"
+    ):
+        _refuse_skipped(row, row)
 
 
 def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(

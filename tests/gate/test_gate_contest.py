@@ -7,7 +7,8 @@ import platform
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.adapters.shipped import make_shipped
@@ -15,7 +16,7 @@ from support.exports import bare_exported
 from support.factories import LINEAR, write
 from support.races import planted
 
-from shootout.contract import Availability, Device
+from shootout.contract import Availability, Device, TensorSpec
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.exported.model import sha256
 from shootout.exported.shipped_folder import DOCUMENT, MANIFEST, ShippedArm, ShippedFolder, ShippedRuntime, read_row
@@ -241,6 +242,9 @@ def test_a_policy_s_worst_of_several_takes_as_many_restarts():
     ("candidate", "options", "says"),
     [
         ("nump", {}, "unknown backend 'nump': did you mean 'numpy'?"),
+        ("openvno:cpu:int8", {}, "unknown backend 'openvno': did you mean 'openvino'?"),
+        ("openvno:cuda", {}, "unknown backend 'openvno': did you mean 'openvino'?"),
+        ("openvno@new:cpu", {}, "unknown backend 'openvno': did you mean 'openvino'?"),
         ("openvino:cpu:*", {}, "candidate 'openvino:cpu:*' names"),
         (
             "openvino:cpu",
@@ -258,6 +262,35 @@ def test_a_policy_s_worst_of_several_takes_as_many_restarts():
 def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
         make_study(DIGITS, candidate, Limits(), options)
+
+
+def test_a_factory_of_two_words_is_a_model():
+    assert [racing._is_model(one) for one in ("net.py:cpu", "net:make", "nett:cpu", "nett+x:cpu:fp16")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_packed_candidate_of_other_inputs_is_another_model(tmp_path: Path):
+    other = TensorSpec(name="img", shape=(1, 8), dtype="float32")
+    for name, inputs in (("model-1", None), ("same", None), ("other", (other,))):
+        exported = bare_exported({}, model="identity")
+        make_shipped(tmp_path / name, replace(exported, inputs=inputs or exported.inputs))
+    shipped = replace(DIGITS, place=str(tmp_path / "model-1"), target="shipped:model-1")
+    for name in ("same", "other"):
+        study = SimpleNamespace(model=("new.onnx",))
+        arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / name)))
+        plan = SimpleNamespace(study=study, groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
+        contest = racing.Contest(plan=cast(Plan, plan), reference="a", candidate="rival", packed=True)
+        if name == "same":
+            racing.refuse_other_inputs(shipped, contest)
+            continue
+        says = r"the candidate new.onnx is another model: it takes img float32\[1, 8\]; the reference takes "
+        with pytest.raises(UsageError, match=says):
+            racing.refuse_other_inputs(shipped, contest)
+        racing.refuse_other_inputs(shipped, replace(contest, packed=False))
 
 
 def test_what_is_no_reference_is_refused(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from support.races import made
 
 from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Precision, Target
 from shootout.errors import UsageError
-from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
+from shootout.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
 from shootout.gate.verdict import judge_slowdown
 from shootout.journal import journal
 from shootout.journal.records import Checked, Failure, Line
@@ -99,6 +100,38 @@ def test_an_error_that_nothing_was_held_against_is_not_met(
     found = evidence(tmp_path, Limits(), fidelity=fidelity)["error"]
     assert found.standing is standing
     assert ("give real --inputs, or more time" in (found.reason or "")) is (standing is Standing.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("bound", "max_error", "limit"),
+    [
+        (None, 0.0, "the error bound of its precision"),
+        (1e-5, 0.0, "at most 1.0e-5, the error bound of fp32"),
+        (1e-2, 1e-3, "at most 1.0e-2, the error bound of fp32"),
+        (1e-5, 0.5, "at most 0.5, by --max-error"),
+        (1e-5, 1.5, "at most 1.5, by --max-error"),
+    ],
+)
+def test_the_error_s_line_names_the_limit_in_force(tmp_path: Path, bound: float | None, max_error: float, limit: str):
+    limits = read_limits({"max_error": max_error})
+    assert evidence(tmp_path, limits, fidelity={"error_bound": bound})["error"].limit == limit
+
+
+@pytest.mark.parametrize(("option", "example"), [("slower", "5%"), ("size", "10%"), ("accuracy_drop", "0.5pp")])
+def test_a_limit_without_its_unit_is_told_as_that_limit_is_written(option: str, example: str):
+    with pytest.raises(UsageError, match=f"is '5': write .* with their unit as {example}$|unit as {example}$"):
+        read_limits({option: "5"})
+
+
+def test_another_function_is_told_with_what_allows_it():
+    strays = SimpleNamespace(relative_l2=0.93, error_bound=1e-5, standing=BoundStanding.REFUSED)
+    mine: Any = SimpleNamespace(outcome="failed", fidelity=strays, reason="above", precision="fp32")
+    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32")
+    found = _check_outputs(mine, other, Limits())
+    assert (found.name, found.standing) == ("error", Standing.BROKEN)
+    assert "computes something else than the reference; if that is wanted" in (found.reason or "")
+    assert "add --max-error 0.93, and limit it by --accuracy-drop" in (found.reason or "")
+    assert found.limit == "at most 1.0e-5, the error bound of fp32"
 
 
 PROOF = ("device", "compute nodes", "fallbacks")
@@ -202,7 +235,7 @@ def test_a_metric_is_held_to_the_limit_of_the_run(
         sure = compare_means(before, after, is_lower_better=lower, confidence=1 - 0.05 / 2)
         assert sure
         assert f"[{sure.low:+.2g}, {sure.high:+.2g}]" in (found.reason or ""), "the race has the other half of 5 %"
-    assert ("rows would settle it" in (found.reason or "")) is (standing is Standing.UNKNOWN)
+    assert ("to settle it: half are scored" in (found.reason or "")) is (standing is Standing.UNKNOWN)
 
 
 def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_needs_none(tmp_path: Path):
@@ -256,7 +289,7 @@ def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"slower": "5"}, "--slower is '5': write a share with its unit as 95%"),
+        ({"slower": "5"}, "--slower is '5': write a share with its unit as 5%"),
         ({"slower": "0.1%"}, "invalid --slower 0.1%: use a value from 0.5%, "),
         ({"slower": "80%"}, "invalid --slower 80%: use a value from 0.5%, "),
         ({"accuracy_drop": "0.5%"}, "--accuracy-drop is '0.5%': write percentage points"),

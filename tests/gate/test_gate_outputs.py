@@ -11,11 +11,11 @@ import pytest
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, row
 
-from shootout.errors import Unavailable, Undecided
+from shootout.errors import Infeasible, ShootoutError, Unavailable, Undecided, UsageError
 from shootout.gate import github
 from shootout.gate.evidence import Check
 from shootout.gate.output import render, tell_outcome, write_gate
-from shootout.gate.verdict import Gate, Outcome
+from shootout.gate.verdict import Gate, Outcome, tell_check
 from shootout.results.document import ratio_of
 from shootout.stats.verdicts import Standing
 
@@ -50,8 +50,7 @@ RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
 
 def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
     assert tell_outcome(gate()) == (
-        "fail  1.200x slower than the reference (1.176x slower to 1.224x slower), limit 1.05x slower · "
-        "5 restarts, 1.5 min"
+        "fail  1.200x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower · 5 restarts, 90 s"
     )
 
 
@@ -80,6 +79,47 @@ def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(t
         "::error title=shootout gate::fail: b:cpu:fp32: size is 2 MB",
         "::warning title=shootout gate::other versions",
     ]
+
+
+def test_what_is_not_known_beside_a_broken_limit_is_a_warning():
+    accuracy = Check(name="accuracy", limit="at most 0.5 points lost", standing=Standing.UNKNOWN, reason="few rows")
+    time = Check(name="time", limit="at most 5 % slower", standing=Standing.UNKNOWN, reason="the time was over")
+    checks = (*CHECKS, accuracy, time)
+    reasons = (tell_check(CHECKS[0]), "the time was over", tell_check(accuracy))
+    lines = [line.split("::")[1:] for line in github.annotate(gate("fail", *reasons, checks=checks))]
+    assert [head.split(" ")[0] for head, _ in lines] == ["error", "warning", "warning"]
+    assert [told.split(":")[0] for _, told in lines] == ["fail", "undecided", "undecided"]
+
+
+@pytest.mark.parametrize("outcome", ["pass", "fail", "undecided"])
+def test_a_gate_s_summary_ships_nothing_of_the_run_and_says_how_to_adopt_what_passed(outcome: Outcome):
+    found = gate(outcome).model_copy(update={"folder": "gate/candidate/b c", "recorded": "model-1"})
+    for told in (github.summarize(found, RUN), as_plain([render(found)], 200)):
+        assert "Ship" not in told
+        assert "Next" not in told
+        said = "the candidate is packed in gate/candidate/b c; to adopt it:"
+        assert (said in told and "rm -r model-1 && cp -r 'gate/candidate/b c' model-1" in told) is (outcome == "pass")
+
+
+def test_a_pass_says_what_was_shown_and_times_are_in_seconds():
+    told = tell_outcome(gate("pass").model_copy(update={"wall_s": 7.2}))
+    assert told.startswith("pass  not slower by more than 5 %: 1.200x slower than the reference (")
+    assert told.endswith("· 5 restarts, 7 s")
+
+
+@pytest.mark.parametrize(
+    ("error", "heading"),
+    [
+        (UsageError("another\nmodel"), "## wrong use, exit code 2"),
+        (Unavailable("no numpy"), "## can't run here, exit code 6"),
+        (Infeasible("nothing"), "## no reference, exit code 3"),
+        (Undecided("unknown"), "## undecided, exit code 7"),
+    ],
+)
+def test_an_error_leaves_a_summary(tmp_path: Path, error: ShootoutError, heading: str):
+    summary = tmp_path / "summary.md"
+    github.tell_error(error, StringIO(), {github.SUMMARY: str(summary)})
+    assert summary.read_text().splitlines() == [heading, "", f"- {' '.join(str(error).split())}"]
 
 
 def test_undecided_is_a_warning_and_a_pass_is_none():

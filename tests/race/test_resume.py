@@ -218,7 +218,10 @@ def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
     for words in (["--option", "spin.work=21"], ["--batch", "2"], ["--backends", "spin"]):
         other = again(study, *words)
         assert other.code == 2
-        assert "'out' holds another study or other targets (tiny): add --fresh to start over there" in other.err
+        assert (
+            "'out' holds another study, other targets or another model (tiny): add --fresh to start over there"
+            in other.err
+        )
     assert (study.parent / "out" / journal.NAME).read_bytes() == before
 
 

@@ -45,6 +45,8 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     assert ship(run, tmp_path / "out", target=None, policy=policy, group=None) == 0
     told = capsys.readouterr().err
     assert "checked: numpy:cpu:fp32: relative L2 error" in told
+    assert "/requirements.txt && python " in told
+    assert "before something replaces it:  shootout gate " in told
     assert "nothing was compared: numpy:cpu:fp32 is the only target that the run measured\n" in told
     shipped = open_shipped(tmp_path / "out")
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()

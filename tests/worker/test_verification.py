@@ -169,7 +169,7 @@ def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
     refused = verify(replace(made, max_error=0.009), with_accuracy=False)
-    assert "above the error bound of this precision, 0.001" in str(refused.fault)
+    assert "relative L2 error 0.01 is above --max-error 0.009" in str(refused.fault), "the limit in force"
     assert refused.fidelity.standing is BoundStanding.REFUSED
     found = verify(replace(made, max_error=0.011), with_accuracy=False)
     assert (found.fault, found.fidelity.standing) == (None, BoundStanding.TOLERATED)
