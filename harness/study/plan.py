@@ -27,7 +27,6 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
-from shootout.export.input_sets import count_scored
 from shootout.export.request import check_sizes, labels_of, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
@@ -36,11 +35,11 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
-from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
+from shootout.stats.paired import find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
+from shootout.study.few_rows import refuse_few_scores
 from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
     Point,
@@ -347,17 +346,8 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
     text = (study.max_drop or "").strip()
     if not (text.endswith("%") and len(counts) == 1) or study.stream or study.rows_by or not study.metric:
         return
-    if study.metric == scoring.AUTO or scoring.is_own(study.metric) or not find_metric(study.metric).is_share:
-        return
-    (count,), limit = counts, find_max_drop(text, 1.0)
-    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, limit)
-    if scored < needed:
-        held = 100 * (1 - UNSEEN ** (1 / scored))
-        raise UsageError(
-            f"--max-drop {text} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
-            f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
-            f"{math.ceil(10 * held) / 10:g}%"
-        )
+    (rows,) = counts
+    refuse_few_scores("--max-drop {}%", find_max_drop(text, 1.0), study.metric, rows, batch, str(study.inputs))
 
 
 def _try_metric(measure: scoring.Measure, asked: Request) -> None:
