@@ -14,7 +14,14 @@ from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
 from shootout.decide.policy import Policy, as_policy
-from shootout.decide.racing import choose_study_for, find_barred, find_breach, refuse_several, refuse_unpriced_here
+from shootout.decide.racing import (
+    choose_study_for,
+    find_barred,
+    find_breach,
+    refuse_few_rows,
+    refuse_several,
+    refuse_unpriced_here,
+)
 from shootout.errors import ExitCode, Interrupted
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
@@ -101,6 +108,7 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
         if not chosen.answered_mix:
             refuse_several(group.record for group in plan.groups)
         refuse_unpriced_here(policy)
+        refuse_few_rows(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy
 
 

@@ -17,6 +17,8 @@ from shootout.decide.objective import EXACT, refuse_unpriced
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
+from shootout.export.client import Request
+from shootout.export.request import check_sizes
 from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.records import Played
@@ -26,6 +28,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Standing
 from shootout.study import selection
+from shootout.study.few_rows import refuse_few_labels, refuse_few_scores
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
@@ -45,6 +48,26 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
     # A rate that is asked for belongs to the scenario that the policy brings.
     chosen = selection.choose(name, {"scenario": tuple(_choose_scenarios(policy)), **options})
     return fit_study(policy, chosen, options.keys())
+
+
+def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
+    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept.
+
+    Args:
+        requests: one for each group.
+
+    Raises:
+        UsageError: they are.
+    """
+    drop, mean = policy.limits.get(Limit.DROP), policy.limits.get(Limit.METRIC_DROP)
+    for request in requests:
+        if drop is not None and not study.metric:
+            refuse_few_labels(str(Limit.DROP), drop, request)
+        if mean is None or not study.metric or study.stream or study.rows_by:
+            continue
+        if (rows := check_sizes(request)) is not None:
+            option = f"{Limit.METRIC_DROP} {{}}"
+            refuse_few_scores(option, mean, study.metric, rows, request.batch, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

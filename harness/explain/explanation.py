@@ -114,6 +114,10 @@ class SideSummary:
         output_error: relative L2 of the model's outputs against the reference, of all rows as they were raced, or if
             nothing tells that, `read_error`; None if it isn't finite, isn't known, or if no output is a float.
         read_error: likewise of the calls that showed tensors, a few rows.
+        error_bound: that the raced outputs were refused by; None if they weren't, or nothing is known.
+        tail_error: of what follows the layers that were read, by itself: relative L2 of the outputs against the float
+            graph's on those layers' tensors; None if nothing follows, or it isn't finite.
+        tail_operators: the operators of what follows them, the last first, each once.
         unequal: share of the whole numbers and booleans in the outputs that differ from the reference's; None if there
             are none, or if a float output isn't finite.
         instrumented: how far the outputs of the calls that showed tensors are from the raced artifact's: relative L2,
@@ -132,6 +136,9 @@ class SideSummary:
     read: int = 0
     output_error: float | None = None
     read_error: float | None = None
+    error_bound: float | None = None
+    tail_error: float | None = None
+    tail_operators: tuple[str, ...] = ()
     unequal: float | None = None
     instrumented: float | None = None
     call_ns: float | None = None

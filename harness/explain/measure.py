@@ -10,7 +10,7 @@ from typing import Any
 from shootout import backends, schemes
 from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact, Inside, OutputError, TensorSpec
+from shootout.contract import Artifact, BoundStanding, Inside, OutputError, TensorSpec
 from shootout.errors import ArmFailed, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
@@ -145,6 +145,7 @@ def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen
         output_error=(
             fidelity.relative_l2 if fidelity and are_floats and _find_worst_output(side) else told["read_error"]
         ),
+        error_bound=fidelity.error_bound if fidelity and fidelity.standing is BoundStanding.REFUSED else None,
         fuses_less=inside.fuses_less,
         notes=inside.notes,
         **told,

@@ -19,7 +19,7 @@ from shootout.explain.explanation import (
     SideSummary,
 )
 from shootout.report.columns import Cell, make_table
-from shootout.report.screen import labeled
+from shootout.report.screen import fold, labeled
 from shootout.study.group import short
 from shootout.units import counted, duration
 
@@ -27,6 +27,8 @@ SHOWN = 8
 """So many blocks are shown; `--full` shows the layers of all."""
 LETTERS = "AB"
 _NOT_FINITE = "NaN or infinity"
+TAIL = 3
+"""So many operators of what follows the layers are named."""
 NEARLY = 2.0
 """Two errors are told if one is so many times the other, else only the raced one."""
 
@@ -58,6 +60,7 @@ def tell_answer(explanation: Explanation) -> list[str]:
             told.append(_tell_fused(side))
     if not told:
         told.append(_tell_none(explanation))
+        told += [_tell_refused(side, explanation) for side in explanation.sides[::-1] if side.error_bound is not None]
     if explanation.mix:
         left = counted(len(explanation.floats), "layer")
         told.append(f"to race B with {left} in float: {explanation.mix}")
@@ -91,6 +94,21 @@ def _tell_fused(side: SideSummary) -> str:
         "is wrong, no layer is; report that to the runtime"
     )
     return f"{told}, and try {side.fuses_less}" if side.fuses_less else told
+
+
+def _tell_refused(side: SideSummary, explanation: Explanation) -> str:
+    """Tell that outputs err beyond their bound though no layer does, and whether what follows the layers is why."""
+    told = (
+        f"the outputs of {short(side.arm)} err by {tell_error(side.output_error)} all the same, beyond their bound of "
+        f"{tell_error(side.error_bound)}"
+    )
+    grown = side.read_error if side.read_error is not None else side.output_error
+    is_tail = side.tail_error is None or grown is None or NEARLY * side.tail_error >= grown
+    if side.tail_operators and is_tail:
+        after = "the layers" if side.read == len(explanation.layers) else "the layers that were read"
+        operators = ", ".join(fold(side.tail_operators, TAIL))
+        return f"{told}: what follows {after} ({operators}) is no layer, and errs by {tell_error(side.tail_error)}"
+    return f"{told}: the errors of the layers add up, each within its own bound"
 
 
 def _unread_before(explanation: Explanation, index: int, layer: LayerPair) -> str:

@@ -457,9 +457,9 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
     if measure:
         yield measure
     if accept := next((change for change in faster if change.accept), None):
-        name = f"({short(accept.arm)})" if len(faster) > 1 else ""
+        name = short(accept.arm) if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
-        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
+        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
     yield from list_ways_in(faster)
     if mixed := next((change for change in faster if change.mix), None):
         yield WayOut(MIX, mixed.mix or "", "")
@@ -481,6 +481,13 @@ def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
 def label_accept(what: str, *, beside: bool) -> str:
     """Write the label of a command that accepts an error or a loss; `beside`: it stands below another way out."""
     return f"{'or ' if beside else ''}accept its {what}:"
+
+
+def remark_accept(what: str, name: str) -> str:
+    """Write what stands behind that command: the target's name, if there are several, and that no less would do."""
+    parts = [name, "the smallest drop that accepts it, rounded up to two digits" if what == "loss" else ""]
+    told = ": ".join(filter(None, parts))
+    return f"({told})" if told else ""
 
 
 def write_command(way_out: WayOut, width: int) -> Iterator[Text]:

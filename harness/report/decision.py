@@ -20,6 +20,7 @@ from shootout.report.answer import (
     find_measure,
     label_accept,
     name_usual,
+    remark_accept,
     tell_choice,
     tell_machine,
     tell_race,
@@ -363,22 +364,29 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
     rows = _rows_by_candidate(question)
     for judged in better:
         refused = [finding for finding in judged.limits if finding.standing is judged.standing]
-        options = [option for finding in refused if (option := _accept(finding, rows[judged.candidate]))]
+        options = [option for finding in refused if (option := _accept(finding, rows[judged.candidate], rows.values()))]
         if refused and not judged.unmeasured and len(options) == len(refused):
-            name = f"({short(judged.candidate)})" if len(better) > 1 else ""
+            name = short(judged.candidate) if len(better) > 1 else ""
             what = "loss" if any("-drop " in option for option in options) else "error"
             label = label_accept(what, beside=measure is not None)
-            yield WayOut(label, _decide_with(decision, question, options), name)
+            yield WayOut(label, _decide_with(decision, question, options), remark_accept(what, name))
             return
 
 
-def _accept(finding: Finding, row: Row) -> str:
-    """Return the option with which a limit is met; "" if the figure isn't known well enough."""
+def _accept(finding: Finding, row: Row, among: Iterable[Row]) -> str:
+    """Return the option with which a limit is met; "" if the figure isn't known well enough.
+
+    Args:
+        among: the rows of all candidates.
+    """
     if _lacks_figure(finding):
         return option_to_accept(row) or ""
     worst = finding.high if LIMITS[finding.limit].side == "most" else finding.low
-    is_broken = finding.standing is Standing.BROKEN and worst is not None and worst > 0
-    return accept_option(finding.limit, worst) if is_broken and worst else ""
+    if finding.standing is not Standing.BROKEN or worst is None or worst <= 0:
+        return ""
+    if finding.limit in (Limit.DROP, Limit.METRIC_DROP):
+        return option_to_accept(row, among) or ""
+    return accept_option(finding.limit, worst)
 
 
 def _decide_with(decision: Decision, question: Question, options: Iterable[str]) -> str:
@@ -456,7 +464,7 @@ def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
     for miss in decision.misses if decision.outcome == "infeasible" else ():
         if miss.alone:
             finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-            option = _accept(finding, rows[miss.candidate]) or f"a looser {miss.limit}"
+            option = _accept(finding, rows[miss.candidate], rows.values()) or f"a looser {miss.limit}"
             letting.setdefault(option, []).append(short(miss.candidate))
     for option, labels in letting.items():
         yield f"with {option}: {', '.join(fold(labels, NAMED))}"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
+from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
 from shootout.results.accuracy import MARGIN, keeps_accuracy
@@ -27,6 +27,7 @@ from shootout.results.document import (
     Chosen,
     Crossover,
     GroupSummary,
+    Metric,
     NoGain,
     NotRaced,
     Passed,
@@ -46,7 +47,7 @@ from shootout.results.why import gains
 from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
-from shootout.stats.paired import DEFAULT_DROP
+from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact, short
@@ -745,10 +746,6 @@ def _is_known_to_lose(row: Row) -> bool:
     return bool(fidelity and fidelity.accuracy_change and fidelity.accuracy_change.high < -MARGIN)
 
 
-_WIDER = 1.1
-"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
-
-
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
     """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
     objective = []
@@ -756,27 +753,95 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         objective = ["--objective rate"]
     elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
         return None
-    option = option_to_accept(row)
+    option = option_to_accept(row, [one for one in cell.rows if one.group == row.group])
     return cell.read_by("decide", *objective, option) if option else None
 
 
-def option_to_accept(row: Row) -> str | None:
-    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known."""
+def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
+    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known.
+
+    Args:
+        among: rows whose losses `decide` judges beside it.
+    """
     fidelity = row.fidelity
     if fidelity is None:
         return None
     if fidelity.metric:
-        change = fidelity.metric.change
-        if fidelity.metric.limits == "agreement" or change is None:
-            return None
-        lost = change.high if fidelity.metric.lower_is_better else -change.low
-        return f"--max-metric-drop {round_limit(_WIDER * lost)}" if lost > 0 else None
+        is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
+        drop = _find_smallest_drop(row, among) if is_drop else None
+        return f"--max-metric-drop {drop}" if drop else None
     if fidelity.accuracy_change:
-        lost = -100 * fidelity.accuracy_change.low
-        return f"--max-accuracy-drop {round_limit(_WIDER * lost)}pp" if lost > 0 else None
+        drop = _find_smallest_drop(row, among, scale=100)
+        return f"--max-accuracy-drop {drop}pp" if drop else None
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
     return f"--max-error {round_limit(fidelity.relative_l2)}"
+
+
+def _find_smallest_drop(row: Row, among: Iterable[Row], scale: int = 1) -> str | None:
+    """Return the smallest limit of two digits by which `decide` accepts a row's loss; None if nothing is lost.
+
+    Losses of several targets share the chance of an error step by step, so that an interval there may be wider than in
+    the run. So few rows as may hide a rare failure show a larger limit alone.
+
+    Args:
+        among: see `option_to_accept`.
+        scale: the limit's unit is a share ÷ this.
+    """
+    mine = _list_losses(row)
+    every = [mine, *(losses for one in among if one.arm != row.arm and (losses := _list_losses(one)))]
+    if _bound_loss(mine, 1) <= 0:
+        return None
+    bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
+    limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := _round_up(bound, scale)))
+    metric = row.fidelity.metric if row.fidelity else None
+    while metric and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs)):
+        limit = _round_up(math.nextafter(limit, math.inf), scale)
+    return round_limit(_scale(limit, scale))
+
+
+def _round_up(share: float, scale: int) -> float:
+    return float(round_limit(_scale(share, scale))) / scale
+
+
+def _scale(share: float, scale: int) -> float:
+    """Scale a share without the last digit of the product, which would round it up."""
+    return share if scale == 1 else float(f"{scale * share:.15g}")
+
+
+def _list_losses(row: Row) -> list[tuple[float, float]]:
+    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown."""
+    fidelity = row.fidelity
+    if fidelity and (metric := fidelity.metric):
+        sign = 1.0 if metric.lower_is_better else -1.0
+        changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
+        return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
+    change = fidelity.accuracy_change if fidelity else None
+    return [(-(change.low + change.high) / 2, (change.high - change.low) / 2)] if change else []
+
+
+def _bound_loss(losses: Sequence[tuple[float, float]], count: int) -> float:
+    """Return the upper bound of the worst loss if so many share the chance of an error."""
+    widening = quantile_of(1 - ALPHA / count) / quantile_of(1 - ALPHA)
+    return max((middle + reach * widening for middle, reach in losses), default=0.0)
+
+
+def _is_kept_by_first(every: Sequence[Sequence[tuple[float, float]]], limit: float) -> bool:
+    """Return whether the first keeps a limit, if losses that keep it leave the others their share."""
+    left = [*range(len(every))]
+    while kept := [at for at in left if _bound_loss(every[at], len(left)) <= limit]:
+        if 0 in kept:
+            return True
+        left = [at for at in left if at not in kept]
+    return False
+
+
+def _hides_failure(metric: Metric, limit: float) -> bool:
+    """Return whether the rows are so few that a rare failure beyond a limit may be in none of them."""
+    if metric.worst is None or metric.change is None:
+        return False
+    loss = metric.change.value if metric.lower_is_better else -metric.change.value
+    return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
 
 
 def _smaller_steps(

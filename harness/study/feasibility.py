@@ -152,7 +152,8 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         return why
     consumes = capabilities.consumes
     if Artifact.NONE not in consumes and (why := _check_label(arm, here.holds.get(arm.model, ()))):
-        return why
+        # in a precision that fits the file it couldn't run either
+        return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
     if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
         return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))

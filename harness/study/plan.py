@@ -27,7 +27,6 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
-from shootout.export.input_sets import count_scored
 from shootout.export.request import check_sizes, labels_of, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
@@ -36,11 +35,11 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
-from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import DEFAULT_DROP, UNSEEN, count_rows_for_rare, find_max_drop
+from shootout.stats.paired import DEFAULT_DROP, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
+from shootout.study.few_rows import find_few_scores, refuse_few_scores
 from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, own_fp32, with_control
 from shootout.study.points import (
     Point,
@@ -372,26 +371,15 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
     Raises:
         UsageError: they are too few; says how many do, and which limit these rows can show.
     """
-    if not (study.metric and study.max_drop) or study.metric == scoring.AUTO or scoring.is_own(study.metric):
+    text = (study.max_drop or "").strip()
+    if not _is_share_of_rows(study, text, counts):
         return
-    if find_metric(study.metric).is_share and (fault := _find_few_rows(study, counts, batch, study.max_drop.strip())):
-        raise UsageError(fault)
+    (rows,) = counts
+    refuse_few_scores("--max-drop {}%", find_max_drop(text, 1.0), study.metric, rows, batch, str(study.inputs))
 
 
-def _find_few_rows(study: Study, counts: Collection[int], batch: int, limit: str) -> str:
-    """Return why rows so few can't show that a metric lost less than a share; "" if they can, or that isn't known."""
-    if not (limit.endswith("%") and len(counts) == 1) or study.stream or study.rows_by:
-        return ""
-    (count,), share = counts, find_max_drop(limit, 1.0)
-    scored, needed = count_scored(count, batch), count_rows_for_rare(1.0, share)
-    if scored >= needed:
-        return ""
-    held = 100 * (1 - UNSEEN ** (1 / scored))
-    return (
-        f"--max-drop {limit} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
-        f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
-        f"{math.ceil(10 * held) / 10:g}%"
-    )
+def _is_share_of_rows(study: Study, limit: str, counts: Collection[int]) -> bool:
+    return limit.endswith("%") and len(counts) == 1 and not study.stream and not study.rows_by
 
 
 def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
@@ -408,7 +396,10 @@ def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[Pl
     limit = (study.max_drop or DEFAULT_DROP).strip()
     if not limit.endswith("%") and find_max_drop(limit, 1.0) >= 1:
         yield f"--max-drop {limit} is in the unit of {study.metric}: {limit}% is a share of FP32's score"
-    if fault := _find_few_rows(study, counts, max(arm.batch for arm in arms), limit):
+    if not _is_share_of_rows(study, limit, counts):
+        return
+    (rows,), batch = counts, max(arm.batch for arm in arms)
+    if fault := find_few_scores("--max-drop {}%", find_max_drop(limit, 1.0), rows, batch, str(study.inputs)):
         yield f"too few rows to ship a lower precision, if one can lose all of its {study.metric} score. {fault}"
 
 

@@ -13,17 +13,16 @@ from pathlib import Path
 from shootout import models
 from shootout.compare.matching import machine_of
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.limits import ALPHA, FIDELITY, Finding, bound_drop, judge_limits
+from shootout.decide.limits import FIDELITY, Finding, judge_limits
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.errors import UsageError
 from shootout.export.client import Request, is_file
-from shootout.export.input_sets import count_scored
 from shootout.export.request import labels_of
-from shootout.exported.data_files import read_labels
 from shootout.results.accuracy import right_rows
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.stats.verdicts import Standing
+from shootout.study.few_rows import refuse_few_labels
 from shootout.study.options import TuneOptions
 from shootout.study.points import rows_of
 from shootout.study.schema import Study
@@ -80,7 +79,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
     if labeled and Limit.DROP in limits:
-        _refuse_few_labels(limits[Limit.DROP], request)
+        refuse_few_labels("--max-drop", limits[Limit.DROP], request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {100 * limits[Limit.DROP]:g}pp" if Limit.DROP in limits else "what a precision costs"
@@ -88,21 +87,6 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
         f"{told} can't be judged: {study.model[0]} has no labels here: give --inputs data.npz --labels labels.npz, or "
         "limit the error instead, as in --max-error 2e-2"
     )
-
-
-def _refuse_few_labels(limit: float, request: Request) -> None:
-    """Refuse a limit that labels so few couldn't show to be kept, even if every row stayed right."""
-    if not (limit and (place := labels_of(request))):
-        return
-    count = len(read_labels(place))
-    scored = count_scored(count, request.batch)
-    lost = bound_drop("1" * scored, "1" * scored, limit, ALPHA).high or 0.0
-    if lost > limit:
-        needed = 2 * math.ceil(lost * (scored + 2) / limit)
-        raise UsageError(
-            f"--max-drop {100 * limit:g}pp can't be shown by {scored:,} scored rows, half of the {count:,} with labels "
-            f"in {place}: give {needed:,} rows or more, or --max-drop {math.ceil(1e3 * lost) / 10:g}pp"
-        )
 
 
 def _has_labels(request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,16 +15,19 @@ from support.races import made, planted
 from shootout.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import judge_limits
+from shootout.decide.options import Limit
 from shootout.decide.policy import Policy, read_policy
 from shootout.decide.racing import (
     choose_study_for,
     find_barred,
     find_breach,
     fit_study,
+    refuse_few_rows,
     refuse_several,
     refuse_unpriced_here,
 )
 from shootout.errors import UsageError
+from shootout.export.client import Request
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
 from shootout.journal.records import Line, not_run
@@ -267,3 +271,30 @@ def test_a_run_of_several_questions_is_refused_before_it_takes_time():
     with pytest.raises(UsageError, match=r"decides on one model and batch, and this run has 2 \(digits, batch 1"):
         refuse_several(planted.header(planted.study(1, 8)).groups)
     refuse_several(planted.header(planted.study(1)).groups)
+
+
+def test_a_policy_that_rows_are_too_few_for_is_refused_before_anything_is_exported(tmp_path: Path):
+    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
+    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
+    asked = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
+    study = Study(name="s", model=("m.onnx",), targets=("openvino",))
+    few = r"max-accuracy-drop 0.5pp can't be shown by 100 scored .* give 784 rows or more, or max-accuracy-drop 2pp"
+    with pytest.raises(UsageError, match=few):
+        refuse_few_rows(Policy(limits={Limit.DROP: 0.005}), study, [asked])
+    refuse_few_rows(Policy(limits={Limit.DROP: 0.02}), study, [asked])
+    refuse_few_rows(Policy(limits={Limit.ERROR: 0.02}), study, [asked])
+    refuse_few_rows(Policy(limits={Limit.DROP: 0.005}), study, [Request(model="digits")])
+
+
+@pytest.mark.parametrize(("metric", "drop", "told"), [("iou", 0.01, "0.037"), ("iou", 0.04, ""), ("mae", 0.01, "")])
+def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
+    metric: str, drop: float, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
+    study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
+    policy, asked = Policy(limits={Limit.METRIC_DROP: drop}), Request(model="m.onnx")
+    with pytest.raises(UsageError) if told else nullcontext() as caught:
+        refuse_few_rows(policy, study, [asked])
+    said = f"max-metric-drop {drop} takes 368 scored rows" if told else ""
+    assert said in str(caught.value if caught else "")
+    assert f"give 736 rows or more, or max-metric-drop {told}" in str(caught.value) if caught else True

@@ -6,14 +6,28 @@ import math
 from typing import Any
 
 import pytest
+from support.races.candidates import question
 from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.contract import BoundStanding, NotRunKind, Scenario
+from shootout.decide.limits import judge_limits
+from shootout.decide.options import Limit
+from shootout.decide.policy import read_policy
 from shootout.results.choice import UNCHECKED, UNJUDGED, choose
 from shootout.results.crossovers import Kind
-from shootout.results.document import Answer, Crossover, Rate, Serving, Shipped, ratio_of
+from shootout.results.document import (
+    Answer,
+    Crossover,
+    Metric,
+    MetricChange,
+    Rate,
+    Row,
+    Serving,
+    Shipped,
+    ratio_of,
+)
 from shootout.stats.goals import Aim
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
 
@@ -436,7 +450,40 @@ def test_an_accepted_error_is_the_measured_one_rounded_up_to_two_digits(error: f
 def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():
     rough = row("fast:cpu:int8", 250, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)))
     (change,) = choose(cell(SLOW, FAST, rough)).would_change
-    assert change.accept == "shootout decide RUN --max-accuracy-drop 3.7pp"
+    assert change.accept == "shootout decide RUN --max-accuracy-drop 3.3pp"
+
+
+def loses_metric(arm: str, low: float, high: float, rows: int = 10_000) -> Row:
+    """A row whose mean score changed, by an interval."""
+    change = MetricChange(value=(low + high) / 2, low=low, high=high, sd=1.0, rows=rows, against=SLOW.arm)
+    metric = Metric(
+        name="iou", value=0.5, rows=rows, lower_is_better=False, change=change, worst=1.0, limits="drop",
+        limit=0.01, standing=Standing.BROKEN,
+    )  # fmt: skip
+    return row(arm, 250, fidelity=fidelity(0.1, metric=metric))
+
+
+@pytest.mark.parametrize(
+    ("rows", "drop"),
+    [
+        ([loses_metric("fast:cpu:int8", -0.298, -0.1)], "0.3"),
+        ([loses_metric("fast:cpu:int8", -0.3, -0.1)], "0.3"),
+        ([loses_metric("fast:cpu:int8", -0.3001, -0.1)], "0.31"),
+        # one that surely keeps the limit takes no share, one that may break it takes half: 0.2 + 0.1 * 2.24 / 1.96
+        ([loses_metric("fast:cpu:int8", -0.3, -0.1), loses_metric("fast:cpu:bf16", -0.05, -0.04)], "0.3"),
+        ([loses_metric("fast:cpu:int8", -0.3, -0.1), loses_metric("fast:cpu:int4", -0.6, -0.5)], "0.32"),
+        # 20 rows may hold no failure that costs 17 % of the mean
+        ([loses_metric("fast:cpu:int8", -0.12, -0.1, rows=20)], "0.28"),
+    ],
+)
+def test_a_loss_is_accepted_by_the_smallest_drop_of_two_digits_that_decide_accepts(rows: list[Row], drop: str):
+    made = cell(SLOW, FAST, *rows)
+    change = next(one for one in choose(made).would_change if one.arm == rows[0].arm)
+    assert change.accept == f"shootout decide RUN --max-metric-drop {drop}"
+    for given, standing in ((drop, Standing.MET), (f"{float(drop) - 0.01:.2f}", Standing.UNKNOWN)):
+        policy = read_policy(None, {"max-metric-drop": given})
+        judged = judge_limits(policy, question(SLOW, FAST, *rows).candidates)[rows[0].arm]
+        assert [one.standing for one in judged if one.limit is Limit.METRIC_DROP] == [standing], given
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,13 @@ def test_a_file_with_precisions_of_its_own_runs_native_and_promises_nothing_else
     assert found.record.comparisons == 1, "both are the file in full precision"
 
 
+def test_what_is_missing_here_is_the_one_reason_of_all_targets_that_need_it():
+    (found,) = groups(study("numpy", "tensorrt:cuda:fp16", "tensorrt:cuda:fp32"), holds=(Precision.INT8,))
+    reasons = {label: why.reason for label, why in found.skips.items() if label.startswith("tensorrt")}
+    assert reasons == dict.fromkeys(["tensorrt:cuda:fp16", "tensorrt:cuda:fp32"], "there is no GPU")
+    assert not any(arm.target.backend == "tensorrt" for arm in found.building), "its label would promise too much"
+
+
 @pytest.mark.parametrize(
     ("operators", "what"),
     [
