@@ -34,7 +34,7 @@ from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import version_of
 from shootout.host.scratch import scratch
-from shootout.host.store import cache_folder, mark_used, open_sealed, sealed
+from shootout.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -94,7 +94,7 @@ def find_library(name: str) -> Artifact | None:
 
 
 def convert_file(name: str) -> str:
-    """Return the ONNX file that a library's own file is converted to, once for each content.
+    """Return the ONNX file that a library's own file is converted to, once for each place and content.
 
     Raises:
         UsageError: the file can't be read, or a package is missing.
@@ -107,17 +107,34 @@ def convert_file(name: str) -> str:
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    made_by = json.dumps([content, path.stem, artifact, own, *map(version_of, PACKAGES)])
+    made_by = json.dumps([content, str(path), artifact, own, *map(version_of, PACKAGES)])
     place = cache_folder() / f"{FOLDER}-{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
     if not place.exists():
         _convert_apart(path, artifact, place)
     mark_used(place)
-    return str(place / f"{path.stem}{ONNX_SUFFIX}")
+    return str(place / f"{path.name}{ONNX_SUFFIX}")
 
 
 def is_converted(path: Path) -> bool:
     """Return whether an ONNX file was converted here."""
     return path.parent.parent == cache_folder() and path.parent.name.startswith(f"{FOLDER}-")
+
+
+def name_typed(model: str) -> str:
+    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    path = Path(model)
+    return path.stem if path.parent.name.startswith(f"{FOLDER}-") and path.suffix == ONNX_SUFFIX else path.name
+
+
+def find_typed(model: str) -> str:
+    """Return the library's own file that a model was converted from, if both are still there; else the model."""
+    if not is_converted(Path(model)):
+        return model
+    try:
+        source = str(open_sealed(Path(model).parent / FACTS).get("source", ""))
+    except (OSError, ValueError):  # the cache was emptied since
+        return model
+    return without_home(source) if Path(source).is_file() else model
 
 
 def open_converted(path: Path) -> ConvertedFile | None:
@@ -172,7 +189,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
 
     artifact = _write_native(artifact, path, folder)
     native = open_native(artifact, folder / FILES[artifact], 1)
-    file = folder / f"{path.stem}{ONNX_SUFFIX}"
+    file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
         onnx.save(_keep_scores(_CONVERTERS[artifact](native.model, native.features)), file)
         unmade = _find_misfit(native, file)
@@ -185,7 +202,8 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         unmade = f"{path.name} can't be converted to one: {unmade}"
         onnx.save(_make_stand_in(native), file)
     files = {one.name: sha256(one) for one in folder.iterdir()}
-    (folder / FACTS).write_text(sealed({"artifact": artifact, "files": files, "unmade": unmade}), encoding="utf-8")
+    facts = {"artifact": artifact, "files": files, "unmade": unmade, "source": str(path)}
+    (folder / FACTS).write_text(sealed(facts), encoding="utf-8")
 
 
 def _find_misfit(native: NativeModel, file: Path) -> str:

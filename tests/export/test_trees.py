@@ -23,7 +23,9 @@ from shootout.exported.model import FILES
 from shootout.host.store import cache_folder
 from shootout.models.user import onnx_inputs
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
-from shootout.study import feasibility, selection
+from shootout.study import feasibility, reproduce, selection
+from shootout.study.group import name_model
+from shootout.study.plan import make_plan
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -45,7 +47,7 @@ def convert_here(path: Path) -> str:
     folder = cache_folder() / f"{trees.FOLDER}-{path.parent.name}"
     folder.mkdir(parents=True)
     trees.write_converted(Artifact.SKLEARN, path, folder)
-    return str(folder / f"{path.stem}.onnx")
+    return str(folder / f"{path.name}.onnx")
 
 
 @pytest.mark.parametrize("artifact", WRITERS)
@@ -267,7 +269,7 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     import onnx
 
     trees.write_converted(Artifact.LIGHTGBM, write_lightgbm(tmp_path), tmp_path)
-    model = onnx.load(tmp_path / "boosted.onnx")
+    model = onnx.load(tmp_path / "boosted.txt.onnx")
     told = {one.name: one for one in model.graph.node[0].attribute}
     split = [
         (f, v)
@@ -287,9 +289,9 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     at = np.zeros((len(split), 6), np.float32)
     for row, (feature, threshold) in enumerate(split):
         at[row, feature] = threshold
-    right = onnx_files.run(tmp_path / "boosted.onnx", [{"X": at}], "boosted.onnx")
+    right = onnx_files.run(tmp_path / "boosted.txt.onnx", [{"X": at}], "boosted.txt.onnx")
     found = float32_error_bounds(
-        model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.onnx", workshop=tmp_path
+        model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.txt.onnx", workshop=tmp_path
     )
     assert found.by_mark == (1e-5,), "runtimes compare the same float32 numbers"
 
@@ -297,3 +299,32 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
 def test_the_three_are_not_shipped_and_say_what_is():
     for name in ("sklearn", "lightgbm", "xgboost"):
         assert "ship onnxruntime" in backends.entry(name).why_unshippable(Target(backend=name))
+
+
+def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(tmp_path: Path):
+    made = trees.convert_file(str(own := write_lightgbm(tmp_path)))
+    assert name_model(made) == "boosted.txt"
+    assert trees.find_typed(made) == str(own)
+    own.unlink()
+    assert trees.find_typed(made) == made, "a command with a file that is gone can't work"
+    assert name_model("/elsewhere/exported/trees-1/forest.ubj.onnx") == "forest.ubj", "a run of another machine"
+    assert [name_model(one) for one in ("a/forest.ubj.onnx", "trees-1/net.py:make")] == [
+        "forest.ubj.onnx",
+        "net.py:make",
+    ]
+
+
+def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
+    own = [writer(tmp_path) for writer in WRITERS.values()]
+    files = [path.rename(path.with_stem("forest")) for path in own]
+    plan = make_plan(selection.choose(",".join(map(str, files)), {}), [])
+    (group,) = plan.groups
+    assert group.record.name == "forest.joblib and forest.txt and forest.ubj, batch 1"
+    assert group.skips == {}
+    assert [arm.label for arm in group.record.arms if arm.target.backend != "onnxruntime"] == [
+        "sklearn:cpu:fp32",
+        "lightgbm:cpu:fp32(forest.txt)",
+        "xgboost:cpu:fp32(forest.ubj)",
+    ]
+    again = reproduce.words(group.record.arms[0])
+    assert again.startswith(f"--model {files[0]} ")
