@@ -296,9 +296,10 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     assert found.by_mark == (1e-5,), "runtimes compare the same float32 numbers"
 
 
-def test_the_three_are_not_shipped_and_say_what_is():
+def test_the_three_are_not_shipped_and_say_what_to_copy():
     for name in ("sklearn", "lightgbm", "xgboost"):
-        assert "ship onnxruntime" in backends.entry(name).why_unshippable(Target(backend=name))
+        told = backends.entry(name).why_unshippable(Target(backend=name), "forest.ubj")
+        assert told == "it runs forest.ubj as it is, so copy that file"
 
 
 def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(tmp_path: Path):
