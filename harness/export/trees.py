@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -188,7 +189,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     from shootout.backends._trees.libraries import open_native
 
     artifact = _write_native(artifact, path, folder)
-    native = open_native(artifact, folder / FILES[artifact], 1)
+    native = open_native(artifact, folder / FILES[artifact], 1, path.name)
     file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
         onnx.save(_keep_scores(_CONVERTERS[artifact](native.model, native.features)), file)
@@ -287,6 +288,7 @@ def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
     from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 
     _register_boosting()
+    estimator = _by_numbers(estimator)
     options: dict[Any, Any] = {scaler: {"div": "div"} for scaler in (MaxAbsScaler, RobustScaler, StandardScaler)}
     if hasattr(estimator, "predict_proba"):
         options[id(estimator)] = {"zipmap": False}
@@ -298,6 +300,23 @@ def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
             target_opset={"": get_latest_tested_opset_version(), CLASSICAL_DOMAIN: BOOSTING_OPSET},
         )
     return found
+
+
+def _by_numbers(estimator: Any) -> Any:
+    """Return the estimator with columns by number where its first step selects them by name: the input is one array."""
+    names = [*getattr(estimator, "feature_names_in_", ())]
+    found = deepcopy(estimator) if names else estimator
+    first = found.steps[0][1] if names and hasattr(found, "steps") else found
+    if names and hasattr(first, "transformers_"):
+        first.transformers_ = [(name, one, _find_numbers(some, names)) for name, one, some in first.transformers_]
+    return found
+
+
+def _find_numbers(columns: Any, names: list[str]) -> Any:
+    """Return the numbers of columns that are given by name."""
+    some = [columns] if isinstance(columns, str) else columns
+    is_named = isinstance(some, list | np.ndarray) and all(isinstance(one, str) for one in some)
+    return [names.index(one) for one in some] if is_named else columns
 
 
 def _register_boosting() -> None:

@@ -101,6 +101,15 @@ def files_of(path: Path) -> list[Path]:
     return _files_in(path) if path.is_dir() else [path]
 
 
+def note_renamed(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """Say so if the only array is taken for the only input, and has another name."""
+    if path is None or len(specs) != 1 or table_files.is_table(path):
+        return
+    (name, stored), *_ = _stored_names(path, specs, read_headers(path)).items()
+    if stored not in (name, _NAMELESS.format(0)):
+        yield f"the array {stored!r} of {title(path)} is taken for the input {name!r}, since each is the only one"
+
+
 def holds_labels(path: Path) -> bool:
     """Return whether the data include labels.
 
@@ -304,7 +313,17 @@ def _explaining_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except _NOT_ARRAYS as error:
-        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
+        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {_tell_taken(path)}") from error
+
+
+def _tell_taken(path: Path) -> str:
+    """Tell which files are taken, and the line that makes one of a table of text."""
+    taken = f"--inputs takes .npz, .npy, {' and '.join(reversed(table_files.SUFFIXES))}"
+    separator = {".csv": "", ".tsv": ", sep='\\t'"}.get(path.suffix.lower())
+    if separator is None:
+        return f"write it with numpy.savez: {taken}"
+    made = str(path.with_suffix(table_files.PARQUET))
+    return f"{taken}: pandas.read_csv({str(path)!r}{separator}).to_parquet({made!r})"
 
 
 def _open_data(
@@ -342,8 +361,12 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     given = [name for name in found if name != LABELS or LABELS in expected]
     if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
         return {name: _NAMELESS.format(at) for at, name in enumerate(expected)}
+    if len(given) == len(expected) == 1:  # nothing else can be meant
+        return {expected[0]: given[0]}
     if sorted(given) != sorted(expected):
-        raise UsageError(f"{title(path)}: expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}")
+        arrays = ", ".join(f"{name}=…" if name.isidentifier() else f"**{{{name!r}: …}}" for name in expected)
+        told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
+        raise UsageError(f'{title(path)}: {told}: write them with np.savez("{path.stem}.npz", {arrays})')
     return {name: name for name in expected}
 
 

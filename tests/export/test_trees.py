@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
-from shootout.backends._trees.libraries import open_native
+from shootout.backends._trees.libraries import _with_names, open_native
 from shootout.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.errors import ModelError, NotRunKind, UsageError
 from shootout.export import request, trees
@@ -193,15 +195,49 @@ def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
     for model, why in (
         (KMeans(2, n_init=1).fit(ROWS), "a KMeans, without probabilities"),
         (RandomForestClassifier(), "a RandomForestClassifier, unfitted"),
+        ({"model": 1}, "a dict"),
+        ([1], "a list"),
     ):
         (tmp_path / "m.pkl").write_bytes(pickle.dumps(model))
-        with pytest.raises(ModelError, match=f"m.pkl holds {why}: expected a fitted estimator"):
-            open_native(Artifact.SKLEARN, tmp_path / "m.pkl", 1)
+        (tmp_path / "made").mkdir(exist_ok=True)
+        with pytest.raises(ModelError, match=f"^m.pkl holds {why}: expected a fitted estimator"):
+            trees.write_converted(Artifact.SKLEARN, tmp_path / "m.pkl", tmp_path / "made")
     (tmp_path / "broken.txt").write_text("no model")
     with pytest.raises(UsageError, match=r"lightgbm can't read or run broken.txt: LightGBMError"):
         trees.convert_file(str(tmp_path / "broken.txt"))
     with pytest.raises(UsageError, match="can't read"):
         trees.convert_file(str(tmp_path / "absent.joblib"))
+
+
+def test_columns_selected_by_name_get_a_table_and_are_converted_by_number(tmp_path: Path):
+    import pandas
+    from sklearn.compose import ColumnTransformer, make_column_selector
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    table, labels = pandas.DataFrame(ROWS, columns=list("abcdef")), (ROWS[:, 0] > 0).astype(int)
+    for name, columns in (("named", ["c", "a"]), ("one", ["f"]), ("chosen", make_column_selector("[ab]"))):
+        scaled = ColumnTransformer([("s", StandardScaler(), columns)], remainder="passthrough")
+        model = make_pipeline(scaled, RandomForestClassifier(3, random_state=0, n_jobs=1)).fit(table, labels)
+        (tmp_path / f"{name}.pkl").write_bytes(pickle.dumps(model))
+        native, file = converted(Artifact.SKLEARN, tmp_path / f"{name}.pkl", tmp_path / name)
+        np.testing.assert_array_equal(native, model.predict_proba(table))
+        np.testing.assert_allclose(file, native, atol=1e-5, err_msg=name)
+    plain = RandomForestClassifier(3, random_state=0).fit(table, labels)
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(plain))
+    opened = open_native(Artifact.SKLEARN, tmp_path / "plain.pkl", 1)
+    assert opened.predict == opened.model.predict_proba, "which takes an array as well, without a table's costs"
+
+
+def test_without_pandas_a_model_of_named_columns_says_how_to_fit_it(monkeypatch: pytest.MonkeyPatch):
+    def refuse(rows: Array) -> Array:
+        raise ValueError("Specifying the columns using strings is only supported for dataframes")
+
+    model = SimpleNamespace(feature_names_in_=["a"], predict=refuse)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModelError, match=r"f\.pkl selects .* fit it with column numbers, or on X\.to_numpy\(\), or"):
+        _with_names(model, 1, refuse, "f.pkl")
 
 
 def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):
