@@ -20,6 +20,7 @@ from typing import Any, cast
 from shootout.backends import description
 from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship, explain_error
 from shootout.backends.description import Description, Folders
+from shootout.constants import SHIPPED as SHIPPED_PLACE
 from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
 from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
 from shootout.exported.model import ExportedModel
@@ -57,7 +58,7 @@ class Entry:
         error_hints: `module:NAME` of what its library's own errors mean (see `adapter.ErrorHint`), "" for none.
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
             lies; "" where none of them can be.
-        unshippable: by mode, why an arm's can't be, and what to ship instead.
+        unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
         serves: `module:function` of what a server's own runtime is told (see `adapter.Serve`), by the server's name.
         own_files: whether it runs only files that its own library wrote.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
@@ -103,14 +104,19 @@ class Entry:
         """Return the command that makes it available."""
         return pip_install(self.package, options="--upgrade") if self.package else install(self.extra)
 
-    def why_unshippable(self, target: Target) -> str:
-        """Return why a target's artifact can't be shipped; "" if it can."""
+    def why_unshippable(self, target: Target, model: str = "your model file") -> str:
+        """Return why a target's artifact can't be shipped; "" if it can.
+
+        Args:
+            model: its name for people.
+        """
         if target.folder:
             return f"it is a shipped folder already; copy {target.folder}"
         if target.device.is_gpu:
             return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
         why = self.unshippable.get(target.mode, "")
-        return why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
+        why = why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
+        return why.format(model=model)
 
     def installed(self, target: Target) -> tuple[str, ...]:
         """Return what is to be installed to run what it builds for a target; () if that is unknown."""
@@ -130,7 +136,7 @@ _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
 """Requirements by precision: what torchao quantized is loaded with its classes."""
 
-OWN_FILE = "the library's own file is all that it needs: copy that, or ship onnxruntime, which runs the converted one"
+OWN_FILE = "it runs {model} as it is, so copy that file"
 JUST_IN_TIME = (
     "Inductor compiles the model's Python as it is loaded: ship torch-compile+aoti, its kernels in one package"
 )
@@ -468,6 +474,22 @@ def shows_inside(name: str) -> bool:
         return describe(name).shows_inside
     except (UsageError, SkippedArm):
         return False
+
+
+def why_unshippable(backend: str, device: str, model: str) -> str:
+    """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
+
+    Args:
+        backend: with its mode, as a row of a document has it.
+        model: its name for people.
+    """
+    if backend.startswith(f"{SHIPPED_PLACE}:"):
+        return "it is a shipped folder already, so copy that"
+    name, _, mode = backend.partition("+")
+    try:
+        return entry(name).why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
+    except (UsageError, ValueError):
+        return ""
 
 
 def offers(name: str, precision: Precision, word: str) -> bool:

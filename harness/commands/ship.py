@@ -10,14 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shootout import backends
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed, ExitCode
 from shootout.exported.shipped_folder import CHECK, RUNTIME, ShippedFolder
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.page.sources import read
-from shootout.ship.arm_to_ship import ArmToShip, find_arm_to_ship
+from shootout.ship.arm_to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
 from shootout.ship.artifact import find_built
 from shootout.ship.folder import is_there, left_out, new_folder, write_folder
 from shootout.ship.formats import FOLDER, require_format, write_format
@@ -43,7 +42,7 @@ def ship(
     if out.exists():
         raise is_there(out)
     source = find_arm_to_ship(run, target, policy, group)
-    backends.shipping(source.arm.target)  # or say why not, before anything is built
+    refuse_without_folder(source)  # before anything is built
     require_format(form, source.arm.target.backend)
     lost: list[str] = []
     with show_progress() as progress, in_use(), ExitStack() as stack:

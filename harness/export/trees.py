@@ -19,6 +19,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import version_of
 from shootout.host.scratch import scratch
-from shootout.host.store import cache_folder, mark_used, open_sealed, sealed
+from shootout.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -94,7 +95,7 @@ def find_library(name: str) -> Artifact | None:
 
 
 def convert_file(name: str) -> str:
-    """Return the ONNX file that a library's own file is converted to, once for each content.
+    """Return the ONNX file that a library's own file is converted to, once for each place and content.
 
     Raises:
         UsageError: the file can't be read, or a package is missing.
@@ -107,17 +108,34 @@ def convert_file(name: str) -> str:
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    made_by = json.dumps([content, path.stem, artifact, own, *map(version_of, PACKAGES)])
+    made_by = json.dumps([content, str(path), artifact, own, *map(version_of, PACKAGES)])
     place = cache_folder() / f"{FOLDER}-{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
     if not place.exists():
         _convert_apart(path, artifact, place)
     mark_used(place)
-    return str(place / f"{path.stem}{ONNX_SUFFIX}")
+    return str(place / f"{path.name}{ONNX_SUFFIX}")
 
 
 def is_converted(path: Path) -> bool:
     """Return whether an ONNX file was converted here."""
     return path.parent.parent == cache_folder() and path.parent.name.startswith(f"{FOLDER}-")
+
+
+def name_typed(model: str) -> str:
+    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    path = Path(model)
+    return path.stem if path.parent.name.startswith(f"{FOLDER}-") and path.suffix == ONNX_SUFFIX else path.name
+
+
+def find_typed(model: str) -> str:
+    """Return the library's own file that a model was converted from, if both are still there; else the model."""
+    if not is_converted(Path(model)):
+        return model
+    try:
+        source = str(open_sealed(Path(model).parent / FACTS).get("source", ""))
+    except (OSError, ValueError):  # the cache was emptied since
+        return model
+    return without_home(source) if Path(source).is_file() else model
 
 
 def open_converted(path: Path) -> ConvertedFile | None:
@@ -171,8 +189,8 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     from shootout.backends._trees.libraries import open_native
 
     artifact = _write_native(artifact, path, folder)
-    native = open_native(artifact, folder / FILES[artifact], 1)
-    file = folder / f"{path.stem}{ONNX_SUFFIX}"
+    native = open_native(artifact, folder / FILES[artifact], 1, path.name)
+    file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
         onnx.save(_keep_scores(_CONVERTERS[artifact](native.model, native.features)), file)
         unmade = _find_misfit(native, file)
@@ -185,7 +203,8 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         unmade = f"{path.name} can't be converted to one: {unmade}"
         onnx.save(_make_stand_in(native), file)
     files = {one.name: sha256(one) for one in folder.iterdir()}
-    (folder / FACTS).write_text(sealed({"artifact": artifact, "files": files, "unmade": unmade}), encoding="utf-8")
+    facts = {"artifact": artifact, "files": files, "unmade": unmade, "source": str(path)}
+    (folder / FACTS).write_text(sealed(facts), encoding="utf-8")
 
 
 def _find_misfit(native: NativeModel, file: Path) -> str:
@@ -269,6 +288,7 @@ def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
     from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 
     _register_boosting()
+    estimator = _by_numbers(estimator)
     options: dict[Any, Any] = {scaler: {"div": "div"} for scaler in (MaxAbsScaler, RobustScaler, StandardScaler)}
     if hasattr(estimator, "predict_proba"):
         options[id(estimator)] = {"zipmap": False}
@@ -280,6 +300,23 @@ def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
             target_opset={"": get_latest_tested_opset_version(), CLASSICAL_DOMAIN: BOOSTING_OPSET},
         )
     return found
+
+
+def _by_numbers(estimator: Any) -> Any:
+    """Return the estimator with columns by number where its first step selects them by name: the input is one array."""
+    names = [*getattr(estimator, "feature_names_in_", ())]
+    found = deepcopy(estimator) if names else estimator
+    first = found.steps[0][1] if names and hasattr(found, "steps") else found
+    if names and hasattr(first, "transformers_"):
+        first.transformers_ = [(name, one, _find_numbers(some, names)) for name, one, some in first.transformers_]
+    return found
+
+
+def _find_numbers(columns: Any, names: list[str]) -> Any:
+    """Return the numbers of columns that are given by name."""
+    some = [columns] if isinstance(columns, str) else columns
+    is_named = isinstance(some, list | np.ndarray) and all(isinstance(one, str) for one in some)
+    return [names.index(one) for one in some] if is_named else columns
 
 
 def _register_boosting() -> None:

@@ -32,7 +32,7 @@ from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
-from shootout.exported.data_files import read_sets
+from shootout.exported.data_files import note_renamed, read_sets
 from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
@@ -351,6 +351,7 @@ def prepare(
             *axes.notes,
             *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
             *_note_input_weights(model),
+            *([] if stream else note_renamed(asked.inputs_npz, specs)),
         ),
     )
     if split and asked.scored == "outputs":

@@ -36,13 +36,8 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (2, 0): npy.read_array_header_2_0,
 }
 TAKEN = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
-_FIXES: Mapping[str, str] = {
-    ".json": "write one line per row as .jsonl",
-    ".csv": "write it with pandas.read_csv(…).to_parquet(…)",
-    ".tsv": "write it with pandas.read_csv(…, sep='\\t').to_parquet(…)",
-    "": "write it with numpy.savez",
-}
-"""By suffix: how to write such a file anew."""
+_SEPARATORS = {".csv": "", ".tsv": ", sep='\\t'"}
+"""By suffix of a table of text: what pandas has to be told to read it."""
 ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.user.reading`."""
 _NAMELESS = "arr_{}"
@@ -107,6 +102,15 @@ def files_of(path: Path) -> list[Path]:
         UsageError: a folder has none.
     """
     return _files_in(path) if path.is_dir() else [path]
+
+
+def note_renamed(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """Say so if the only array is taken for the only input, and has another name."""
+    if path is None or len(specs) != 1 or table_files.is_table(path):
+        return
+    (name, stored), *_ = _stored_names(path, specs, read_headers(path)).items()
+    if stored not in (name, _NAMELESS.format(0)):
+        yield f"the array {stored!r} of {title(path)} is taken for the input {name!r}, since each is the only one"
 
 
 def holds_labels(path: Path) -> bool:
@@ -316,7 +320,15 @@ def _explaining_errors(path: Path) -> Iterator[None]:
             ragged = ", or write one line per row as .jsonl" * ("Object arrays" in str(error))
             fix = f"write it with numpy.savez{ragged}"
             raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
-        raise UsageError(f"{path}: {TAKEN}; {_FIXES.get(path.suffix, _FIXES[''])}") from error
+        raise UsageError(f"{path}: {TAKEN}; {_tell_fix(path)}") from error
+
+
+def _tell_fix(path: Path) -> str:
+    """Tell how to write a file of another kind anew; of a table of text, the line that does."""
+    kind, made = path.suffix.lower(), str(path.with_suffix(table_files.PARQUET))
+    if kind in _SEPARATORS:
+        return f"write it with pandas.read_csv({str(path)!r}{_SEPARATORS[kind]}).to_parquet({made!r})"
+    return "write one line per row as .jsonl" if kind == ".json" else "write it with numpy.savez"
 
 
 def _open_data(
@@ -354,8 +366,12 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     given = [name for name in found if name != LABELS or LABELS in expected]
     if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
         return {name: _NAMELESS.format(at) for at, name in enumerate(expected)}
+    if len(given) == len(expected) == 1:  # nothing else can be meant
+        return {expected[0]: given[0]}
     if sorted(given) != sorted(expected):
-        raise UsageError(f"{title(path)}: expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}")
+        arrays = ", ".join(f"{name}=…" if name.isidentifier() else f"**{{{name!r}: …}}" for name in expected)
+        told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
+        raise UsageError(f'{title(path)}: {told}: write them with np.savez("{path.stem}.npz", {arrays})')
     return {name: name for name in expected}
 
 

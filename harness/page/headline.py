@@ -126,7 +126,7 @@ def _tell_one_group(answer: Answer, document: Document, mix: MixAnswer | None = 
                 _make_point("Changes", words.tell_changes(answer.would_change)),
                 _tell_better("Skipped", words.tell_skipped([answer], [document]), words.list_ways_in_refused(answer)),
                 _make_point("Mix", words.tell_mix(mix)),
-                _make_point("Next", [answer.next] if answer.next else (), are_commands=True),
+                _make_next([answer]),
             ]
         ),
     )
@@ -148,7 +148,6 @@ def _tell_groups(document: Document) -> Headline:
     ships = {answer.ship.arm if answer.ship and not answer.reason else None for answer in answers}
     arm = ships.pop() if len(ships) == 1 else None
     models = {name_model(row.model) for row in document.rows}
-    command = next((answer.next for answer in answers if answer.next), None)
     told = {label: items for label, items in words.tell_all_groups(document) if items}
     changes = [label for label in told if label.startswith(words.CHANGES_BY)]
     title = f"Ship {arm} in all {len(answers)} groups" if arm else f"What to ship, in {len(answers)} groups"
@@ -163,7 +162,7 @@ def _tell_groups(document: Document) -> Headline:
                 *(_make_point(label.rstrip(":"), _join_trust(label, items)) for label, items in told.items()),
                 _tell_faster(answers, words.tell_faster_of_all(answers)),
                 _make_point("Skipped", words.tell_skipped(answers, [document])),
-                _make_point("Next", [command] if command else (), are_commands=True),
+                _make_next(answers),
             ]
         ),
     )
@@ -179,6 +178,14 @@ def _tell_better(label: str, lines: Iterable[str], ways: Iterable[words.WayOut])
     told = [Line(text=text) for text in lines]
     commands = [Line(text=way.label, command=way.command, remark=way.remark) for way in ways]
     return Point(label=label, lines=[*told, *commands])
+
+
+def _make_next(answers: Sequence[Answer]) -> Point:
+    """Tell what comes next: what can't be put into a folder, and the commands."""
+    parts = 1 if len(answers) > 1 else None
+    told = [*dict.fromkeys(line for answer in answers for line in words.tell_no_folder(answer)[:parts])]
+    commands = [Line(command=command) for command in words.list_next(answers)]
+    return Point(label="Next", lines=[*(Line(text=text) for text in told), *commands])
 
 
 def _make_point(label: str, items: Iterable[str], *, command: str | None = None, are_commands: bool = False) -> Point:

@@ -145,8 +145,35 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     for way_out in list_ways_in_refused(answer):
         yield from write_command(way_out, width)
     yield from labeled("Mix", tell_mix(mix), width)
+    told = tell_no_folder(answer)
+    yield from labeled("Next", told, width)
     if answer.next:
-        yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
+        yield from labeled("" if told else "Next", [typed(answer.next, width - INDENT)], width)
+
+
+def tell_no_folder(answer: Answer) -> list[str]:
+    """Tell why what is shipped can't be put into a folder and what to do, and what else the next command ships."""
+    if answer.ship is None or answer.no_folder is None:
+        return []
+    told = [f"{short(answer.ship.arm)}: {answer.no_folder}"]
+    if answer.instead:
+        compared = f", {tell_ratio(answer.instead.ratio)}" if answer.instead.ratio else ""
+        told.append(f"or ship {short(answer.instead.arm)}{compared}:")
+    return told
+
+
+_NUMBERED = re.compile(r"(?<= -o model-)\d+$")
+"""The number at the end of a folder's name in a command."""
+
+
+def list_next(answers: Iterable[Answer]) -> list[str]:
+    """List the commands that come next of the first groups, each with a folder of its own."""
+    commands = [*dict.fromkeys(answer.next for answer in answers if answer.next)][:SHOWN_REASONS]
+    return [_count_up(command, number) for number, command in enumerate(commands)]
+
+
+def _count_up(command: str, by: int) -> str:
+    return _NUMBERED.sub(lambda found: str(int(found[0]) + by), command)
 
 
 def qualify(answer: Answer) -> str:
@@ -630,17 +657,18 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
-    told = tell_all_groups(document)
+    of_all = tell_all_groups(document)
     mixed = {group for mix in document.mix for group in mix.groups}
     if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already
-        yield from (line for label, items in told if label != SURE for line in labeled(label, items, narrow))
+        yield from (line for label, items in of_all if label != SURE for line in labeled(label, items, narrow))
         return
-    for label, items in told:
+    for label, items in of_all:
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
-    if command := next((answer.next for answer in answers if answer.next), None):
-        yield from labeled("Next", [typed(command, narrow - INDENT)], narrow)
+    told = [*dict.fromkeys(line for answer in answers for line in tell_no_folder(answer)[:1])]
+    for number, line in enumerate([*told, *(typed(command, narrow - INDENT) for command in list_next(answers))]):
+        yield from labeled("" if number else "Next", [line], narrow)
 
 
 def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:

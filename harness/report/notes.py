@@ -17,6 +17,7 @@ from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
+from shootout.report.answer import list_next
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
 from shootout.results.crossovers import Kind
@@ -524,13 +525,13 @@ def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | 
 
 
 def _list_commands(document: Document) -> list[str]:
-    """List the commands that the answers show: of several groups without a mix the first alone."""
+    """List the commands that the answers show: of several groups without a mix the first ones."""
     if len(document.answer) == 1:
         (answer,) = document.answer
         return [command for command in (answer.next, None if answer.reason else answer.sure.command) if command]
     if document.mix:
         return [mix.answer.next for mix in document.mix if mix.answer.next]
-    return [answer.next for answer in document.answer if answer.next][:1]
+    return list_next(document.answer)
 
 
 def _tell_how_to_go_on(why: str, document: Document, width: int, above: Sequence[str]) -> Iterator[str]:

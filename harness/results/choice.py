@@ -50,7 +50,7 @@ from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import family, is_exact, short
+from shootout.study.group import family, is_exact, name_model, short
 from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric", "policy"]
@@ -349,6 +349,9 @@ def _make_answer(
     reason = cell.unvouched or find_untold(rivals.values())
     usual = find_usual(sound, shipped, cell.baseline)
     passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
+    is_over = reason is None and (bool(rivals) or cell.complete)
+    no_folder = _why_no_folder(shipped) or None if is_over else None
+    instead = _find_instead(kept, rivals) if no_folder else None
     return Answer(
         **told,
         ship=describe_shipped(shipped, cell),
@@ -364,8 +367,26 @@ def _make_answer(
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
-        next=_next_command(cell, shipped, rivals.values(), reason),
+        next=_next_command(cell, shipped, instead, is_over=is_over) if instead or not no_folder else None,
+        no_folder=no_folder,
+        instead=instead,
     )
+
+
+def _why_no_folder(row: Row) -> str:
+    """Return why `shootout ship` can't write a folder of a row's target; "" if it can, or of what no run ships."""
+    if row.scenario in _NEVER_SHIPPED:
+        return ""
+    from shootout import backends  # which reading most runs doesn't need
+
+    return backends.why_unshippable(row.backend, row.device, name_model(row.model))
+
+
+def _find_instead(kept: Iterable[Row], rivals: Mapping[str, Ratio | None]) -> Rival | None:
+    """Return the fastest of the rows that may be shipped and can be put into a folder."""
+    able = [row for row in kept if row.arm in rivals and not _why_no_folder(row)]
+    found = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
+    return Rival(arm=found.arm, ratio=rivals[found.arm]) if found else None
 
 
 def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:
@@ -395,17 +416,27 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
-def _next_command(cell: Cell, shipped: Row, rivals: Collection[Ratio | None], reason: str | None) -> str | None:
-    if reason or (not rivals and not cell.complete):
+_NEVER_SHIPPED = (Scenario.TRAIN_STEP, Scenario.VARYING)
+
+
+def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:
+    """Return the command that comes next.
+
+    Args:
+        instead: what is shipped in place of it.
+        is_over: whether there is no more to measure first.
+    """
+    if not is_over:
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if shipped.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+    if shipped.scenario in _NEVER_SHIPPED:
         return None  # a training step can't be shipped, nor can several sizes in one folder
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
-    return cell.ship(*(["--on", reproduce.quote([cell.on])] if cell.on else []))
+    target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
+    return cell.ship(*target, *(["--on", reproduce.quote([cell.on])] if cell.on else []))
 
 
 def _command_again(cell: Cell) -> str | None:

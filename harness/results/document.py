@@ -819,7 +819,10 @@ class Answer(Part):
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
         smaller: what less size costs; of groups that compare precisions with their own FP32 only.
         no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
-        next: the command that comes next: to ship what the answer ships; else to measure on. Null if there is none.
+        next: the command that comes next: to ship what the answer ships, or `instead`; else to measure on. Null if
+            there is none.
+        no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
+        instead: the fastest arm that may be shipped and can be put into a folder, if `ship` can't.
     """
 
     group: str
@@ -839,6 +842,8 @@ class Answer(Part):
     smaller: tuple[SmallerStep, ...] = ()
     no_gain: tuple[NoGain, ...] = ()
     next: str | None = None
+    no_folder: str | None = None
+    instead: Rival | None = None
 
     def __repr__(self) -> str:
         """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from shootout import backends
 from shootout.contract import Arm, Scenario
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import read_policy
-from shootout.errors import Infeasible, NotRunKind, Undecided, UsageError, unknown
+from shootout.errors import Infeasible, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Prepared
 from shootout.page.sources import PolicyAnswer
 from shootout.results.analysis import analyse
 from shootout.results.document import Answer, Document, Row
-from shootout.study.group import GroupRecord, find_named, short
+from shootout.study.group import GroupRecord, find_named, name_model, short
 from shootout.study.reproduce import quote
 
 
@@ -137,6 +138,22 @@ def _refuse_scenario(arm: Arm) -> None:
         raise UsageError(
             "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
         )
+
+
+def refuse_without_folder(wanted: ArmToShip) -> None:
+    """Refuse a target that can't be put into a folder.
+
+    Raises:
+        SkippedArm: it can't; says what to do, and the command that ships another one.
+    """
+    row, answers = wanted.row, wanted.document.answer
+    why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    if not why:
+        return
+    answer = next((one for one in answers if one.group == row.group), None)
+    other = answer and (answer.instead or (answer.ship if not answer.no_folder else None))
+    command = f"; or ship {short(other.arm)}: {answer.next}" if answer and other and answer.next else ""
+    raise SkippedArm(f"{row.arm} can't be shipped: {why}{command}", kind=NotRunKind.UNSUPPORTED)
 
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:

@@ -141,7 +141,7 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
 
 def _convert_again(model: str, command: Sequence[str]) -> str:
     """Return the file of a converted model; if this cache has it no more, convert again what the run was given."""
-    names = [name for word in command for name in word.split(",") if Path(name).stem == Path(model).stem]
+    names = [name for word in command for name in word.split(",") if Path(name).name == trees.name_typed(model)]
     own = next((name for name in names if trees.find_library(name) and Path(name).expanduser().is_file()), None)
     folder = Path(model).parent
     is_lost = folder.name.startswith(f"{trees.FOLDER}-") and not (folder.parent == cache_folder() and folder.exists())

@@ -25,7 +25,7 @@ from shootout.exported import training_step
 from shootout.exported.model import ALONE, ExportedModel
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
-from shootout.study.group import is_exact
+from shootout.study.group import is_exact, name_model
 from shootout.study.points import describe, describe_native
 from shootout.study.target import Describe, open_once, own_words, provider
 from shootout.units import counted, size
@@ -167,7 +167,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     has = ", ".join(_ARTIFACT_NAMES[artifact] for artifact in offered)
     return NotRun(
         NotRunKind.UNFIT,
-        f"{arm.target.backend} takes {takes}; {arm.model} is only there as {has}",
+        f"{arm.target.backend} takes {takes}; {name_model(arm.model)} is only there as {has}",
         f"leave {arm.target.backend} out of --backends, or give a model that has it",
     )
 

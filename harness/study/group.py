@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from shootout.constants import COMPUTE_ROUNDS, ROUNDS
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
+from shootout.export.trees import name_typed
 from shootout.messages import Scope
 from shootout.schemes import without_shapes
 from shootout.stats.goals import Aim, Goal
@@ -189,7 +190,7 @@ def short(label: str) -> str:
 def name_model(model: str) -> str:
     """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
     path = Path(model)
-    return path.parent.name if path.name == "config.json" and path.parent.name else path.name
+    return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
 
 
 def axes_of(arm: Arm) -> dict[str, int]:

@@ -35,12 +35,13 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
+from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import DEFAULT_DROP, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.few_rows import find_few_scores, refuse_few_scores
-from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, own_fp32, with_control
+from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, name_model, own_fp32, with_control
 from shootout.study.points import (
     Point,
     RowFiles,
@@ -465,7 +466,7 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     """
     targets = {model: targets_of(study, here.first(model)) for model in (point.model, *point.others)}
     _refuse_unknown_options(study, targets[point.model])
-    arms = _make_arms(study, targets, point, here.count(point.threads))
+    arms = _make_arms(study, targets, point, here.count(point.threads), here.natives)
     if study.baseline is not None:
         _find_baseline(study, study.baseline, arms, here)
     crossover_pairs(study, arms, (), here.first(point.model))
@@ -485,7 +486,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     groups = [
         _plan_group(
             study,
-            _make_arms(study, {**targets, point.model: family}, point, here.count(point.threads)),
+            _make_arms(study, {**targets, point.model: family}, point, here.count(point.threads), here.natives),
             point,
             here,
             apart,
@@ -548,23 +549,30 @@ def name_quantizer(target: Target) -> str:
     return "vendor" if target.precision in SCALED else "none"
 
 
-def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, threads: int) -> list[Arm]:
+def _make_arms(
+    study: Study,
+    targets: Mapping[str, Sequence[Target]],
+    point: Point,
+    threads: int,
+    natives: Mapping[str, Artifact | None],
+) -> list[Arm]:
     """Make all arms of a group: each target on the point's model, and on each file that races it.
 
     Args:
         targets: by model; those of a file may have its own precisions.
+        natives: see `Here`.
     """
     seen: Counter[tuple[str, Target]] = Counter()
     arms = []
     asked = [(model, target) for model in (point.model, *point.others) for target in targets[model]]
-    for model, target in asked:
+    for model, target in _drop_others_files(asked, natives):
         seen[model, target] += 1
         options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
         arms.append(
             Arm(
                 target=target,
                 model=model,
-                file=Path(model).name if model in point.others else "",
+                file=name_model(model) if model in point.others else "",
                 parameters=point.parameters,
                 batch=point.batch,
                 threads=threads,
@@ -577,6 +585,18 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
             )
         )
     return [spread for arm in arms for spread in spread_settings(study, arm)]
+
+
+def _drop_others_files(
+    asked: Sequence[tuple[str, Target]], natives: Mapping[str, Artifact | None]
+) -> list[tuple[str, Target]]:
+    """Drop a library's target on files of other libraries, if it has a file of its own among these."""
+
+    def is_own(model: str, target: Target) -> bool:
+        return natives.get(model) in describe(target.backend)[0].consumes
+
+    own = {target for model, target in asked if is_own(model, target)}
+    return [(model, target) for model, target in asked if target not in own or is_own(model, target)]
 
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:

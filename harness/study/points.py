@@ -154,7 +154,7 @@ def _make_points(study: Study) -> list[Point]:
     files = [model for model in study.model if is_file(model)][1:]
     if files and (study.crossover or study.pythons):
         raise UsageError("a crossover and --python look at one file: leave the others out")
-    names = [Path(model).name for model in study.model if is_file(model)]
+    names = [name_model(model) for model in study.model if is_file(model)]
     if len(set(names)) < len(names):
         raise UsageError(f"give each model file a name of its own, got {', '.join(names)}")
     return [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario, Value
+from shootout.export.trees import find_typed
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
@@ -174,7 +175,7 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
         also: what their study was `given`; of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
-    values: list[tuple[str, object]] = [("model", arm.model)]
+    values: list[tuple[str, object]] = [("model", find_typed(arm.model))]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
     values += [
         ("batch", arm.batch),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
-from shootout.backends._trees.libraries import open_native
+from shootout.backends._trees.libraries import _with_names, open_native
 from shootout.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.errors import ModelError, NotRunKind, UsageError
 from shootout.export import request, trees
@@ -23,7 +25,9 @@ from shootout.exported.model import FILES
 from shootout.host.store import cache_folder
 from shootout.models.user import onnx_inputs
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
-from shootout.study import feasibility, selection
+from shootout.study import feasibility, reproduce, selection
+from shootout.study.group import name_model
+from shootout.study.plan import make_plan
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -45,7 +49,7 @@ def convert_here(path: Path) -> str:
     folder = cache_folder() / f"{trees.FOLDER}-{path.parent.name}"
     folder.mkdir(parents=True)
     trees.write_converted(Artifact.SKLEARN, path, folder)
-    return str(folder / f"{path.stem}.onnx")
+    return str(folder / f"{path.name}.onnx")
 
 
 @pytest.mark.parametrize("artifact", WRITERS)
@@ -191,15 +195,49 @@ def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
     for model, why in (
         (KMeans(2, n_init=1).fit(ROWS), "a KMeans, without probabilities"),
         (RandomForestClassifier(), "a RandomForestClassifier, unfitted"),
+        ({"model": 1}, "a dict"),
+        ([1], "a list"),
     ):
         (tmp_path / "m.pkl").write_bytes(pickle.dumps(model))
-        with pytest.raises(ModelError, match=f"m.pkl holds {why}: expected a fitted estimator"):
-            open_native(Artifact.SKLEARN, tmp_path / "m.pkl", 1)
+        (tmp_path / "made").mkdir(exist_ok=True)
+        with pytest.raises(ModelError, match=f"^m.pkl holds {why}: expected a fitted estimator"):
+            trees.write_converted(Artifact.SKLEARN, tmp_path / "m.pkl", tmp_path / "made")
     (tmp_path / "broken.txt").write_text("no model")
     with pytest.raises(UsageError, match=r"lightgbm can't read or run broken.txt: LightGBMError"):
         trees.convert_file(str(tmp_path / "broken.txt"))
     with pytest.raises(UsageError, match="can't read"):
         trees.convert_file(str(tmp_path / "absent.joblib"))
+
+
+def test_columns_selected_by_name_get_a_table_and_are_converted_by_number(tmp_path: Path):
+    import pandas
+    from sklearn.compose import ColumnTransformer, make_column_selector
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    table, labels = pandas.DataFrame(ROWS, columns=list("abcdef")), (ROWS[:, 0] > 0).astype(int)
+    for name, columns in (("named", ["c", "a"]), ("one", ["f"]), ("chosen", make_column_selector("[ab]"))):
+        scaled = ColumnTransformer([("s", StandardScaler(), columns)], remainder="passthrough")
+        model = make_pipeline(scaled, RandomForestClassifier(3, random_state=0, n_jobs=1)).fit(table, labels)
+        (tmp_path / f"{name}.pkl").write_bytes(pickle.dumps(model))
+        native, file = converted(Artifact.SKLEARN, tmp_path / f"{name}.pkl", tmp_path / name)
+        np.testing.assert_array_equal(native, model.predict_proba(table))
+        np.testing.assert_allclose(file, native, atol=1e-5, err_msg=name)
+    plain = RandomForestClassifier(3, random_state=0).fit(table, labels)
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(plain))
+    opened = open_native(Artifact.SKLEARN, tmp_path / "plain.pkl", 1)
+    assert opened.predict == opened.model.predict_proba, "which takes an array as well, without a table's costs"
+
+
+def test_without_pandas_a_model_of_named_columns_says_how_to_fit_it(monkeypatch: pytest.MonkeyPatch):
+    def refuse(rows: Array) -> Array:
+        raise ValueError("Specifying the columns using strings is only supported for dataframes")
+
+    model = SimpleNamespace(feature_names_in_=["a"], predict=refuse)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModelError, match=r"f\.pkl selects .* fit it with column numbers, or on X\.to_numpy\(\), or"):
+        _with_names(model, 1, refuse, "f.pkl")
 
 
 def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):
@@ -267,7 +305,7 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     import onnx
 
     trees.write_converted(Artifact.LIGHTGBM, write_lightgbm(tmp_path), tmp_path)
-    model = onnx.load(tmp_path / "boosted.onnx")
+    model = onnx.load(tmp_path / "boosted.txt.onnx")
     told = {one.name: one for one in model.graph.node[0].attribute}
     split = [
         (f, v)
@@ -287,13 +325,43 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
     at = np.zeros((len(split), 6), np.float32)
     for row, (feature, threshold) in enumerate(split):
         at[row, feature] = threshold
-    right = onnx_files.run(tmp_path / "boosted.onnx", [{"X": at}], "boosted.onnx")
+    right = onnx_files.run(tmp_path / "boosted.txt.onnx", [{"X": at}], "boosted.txt.onnx")
     found = float32_error_bounds(
-        model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.onnx", workshop=tmp_path
+        model, [{"X": at}], right, name="boosted.onnx", place=tmp_path / "boosted.txt.onnx", workshop=tmp_path
     )
     assert found.by_mark == (1e-5,), "runtimes compare the same float32 numbers"
 
 
-def test_the_three_are_not_shipped_and_say_what_is():
+def test_the_three_are_not_shipped_and_say_what_to_copy():
     for name in ("sklearn", "lightgbm", "xgboost"):
-        assert "ship onnxruntime" in backends.entry(name).why_unshippable(Target(backend=name))
+        told = backends.entry(name).why_unshippable(Target(backend=name), "forest.ubj")
+        assert told == "it runs forest.ubj as it is, so copy that file"
+
+
+def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(tmp_path: Path):
+    made = trees.convert_file(str(own := write_lightgbm(tmp_path)))
+    assert name_model(made) == "boosted.txt"
+    assert trees.find_typed(made) == str(own)
+    own.unlink()
+    assert trees.find_typed(made) == made, "a command with a file that is gone can't work"
+    assert name_model("/elsewhere/exported/trees-1/forest.ubj.onnx") == "forest.ubj", "a run of another machine"
+    assert [name_model(one) for one in ("a/forest.ubj.onnx", "trees-1/net.py:make")] == [
+        "forest.ubj.onnx",
+        "net.py:make",
+    ]
+
+
+def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
+    own = [writer(tmp_path) for writer in WRITERS.values()]
+    files = [path.rename(path.with_stem("forest")) for path in own]
+    plan = make_plan(selection.choose(",".join(map(str, files)), {}), [])
+    (group,) = plan.groups
+    assert group.record.name == "forest.joblib and forest.txt and forest.ubj, batch 1"
+    assert group.skips == {}
+    assert [arm.label for arm in group.record.arms if arm.target.backend != "onnxruntime"] == [
+        "sklearn:cpu:fp32",
+        "lightgbm:cpu:fp32(forest.txt)",
+        "xgboost:cpu:fp32(forest.ubj)",
+    ]
+    again = reproduce.words(group.record.arms[0])
+    assert again.startswith(f"--model {files[0]} ")

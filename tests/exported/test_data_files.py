@@ -11,7 +11,7 @@ import pytest
 
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
-from shootout.exported.data_files import check, digest, holds_labels, read_labels, read_rows, read_sets
+from shootout.exported.data_files import check, digest, holds_labels, note_renamed, read_labels, read_rows, read_sets
 from shootout.models.base import draw
 
 SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))
@@ -28,6 +28,37 @@ def test_real_inputs_come_as_one_set_or_as_many(tmp_path: Path):
     three = read_sets(path, SPECS)
     assert [one["x"][0, 0] for one in three] == [0, 1, 2]
     assert np.array_equal(three[1]["input.1"], IDS + 1)
+
+
+def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
+    path, (spec, _) = tmp_path / "d.npz", SPECS
+    for arrays in ({"features": X}, {"features": X, "labels": IDS}):
+        np.savez(path, **arrays)
+        (one,) = read_sets(path, [spec])
+        assert np.array_equal(one["x"], X)
+        (note,) = note_renamed(path, [spec])
+        assert note.endswith("is taken for the input 'x', since each is the only one")
+    for arrays in ({"x": X}, {"arr_0": X}):
+        np.savez(path, **arrays)
+        assert [*note_renamed(path, [spec])] == []
+    np.savez(path, a=X, b=X)
+    with pytest.raises(UsageError, match=r'got \[.a., .b.\]: write them with np.savez\("d.npz", x=…\)'):
+        read_sets(path, [spec])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a.csv", "takes .npz, .npy, .parquet and .jsonl: pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')"),
+        ("a.tsv", "read_csv('{0}a.tsv', sep='\\\\t').to_parquet("),
+        ("a.xlsx", "write it with numpy.savez: --inputs takes .npz"),
+    ],
+)
+def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path, name: str, says: str):
+    (tmp_path / name).write_text("1,2\n")
+    with pytest.raises(UsageError) as error:
+        read_sets(tmp_path / name, SPECS)
+    assert says.format(f"{tmp_path}/").replace("\\\\", "\\") in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ SPOILT[1, 0, :2] = np.nan, np.inf
 UNUSABLE: dict[str, tuple[Any, str]] = {
     "missing": (None, "can't read {path}: No such file or directory"),
     "not an npz": (b"PK no", "{path} is not an .npz of plain arrays"),
-    "another name": ({"image": GOOD}, "{path}: expected inputs ['x'], got ['image']"),
+    "other names": ({"image": GOOD, "mask": GOOD}, "{path}: expected inputs ['x'], got ['image', 'mask']: write them"),
     "another shape": (
         {"x": GOOD[:, :1]},
         "expected float32[2, 64], or K of them along a leading axis, or rows [rows, 64]; got float32[3, 1, 64]",

@@ -450,6 +450,41 @@ def test_what_comes_next_is_a_command():
     assert "Next" not in screen(*steps), "a training step can't be shipped"
 
 
+def test_a_winner_that_cant_be_put_into_a_folder_says_so_and_what_can_be():
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    own, ort = row("xgboost", 5e5, **mine), row("onnxruntime", 9e5, **mine)
+    found = screen(ort, own)["Next"]
+    assert found == (
+        "xgboost: it runs forest.ubj as it is, so copy that file · or ship onnxruntime, 1.80x slower (1.76 to 1.84): "
+        "shootout ship RUN --target onnxruntime -o model-1"
+    )
+    assert screen(own)["Next"] == "xgboost: it runs forest.ubj as it is, so copy that file"
+    assert "Next" not in screen(ort, own, within=math.inf), "more is to be measured first"
+    eager = screen(row("onnxruntime", 9e5), row("torch-eager", 5e5))["Next"]
+    assert eager.startswith("torch-eager: it runs the Python of the model's own package: ship torch-compile+aoti")
+    assert eager.endswith("shootout ship RUN --target onnxruntime -o model-1")
+    gpu = screen(row("onnxruntime", 9e5), row("onnxruntime:cuda:fp32", 5e5))["Next"]
+    assert "drivers" in gpu
+    assert gpu.endswith(" --target onnxruntime -o model-1")
+    assert screen(own, ort.model_copy(update={"end_to_end": timing(4e5)}))["Next"] == "shootout ship RUN -o model-1"
+
+
+def test_a_run_of_several_groups_has_a_next_command_for_each():
+    def group(batch: int, *rows: Row) -> Cell:
+        mine = [one.model_copy(update={"batch": batch, "group": f"toy, batch {batch}"}) for one in rows]
+        return cell(*mine, group=f"toy, batch {batch}", named=("--group", f"toy, batch {batch}"))
+
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    own, ort = row("xgboost", 5e5, **mine), row("onnxruntime", 9e5, **mine)
+    found = document(group(1, SLOW, FAST), group(1000, ort, own))
+    lines = [line.strip() for line in shown(found, 120) if line]
+    assert lines[-3:] == [
+        "Next    xgboost: it runs forest.ubj as it is, so copy that file",
+        "shootout ship RUN --group 'toy, batch 1' -o model-1",
+        "shootout ship RUN --group 'toy, batch 1000' --target onnxruntime -o model-2",
+    ]
+
+
 def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
     int8 = row("q:cpu:int8", 2.5e5, fidelity=fidelity(1e-2, (-0.002, 0.004, SLOW.arm), accuracy=0.987))
     found = screen(SLOW, FAST, int8)

@@ -129,7 +129,7 @@ def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ):
     (tmp_path / "trees-1").mkdir()
-    kept, own = tmp_path / "trees-1/forest.onnx", tmp_path / "forest.joblib"
+    kept, own = tmp_path / "trees-1/forest.joblib.onnx", tmp_path / "forest.joblib"
     own.touch()
     monkeypatch.setattr(artifact, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
     monkeypatch.setattr(artifact.trees, "convert_file", lambda name: f"again {name}")
