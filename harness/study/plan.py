@@ -262,8 +262,8 @@ def make_plan(
         UsageError: the study asks for something unknown or impossible.
     """
     targets = targets_of(study)
+    rows = rows_of(study, progress)  # first: the sizes of an ONNX file's open axes may be those of its rows
     every = points(study)
-    rows = rows_of(study, progress)
     counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
     if rows.inputs and not counts:
         counts = data_files.possible_rows(rows.inputs.expanduser())
