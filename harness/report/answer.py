@@ -18,7 +18,7 @@ from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
-from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL
+from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, UNSHIPPABLE, USUAL
 from shootout.results.document import (
     AccuracyChange,
     Answer,
@@ -147,6 +147,15 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Mix", tell_mix(mix), width)
     if answer.next:
         yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
+    if told := tell_unshippable(answer, rows):
+        yield from labeled("" if answer.next else "Next", [told], width)
+
+
+def tell_unshippable(answer: Answer, rows: Sequence[Row]) -> str:
+    """Tell why nothing ships what leads; "" if it can be shipped, or something else comes first."""
+    scenario = next((row.scenario for row in rows if answer.ship and row.arm == answer.ship.arm), Scenario.LATENCY)
+    why = "" if answer.reason else UNSHIPPABLE.get(scenario, "")
+    return f"{why}: race the size to ship, such as this one" if why and answer.next else why
 
 
 def qualify(answer: Answer) -> str:

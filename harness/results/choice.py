@@ -385,17 +385,30 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
+UNSHIPPABLE: Mapping[str, str] = {
+    Scenario.TRAIN_STEP: "a training step can't be shipped: a shipped folder answers calls",
+    Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size",
+}
+"""Why there is no command to ship what a scenario measures."""
+
+
 def _next_command(cell: Cell, shipped: Row, rivals: Collection[Ratio | None], reason: str | None) -> str | None:
     if reason or (not rivals and not cell.complete):
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if shipped.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
-        return None  # a training step can't be shipped, nor can several sizes in one folder
+    if shipped.scenario in UNSHIPPABLE:
+        return _race_one_size(cell, [shipped.arm]) if shipped.scenario == Scenario.VARYING else None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
     return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
+
+
+def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
+    """Return the command that races arms at the one size of their rows, the largest where it varies."""
+    options = reproduce.at_one_size(cell.again(arms))
+    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
 
 
 def _command_again(cell: Cell) -> str | None:
@@ -684,8 +697,10 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or cell.by_metric or row.model in models.names():
         return None
-    words = (word for option in cell.again(arms) for word in option if word)
-    told = cell.command or f"shootout run {reproduce.quote(words)}"
+    if "--mix" in cell.named:  # inputs have one size
+        return None
+    is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
+    told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores

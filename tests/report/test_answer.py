@@ -331,6 +331,42 @@ def test_who_is_not_to_be_shipped_and_why():
     )
 
 
+def of_sizes(scenario: str) -> dict[str, Any]:
+    """What a cell tells of a race over several sizes."""
+    targets = "onnxruntime:cpu:fp32/dynamic,onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor+bucket-32"
+    options = [("--model", "m.onnx"), ("--set", "n=64"), ("--backends", targets), ("--scenario", scenario)]
+    command = f"shootout run m.onnx --scenario {scenario} --mix n=16:1,64:1"
+    return {"again": lambda _: options, "command": command}
+
+
+def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
+    facts: dict[str, Any] = {"scenario": "varying", "model": "m.onnx", "parameters": {"n": 64}}
+    rough = row("fast:cpu:int8", 1e5, fidelity=fidelity(1.9e-3), **facts)
+    told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts), rough, **of_sizes("varying"))
+    one = "shootout run --model m.onnx --set n=64 --backends onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor"
+    assert one in told["Next"].replace("\\ ", "")
+    assert told["Next"].endswith("a shipped folder has one size: race the size to ship, such as this one")
+    measure = told["Faster, not shipped"].replace("\\ ", "").partition("measure it:")[2]
+    assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
+
+
+def test_a_training_step_says_why_nothing_ships_it():
+    facts: dict[str, Any] = {"scenario": "train-step"}
+    told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
+    assert told["Next"] == "a training step can't be shipped: a shipped folder answers calls"
+
+
+def test_one_size_of_a_sweep_is_measured_by_itself():
+    own: dict[str, Any] = {"model": "m.onnx", "parameters": {"n": 64}}
+    rough = row("fast:cpu:int8", 1e5, fidelity=fidelity(1.9e-3), **own)
+    rows = row("slow", 2e6, **own), row("fast", 5e5, **own), rough
+    swept = screen(*rows, **{**of_sizes("latency"), "named": BY_NAME})["Faster, not shipped"]
+    assert "run --model m.onnx --set n=64" in swept
+    assert "--mix" not in swept
+    mixed = screen(*rows, **{**of_sizes("latency"), "named": ("--mix", "n=16:1,64:1")})["Faster, not shipped"]
+    assert "measure it:" not in mixed
+
+
 def test_an_unsound_arm_is_named_once():
     why = row("odd", 1e5), {"withheld": lambda arm: f"{arm} found no steady state" if "odd" in arm else None}
     found = screen(SLOW, FAST, why[0], **why[1])
@@ -381,7 +417,7 @@ def test_what_comes_next_is_a_command():
     strays = {"unvouched": "the control differs", "control_holds": False, "command": "shootout run toy"}
     assert screen(SLOW, FAST, **strays)["Next"] == "shootout run toy --max-time 5m"
     steps = [one.model_copy(update={"scenario": "train-step"}) for one in (SLOW, FAST)]
-    assert "Next" not in screen(*steps), "a training step can't be shipped"
+    assert screen(*steps)["Next"].startswith("a training step can't be shipped")
 
 
 def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
