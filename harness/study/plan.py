@@ -39,7 +39,14 @@ from shootout.models.user import scoring
 from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
+from shootout.stats.paired import (
+    UNSEEN,
+    count_rows_for_rare,
+    count_rows_for_share,
+    find_max_drop,
+    most_share_shown,
+    read_share,
+)
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import GroupRecord, count_comparisons, family, own_fp32, with_control
 from shootout.study.points import (
@@ -328,7 +335,9 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-        _refuse_few_rows(study, counts, max(one.batch for one in requests.values()))
+        batch = max(one.batch for one in requests.values())
+        _refuse_few_rows(study, counts, batch)
+        _refuse_few_agreeing(study, counts, batch)
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
@@ -357,6 +366,29 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
             f"--max-drop {text} takes {needed:,} scored rows, since fewer may hide a rare failure. Of the {count:,} "
             f"rows of {study.inputs} {scored:,} are scored: give {2 * needed:,} rows or more, or --max-drop "
             f"{math.ceil(10 * held) / 10:g}%"
+        )
+
+
+def _refuse_few_agreeing(study: Study, counts: Collection[int], batch: int) -> None:
+    """Refuse an agreement with FP32's outputs that rows so few can't show, even if each of them agrees wholly.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    text, metric = (study.min_agreement or "").strip(), study.metric or ""
+    if not text or len(counts) != 1 or study.stream or study.rows_by:
+        return
+    if metric == scoring.AUTO or scoring.is_own(metric) or not find_metric(metric).is_share:
+        return
+    (count,), needed = counts, count_rows_for_share(read_share(text))
+    scored = count_scored(count, batch)
+    if needed is None or scored < needed:
+        shown = math.floor(1000 * most_share_shown(scored)) / 10
+        takes = f"takes {needed:,} scored rows" if needed else "can't be shown by any number of rows"
+        give = f"give {2 * needed:,} rows or more, since half of them are scored, or" if needed else "give at most"
+        raise UsageError(
+            f"--min-agreement {text} {takes}, even if each agrees wholly. Of the {count:,} rows of {study.inputs} "
+            f"{scored:,} are scored: {give} --min-agreement {shown:g}%"
         )
 
 
