@@ -27,6 +27,7 @@ from shootout.results.document import (
     Chosen,
     Crossover,
     GroupSummary,
+    Metric,
     NoGain,
     NotRaced,
     Passed,
@@ -770,8 +771,10 @@ def option_to_accept(row: Row) -> str | None:
     if fidelity is None:
         return None
     if fidelity.metric:
+        if fidelity.metric.against == "outputs" and not fidelity.metric.lower_is_better:
+            return _accept_agreement(fidelity.metric)
         change = fidelity.metric.change
-        if fidelity.metric.limits == "agreement" or change is None:
+        if change is None:
             return None
         lost = change.high if fidelity.metric.lower_is_better else -change.low
         return f"--max-metric-drop {round_limit(_WIDER * lost)}" if lost > 0 else None
@@ -781,6 +784,15 @@ def option_to_accept(row: Row) -> str | None:
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
     return f"--max-error {round_limit(fidelity.relative_l2)}"
+
+
+def _accept_agreement(metric: Metric) -> str | None:
+    """Return the option that accepts how little the outputs agree with FP32's, its interval a little wider."""
+    if metric.low is None or metric.high is None:
+        return None
+    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+    lacks = float(round_limit(1 - middle + _WIDER * reach))
+    return f"--min-agreement {100 * (1 - lacks):.10g}%" if 0 <= lacks < 1 else None
 
 
 def _smaller_steps(

@@ -157,6 +157,14 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
     assert max(map(len, shown(found, 80))) <= 80
 
 
+@pytest.mark.parametrize(("limit", "standing"), [(0.99, Standing.BROKEN), (0.89, Standing.UNKNOWN), (None, None)])
+def test_an_agreement_that_is_too_low_can_be_accepted(limit: float | None, standing: Standing | None):
+    metric = scored(0, 0, **AGREED, limits="agreement" if limit else None, limit=limit, standing=standing)
+    found = document(cell(SLOW, row("a:cpu:int8", 4e5, fidelity=fidelity(metric=metric))))
+    told = paragraphs(found)["Faster, not shipped"]
+    assert "accept its loss: shootout decide RUN --min-agreement 87%" in " ".join(told.split())
+
+
 def test_a_target_that_the_metric_gave_no_scores_says_so():
     rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
     for by_metric in (True, False):
