@@ -69,6 +69,12 @@ class Unit:
         return "", self.tell(limit)  # all that is known of the value is on which side of the limit it lies
 
 
+def _tell_share(value: float, digits: int) -> str:
+    """Write a share in per cent; one below 100 % isn't rounded to that."""
+    told = f"{100 * value:.{digits}g}"
+    return f"{told} %" if told != "100" or not 0.99 < value < 1 or digits > 9 else _tell_share(value, digits + 1)
+
+
 NANOSECONDS = Unit(
     what="a time with its unit", worth={"us": 1e3, "ms": 1e6, "s": 1e9}, examples="5ms, 800us or 2s", told=duration
 )
@@ -79,10 +85,10 @@ BYTES = Unit(
     told=lambda value, digits: size(round(value), digits),
 )
 SHARE = Unit(
-    what="a share with its unit",
-    worth={"%": 0.01},
-    examples="95%",
-    told=lambda value, digits: f"{100 * value:.{digits}g} %",
+    what="a share",
+    worth={"%": 0.01, "": 1.0},
+    examples="95% or 0.95",
+    told=_tell_share,
     most=1.0,
 )
 POINTS = Unit(

@@ -9,10 +9,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shootout import models, schemes
 from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
@@ -27,6 +27,9 @@ from shootout.models.base import IntRange, Model, set_bytes
 from shootout.models.user import hfconfig
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 JOBS = "jobs.json"
 """The files of jobs and of seconds in an export process's folder."""
@@ -438,6 +441,47 @@ def with_shapes(request: Request, shapes: Mapping[str, Sequence[int]]) -> Reques
 
         sizes, batch = onnx_axes.sizes_asked(header(path), shapes, own, request.batch)
     return replace(request, parameters=sizes, batch=batch)
+
+
+def with_row_sizes(request: Request) -> Request:
+    """Return a request for a user's file with the sizes of its data for open axes that have none.
+
+    Data that can't be read, or that have other inputs, give none: `check_sizes` says what doesn't fit.
+    """
+    if not _data_of(request) or not is_file(request.model):
+        return request
+    with _explaining_errors(path := path_of(request.model)):
+        from shootout.exported.onnx_files import header
+
+        sizes = _find_row_sizes(request, header(path))
+    return replace(request, parameters={**sizes, **request.parameters})
+
+
+def tell_row_sizes(request: Request, model: ModelProto, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a note on the open axes whose sizes a user's own rows have; none without such axes or rows.
+
+    Args:
+        model: the parsed file, weights or not, its axes open.
+        sizes: of its axes.
+    """
+    found = _find_row_sizes(request, model)
+    told = [f"{axis}={size}" for axis, size in found.items() if sizes.get(axis) == size]
+    return (f"{', '.join(told)}: the size of the rows of {data_files.title(_data_of(request)[0])}",) if told else ()
+
+
+def _find_row_sizes(request: Request, model: ModelProto) -> dict[str, int]:
+    from shootout.exported import onnx_axes
+
+    names = [*onnx_axes.input_texts(model)] if onnx_axes.open_beside_batch(model) else []
+    sizes: dict[str, int] = {}
+    for data in _data_of(request) if names else ():
+        with suppress(UsageError):
+            sizes = {**onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, names)), **sizes}
+    return sizes
+
+
+def _data_of(request: Request) -> list[Path]:
+    return [path for path in (request.inputs_npz, request.calibration_npz) if path]
 
 
 def check_sizes(request: Request) -> int | None:

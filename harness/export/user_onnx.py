@@ -28,7 +28,7 @@ from shootout.errors import UNINSTALLED, ModelError, UsageError, explained, inst
 from shootout.export import input_sets, open_axes, trees
 from shootout.export.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.input_sets import read_split, save_rows
-from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
+from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of, tell_row_sizes
 from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
@@ -349,6 +349,7 @@ def prepare(
         stream=stream,
         notes=(
             *axes.notes,
+            *(() if original else tell_row_sizes(asked, header(path), axes.sizes)),
             *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
             *_note_input_weights(model),
             *([] if stream else note_renamed(asked.inputs_npz, specs)),

@@ -150,6 +150,17 @@ def possible_rows(path: Path) -> set[int]:
     return set.intersection(*({shape[0], math.prod(shape[:2])} for shape in shapes)) if shapes else set()
 
 
+def row_shapes(path: Path, inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each input's array.
+
+    Raises:
+        UsageError: they can't be read, or are of other inputs.
+    """
+    headers = read_headers(path)
+    named = _stored_names(path, [TensorSpec(name=name, shape=(), dtype="float32") for name in inputs], headers)
+    return {name: headers[stored].shape for name, stored in named.items()}
+
+
 def refuse_nan(path: Path) -> None:
     """Refuse data that hold NaN. A table may hold it in columns that the model doesn't take, so `check` tells.
 

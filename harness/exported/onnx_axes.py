@@ -9,6 +9,7 @@ come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from 
 from __future__ import annotations
 
 import contextlib
+import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ RACE_ALONE = "race each by itself, with a --model of its own"
 _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
 
+_SAME_LENGTH = frozenset({"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operations that leave a length, or the positions up to it, what they are."""
 _MOST_TIMES = 65
 """Multiply these by at most one less, until arithmetic on them gives whole numbers."""
 
@@ -81,7 +84,7 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
         raise UsageError(f"batch {batch}: no input's first axis is free: {_list_inputs(inputs)}; leave the batch out")
     sizes = axis_arithmetic.complete(axes, {**dict.fromkeys(batch_axes, rows), **sets})
     if missing := [name for name in axes if name not in sizes and not _follows(name, axes)]:
-        raise UsageError(_missing_sizes(missing, inputs, sizes, called))
+        raise UsageError(_missing_sizes(missing, inputs, sizes, called, table_limits(model)))
     guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
     return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
 
@@ -132,6 +135,26 @@ def sizes_asked(
         batch = rows.pop()
         told = {axis: size for axis, size in told.items() if axis not in rows_of}
     return {axis: told[axis] for axis in axes if axis in told and not _follows(axis, axes)} | dict(sets), batch
+
+
+def sizes_of_rows(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the sizes of open axes beside the batch that a user's data have, as rows or as sets of a call's inputs.
+
+    Args:
+        shapes: of the data, by input.
+    """
+    inputs = true_inputs(model)
+    wanted, sizes = open_beside_batch(model), dict[str, int]()
+    for info in inputs:
+        dims, shape = _list_axes(info), tuple(shapes.get(info.name, ()))
+        own = shape[1:] if len(shape) == len(dims) + 1 else shape  # sets, along a leading axis
+        if len(own) == len(dims):
+            sizes |= {
+                axis: size
+                for (axis, _), size in zip(dims, own, strict=True)
+                if axis in wanted and axis not in sizes and size
+            }
+    return sizes
 
 
 def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
@@ -256,7 +279,52 @@ def open_beside_batch(model: ModelProto) -> list[str]:
 
 def example_shapes(model: ModelProto) -> list[str]:
     """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
-    return list(_example_shapes(open_axes(model), true_inputs(model), {}))
+    return list(_example_shapes(open_axes(model), true_inputs(model), {}, table_limits(model)))
+
+
+def table_limits(model: ModelProto) -> dict[str, int]:
+    """Return the most that open axes may be, of those whose length cuts or looks up a stored table of positions."""
+    dims = {one.name: tuple(one.dims) for one in model.graph.initializer}
+    values = {one.name: one for one in model.graph.initializer}
+    shapes: dict[str, list[str]] = {}
+    lengths: dict[str, str] = {}  # values that are an axis's length, or the positions up to it
+    limits: dict[str, int] = {}
+    inputs = {info.name: [axis for axis, _ in _list_axes(info)] for info in true_inputs(model)}
+    for node in model.graph.node:
+        told = {one.name: one for one in node.attribute}
+        first, second, third, fourth, *_ = *node.input, "", "", "", ""
+        out = next(iter(node.output), "")
+        if node.op_type == "Constant" and "value" in told:
+            dims[out], values[out] = tuple(told["value"].t.dims), told["value"].t
+        elif node.op_type == "Identity" and first in dims:
+            dims[out] = dims[first]
+        elif node.op_type == "Shape" and first in inputs:
+            ends = (told[end].i if end in told else None for end in ("start", "end"))
+            shapes[out] = inputs[first][slice(*ends)]
+            lengths[out] = shapes[out][0] if len(shapes[out]) == 1 else ""
+        elif node.op_type == "Gather" and first in shapes and (at := _lone_number(values, second)) is not None:
+            lengths[out] = "".join(shapes[first][at : at + 1 or None])
+        elif node.op_type == "Range" and second in lengths:
+            lengths[out] = lengths[second]
+        elif node.op_type in _SAME_LENGTH and first in lengths and (node.op_type != "Concat" or len(node.input) == 1):
+            lengths[out] = lengths[first]
+        elif first in dims and node.op_type in ("Slice", "Gather"):
+            size = third if node.op_type == "Slice" else second
+            at = _lone_number(values, fourth) if fourth else told["axis"].i if "axis" in told else 0
+            if (axis := lengths.get(size)) and at is not None and -len(dims[first]) <= at < len(dims[first]):
+                limits[axis] = min(limits.get(axis, dims[first][at]), dims[first][at])
+    return limits
+
+
+def _lone_number(values: Mapping[str, TensorProto], name: str) -> int | None:
+    """Return a stored whole number; None if it isn't one, or lies in another file."""
+    tensor = values.get(name)
+    is_there = tensor is not None and tensor.data_location != TensorProto.EXTERNAL
+    if tensor is None or not is_there or math.prod(tensor.dims) != 1 or tensor.data_type != TensorProto.INT64:
+        return None
+    with contextlib.suppress(ValueError):  # of a broken file, which has no number there
+        return int(onnx.numpy_helper.to_array(tensor).reshape(-1)[0])
+    return None
 
 
 def _input_text(info: ValueInfoProto) -> str:
@@ -292,10 +360,14 @@ def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto
 
 
 def _missing_sizes(
-    missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
+    missing: Sequence[str],
+    inputs: Sequence[ValueInfoProto],
+    sizes: Mapping[str, int],
+    called: str,
+    limits: Mapping[str, int],
 ) -> str:
     """Say which size is missing, list all inputs, and name the options of any command that give it."""
-    words = [word for shape in _example_shapes(missing, inputs, sizes) for word in ("--shape", shape)]
+    words = [word for shape in _example_shapes(missing, inputs, sizes, limits) for word in ("--shape", shape)]
     dims = (one for info in inputs for one in zip(_list_axes(info), info.type.tensor_type.shape.dim, strict=True))
     empty = [axis for (axis, _), dim in dims if axis in missing and dim.HasField("dim_value")]
     lines = [
@@ -308,7 +380,10 @@ def _missing_sizes(
 
 
 def _example_shapes(
-    missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
+    missing: Collection[str],
+    inputs: Sequence[ValueInfoProto],
+    sizes: Mapping[str, int],
+    limits: Mapping[str, int],
 ) -> Iterator[str]:
     """Write `x=1x3x224x224` for each input that lacks a size."""
     axes = list(dict.fromkeys(axis for info in inputs for axis, _ in _list_axes(info) if axis))
@@ -320,7 +395,7 @@ def _example_shapes(
         rows = 1 if is_state else 0
         for at, (axis, size) in enumerate(dims):
             if not size and not _follows(axis, axes):
-                known.setdefault(axis, usual if at > rows else 1)
+                known.setdefault(axis, min(usual, limits.get(axis, usual)) if at > rows else 1)
     known = _rounded(axes, known, missing)
     for info in inputs:
         dims = _list_axes(info)

@@ -162,9 +162,14 @@ def _tell_figures(
     if row.ready_s is not None:
         yield f"ready in {seconds(row.ready_s)}"
     if row.fidelity and row.fidelity.metric:
-        yield tell_metric(row.fidelity.metric)
+        is_bounded = any(one.limit in OF_METRIC and one.low != one.high for one in chosen.limits)
+        apart = {"low": None, "high": None, "change": None} if is_bounded else {}  # the limit's interval decides
+        yield tell_metric(row.fidelity.metric.model_copy(update=apart))
     elif row.fidelity and row.fidelity.accuracy is not None:
         yield f"accuracy {share(row.fidelity.accuracy)}"
+
+
+OF_METRIC = frozenset({Limit.AGREEMENT, Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
 
 
 def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, Row], question: Question) -> str:

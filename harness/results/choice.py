@@ -367,16 +367,16 @@ def _make_answer(
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
-        next=_next_command(cell, shipped, instead, is_over=is_over) if instead or not no_folder else None,
+        next=_next_command(cell, shipped, instead, is_over=is_over),
         no_folder=no_folder,
         instead=instead,
     )
 
 
 def _why_no_folder(row: Row) -> str:
-    """Return why `shootout ship` can't write a folder of a row's target; "" if it can, or of what no run ships."""
-    if row.scenario in _NEVER_SHIPPED:
-        return ""
+    """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
+    if row.scenario in UNSHIPPABLE:
+        return UNSHIPPABLE[row.scenario]
     from shootout import backends  # which reading most runs doesn't need
 
     return backends.why_unshippable(row.backend, row.device, name_model(row.model))
@@ -416,11 +416,16 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
-_NEVER_SHIPPED = (Scenario.TRAIN_STEP, Scenario.VARYING)
+UNSHIPPABLE: Mapping[str, str] = {
+    Scenario.TRAIN_STEP: "a training step can't be shipped: a shipped folder answers calls",
+    Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship, "
+    "such as this one",
+}
+"""Why there is no folder of what a scenario measures."""
 
 
 def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:
-    """Return the command that comes next.
+    """Return the command that comes next; None if nothing can be shipped.
 
     Args:
         instead: what is shipped in place of it.
@@ -429,14 +434,22 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
     if not is_over:
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if shipped.scenario in _NEVER_SHIPPED:
-        return None  # a training step can't be shipped, nor can several sizes in one folder
+    if shipped.scenario == Scenario.VARYING:
+        return _race_one_size(cell, [shipped.arm])
+    if not instead and _why_no_folder(shipped):
+        return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
     target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
     return cell.ship(*target, *(["--on", reproduce.quote([cell.on])] if cell.on else []))
+
+
+def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
+    """Return the command that races arms at the one size of their rows, the largest where it varies."""
+    options = reproduce.at_one_size(cell.again(arms))
+    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
 
 
 def _command_again(cell: Cell) -> str | None:
@@ -727,8 +740,10 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or cell.by_metric or row.model in models.names():
         return None
-    words = (word for option in cell.again(arms) for word in option if word)
-    told = cell.command or f"shootout run {reproduce.quote(words)}"
+    if "--mix" in cell.named:  # inputs have one size
+        return None
+    is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
+    told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
@@ -798,6 +813,8 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
     if fidelity is None:
         return None
     if fidelity.metric:
+        if fidelity.metric.against == "outputs" and not fidelity.metric.lower_is_better:
+            return _accept_agreement(fidelity.metric)
         is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
         drop = _find_smallest_drop(row, among) if is_drop else None
         return f"--max-metric-drop {drop}" if drop else None
@@ -873,6 +890,19 @@ def _hides_failure(metric: Metric, limit: float) -> bool:
         return False
     loss = metric.change.value if metric.lower_is_better else -metric.change.value
     return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
+
+
+_WIDER = 1.1
+"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+
+
+def _accept_agreement(metric: Metric) -> str | None:
+    """Return the option that accepts how little the outputs agree with FP32's, its interval a little wider."""
+    if metric.low is None or metric.high is None:
+        return None
+    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+    lacks = float(round_limit(1 - middle + _WIDER * reach))
+    return f"--min-agreement {100 * (1 - lacks):.10g}%" if 0 <= lacks < 1 else None
 
 
 def _smaller_steps(

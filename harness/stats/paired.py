@@ -5,6 +5,7 @@ Models that err on the same images differ less than their means suggest.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,20 @@ def bound_mean(
     reach = quantile_of(confidence) * math.sqrt(variance / total)
     low, high = middle - reach, middle + reach
     return (max(low, least), min(high, most)) if ends else (low, high)
+
+
+def most_share_shown(rows: int) -> float:
+    """Return the largest share that so many rows can show the mean score to reach: where each of them has all of it."""
+    total = rows + 2  # see `bound_mean`
+    reach = quantile_of(CONFIDENCE) * math.sqrt((total - 1) / total**2 / total)
+    return max(1 - 1 / total - reach, 0.0)
+
+
+def count_rows_for_share(limit: float) -> int | None:
+    """Return how many rows can show that the mean score reaches a share; None: no number can."""
+    if limit >= 1:
+        return None
+    return bisect.bisect_left(range(MOST_ROWS), limit, key=most_share_shown)
 
 
 def compare_means(

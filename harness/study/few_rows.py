@@ -12,7 +12,14 @@ from shootout.export.request import labels_of
 from shootout.exported.data_files import read_labels
 from shootout.models.user import scoring
 from shootout.models.user.metric_names import find_metric
-from shootout.stats.paired import UNSEEN, compare_right, count_rows_for_rare
+from shootout.stats.paired import (
+    UNSEEN,
+    compare_right,
+    count_rows_for_rare,
+    count_rows_for_share,
+    most_share_shown,
+    read_share,
+)
 from shootout.units import round_limit
 
 
@@ -50,7 +57,7 @@ def refuse_few_scores(option: str, limit: float, metric: str | None, rows: int, 
     Raises:
         UsageError: they are too few; says how many do, and which limit these rows can show.
     """
-    if not metric or metric == scoring.AUTO or scoring.is_own(metric) or not find_metric(metric).is_share:
+    if not _is_of_shares(metric):
         return
     if fault := find_few_scores(option, limit, rows, batch, place):
         raise UsageError(fault)
@@ -72,3 +79,32 @@ def find_few_scores(option: str, limit: float, rows: int, batch: int, place: Pat
         f"Of the {rows:,} rows of {place} {scored:,} are scored: give {2 * needed:,} rows or more, or "
         f"{option.format(round_limit(held))}"
     )
+
+
+def refuse_few_agreeing(option: str, limit: str, metric: str | None, rows: int, batch: int, place: Path | str) -> None:
+    """Refuse an agreement with FP32's outputs that rows so few can't show, even if each of them agrees wholly.
+
+    Args:
+        option, place: see `refuse_few_scores`.
+        limit: on the mean, as it was written.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    if not _is_of_shares(metric):
+        return
+    scored, needed = count_scored(rows, batch), count_rows_for_share(read_share(limit))
+    if needed is not None and scored >= needed:
+        return
+    shown = math.floor(1000 * most_share_shown(scored)) / 10
+    takes = f"takes {needed:,} scored rows" if needed else "can't be shown by any number of rows"
+    give = f"give {2 * needed:,} rows or more, since half of them are scored, or" if needed else "give at most"
+    raise UsageError(
+        f"{option.format(limit)} {takes}, even if each agrees wholly. Of the {rows:,} rows of {place} "
+        f"{scored:,} are scored: {give} {option.format(f'{shown:g}%')}"
+    )
+
+
+def _is_of_shares(metric: str | None) -> bool:
+    """Tell whether a metric of shootout's own scores each row by a share."""
+    return bool(metric) and metric != scoring.AUTO and not scoring.is_own(metric) and find_metric(metric).is_share

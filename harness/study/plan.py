@@ -40,7 +40,7 @@ from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import DEFAULT_DROP, find_max_drop
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.few_rows import find_few_scores, refuse_few_scores
+from shootout.study.few_rows import find_few_scores, refuse_few_agreeing, refuse_few_scores
 from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, name_model, own_fp32, with_control
 from shootout.study.points import (
     Point,
@@ -262,8 +262,8 @@ def make_plan(
         UsageError: the study asks for something unknown or impossible.
     """
     targets = targets_of(study)
+    rows = rows_of(study, progress)  # first: the sizes of an ONNX file's open axes may be those of its rows
     every = points(study)
-    rows = rows_of(study, progress)
     counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
     if rows.inputs and not counts:
         counts = data_files.possible_rows(rows.inputs.expanduser())
@@ -332,8 +332,9 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+        batch = max(one.batch for one in requests.values())
         _refuse_drop_of_all(study)
-        _refuse_few_rows(study, counts, max(one.batch for one in requests.values()))
+        _refuse_few_rows(study, counts, batch)
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
@@ -372,15 +373,14 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
     Raises:
         UsageError: they are too few; says how many do, and which limit these rows can show.
     """
-    text = (study.max_drop or "").strip()
-    if not _is_share_of_rows(study, text, counts):
+    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
+    if len(counts) != 1 or study.stream or study.rows_by:
         return
-    (rows,) = counts
-    refuse_few_scores("--max-drop {}%", find_max_drop(text, 1.0), study.metric, rows, batch, str(study.inputs))
-
-
-def _is_share_of_rows(study: Study, limit: str, counts: Collection[int]) -> bool:
-    return limit.endswith("%") and len(counts) == 1 and not study.stream and not study.rows_by
+    (rows,), place = counts, str(study.inputs)
+    if drop.endswith("%"):
+        refuse_few_scores("--max-drop {}%", find_max_drop(drop, 1.0), study.metric, rows, batch, place)
+    if agreement:
+        refuse_few_agreeing("--min-agreement {}", agreement, study.metric, rows, batch, place)
 
 
 def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
@@ -397,7 +397,7 @@ def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[Pl
     limit = (study.max_drop or DEFAULT_DROP).strip()
     if not limit.endswith("%") and find_max_drop(limit, 1.0) >= 1:
         yield f"--max-drop {limit} is in the unit of {study.metric}: {limit}% is a share of FP32's score"
-    if not _is_share_of_rows(study, limit, counts):
+    if not limit.endswith("%") or len(counts) != 1 or study.stream or study.rows_by:
         return
     (rows,), batch = counts, max(arm.batch for arm in arms)
     if fault := find_few_scores("--max-drop {}%", find_max_drop(limit, 1.0), rows, batch, str(study.inputs)):

@@ -15,7 +15,7 @@ from typing import Literal
 from shootout import backends, models, schemes
 from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
-from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_shapes
+from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes
 from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
 from shootout.host.placement import Threads
 from shootout.messages import Progress
@@ -197,10 +197,20 @@ def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bo
 
 
 def _size_point(study: Study, point: Point) -> Point:
-    """Return the point with the sizes that the study's whole shapes tell."""
-    if not study.shapes:
+    """Return the point with the sizes that the study's whole shapes tell, and else the rows of its data."""
+    if not is_file(point.model) and not study.shapes:
         return point
-    asked = with_shapes(Request(model=point.model, parameters=point.parameters, batch=point.batch), study.shapes)
+    asked = Request(
+        model=point.model,
+        parameters=point.parameters,
+        batch=point.batch,
+        inputs_npz=rows_of(study).inputs,
+        calibration_npz=Path(study.calibration) if study.calibration else None,
+    )
+    if study.shapes:
+        asked = with_shapes(asked, study.shapes)
+    if point.arrivals is None and not study.mix:
+        asked = with_row_sizes(asked)
     return replace(point, parameters=asked.parameters, batch=asked.batch)
 
 

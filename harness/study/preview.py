@@ -15,7 +15,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan
+from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan, tell_row_sizes
 from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -216,7 +216,11 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         else buffer_count(specs),
         steps=stream.steps if stream else None,
         calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
-        notes=(*axes.notes, *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))])),
+        notes=(
+            *axes.notes,
+            *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))]),
+            *tell_row_sizes(request, head, axes.sizes),
+        ),
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),
         flops=work.flops if work else None,

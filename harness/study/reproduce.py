@@ -18,6 +18,8 @@ from shootout.host.store import without_home
 from shootout.study.options import RunOptions, StudyOptions, TuneOptions, flags_of
 from shootout.study.schema import Study
 
+SHAPES = re.compile(r"dynamic|bucket-\d+")
+"""Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
 _ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
 _WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
@@ -188,6 +190,23 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
     return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+
+
+def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return options that race varying sizes as those that race the one size among them, each target once."""
+    kept = [(name, value) for name, value in options if (name, value) != (_FLAGS["scenario"], Scenario.VARYING)]
+    is_target = _FLAGS["backends"]
+    return [(name, _without_shapes(value) if name == is_target else value) for name, value in kept]
+
+
+def _without_shapes(targets: str) -> str:
+    """Leave out the words of schemes that are for several sizes: `onnxruntime:cpu:fp32/dynamic`."""
+    found = []
+    for target in targets.split(","):
+        name, _, scheme = (target, "", "") if target.startswith(SHIPPED) else target.partition("/")
+        words = [word for word in scheme.split("+") if word and not SHAPES.fullmatch(word)]
+        found.append(f"{name}/{'+'.join(words)}" if words else name)
+    return ",".join(dict.fromkeys(found))
 
 
 def _write_target(arm: Arm) -> str:

@@ -154,7 +154,8 @@ def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) 
         own = sized if index == first else own
         verified = verify(sized, with_accuracy=False)
         if verified.fault:
-            padded = "" if one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
+            is_masked = any("mask" in spec.name.lower() for spec in one.exported.inputs)
+            padded = "" if is_masked or one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
             return replace(verified, fault=f"at {varying.axis}={one.size}: {verified.fault}{padded}"), own
         found.append(verified)
     worst = max(found, key=lambda one: _rank_error(one.fidelity))

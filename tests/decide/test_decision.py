@@ -19,6 +19,7 @@ from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
+from shootout.results.choice import option_to_accept
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
@@ -143,6 +144,13 @@ def test_agreement_with_fp32_s_own_outputs_has_an_interval(limit: str, standing:
     scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=Metric(**SCORED, against="outputs")))
     (finding,) = made(question(scored), min_agreement=limit).of(scored.arm).limits
     assert finding.standing == standing
+
+
+def test_the_option_that_accepts_an_agreement_meets_it():
+    scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=Metric(**SCORED, against="outputs")))
+    option, value = (option_to_accept(scored) or "").split()
+    (finding,) = made(question(scored), **{option.removeprefix("--").replace("-", "_"): value}).of(scored.arm).limits
+    assert finding.standing == "met"
 
 
 def test_an_error_against_fp32_s_own_outputs_is_no_agreement():

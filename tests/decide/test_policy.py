@@ -11,6 +11,7 @@ import pytest
 from shootout.decide.options import LIMITS, Limit, PolicyOptions
 from shootout.decide.policy import KEYS, Objective, as_policy, make_template, read_policy
 from shootout.errors import UsageError
+from shootout.stats.paired import read_share
 from shootout.study.options import flags_of
 
 WHOLE = """
@@ -132,3 +133,17 @@ def test_the_template_is_a_policy_as_it_is_and_with_all_its_lines(tmp_path: Path
     found = read(tmp_path, whole)
     assert {*found.limits} == {*Limit}
     assert (found.load, found.currency) == (200.0, "USD")
+
+
+@pytest.mark.parametrize(("text", "value"), [("98%", 0.98), ("0.98", 0.98), ("98 %", 0.98), ("100%", 1.0), ("1", 1.0)])
+def test_a_share_is_written_in_per_cent_or_as_a_part_of_one(text: str, value: float):
+    found = read_policy(None, {"min-agreement": text, "indifferent": "0.03", "utilization": "0.7"})
+    assert (found.limits[Limit.AGREEMENT], found.indifferent, found.utilization) == (pytest.approx(value), 0.03, 0.7)
+    assert read_share(text) == pytest.approx(value), "as `run` reads it"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(0.9997, "99.97 %"), (1.0, "100 %"), (0.99999, "99.999 %"), (0.9512, "95.1 %"), (0.1, "10 %")]
+)
+def test_a_share_below_all_is_not_rounded_to_all(value: float, told: str):
+    assert LIMITS[Limit.AGREEMENT].unit.tell(value) == told

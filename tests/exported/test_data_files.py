@@ -49,7 +49,10 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("a.csv", "takes .npz, .npy, .parquet and .jsonl: pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')"),
+        (
+            "a.csv",
+            "taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files; write it with pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')",
+        ),
         ("a.tsv", "read_csv('{0}a.tsv', sep='\\\\t').to_parquet("),
         ("a.xlsx", "write it with numpy.savez: --inputs takes .npz"),
     ],

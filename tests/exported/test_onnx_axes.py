@@ -13,9 +13,19 @@ from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
 from shootout.errors import ModelError, UsageError
-from shootout.exported.onnx_axes import axis_sizes, input_specs, open_beside_batch, sizes_asked, sizes_of_shapes
+from shootout.exported.onnx_axes import (
+    axis_sizes,
+    input_specs,
+    open_beside_batch,
+    sizes_asked,
+    sizes_of_rows,
+    sizes_of_shapes,
+    table_limits,
+)
 from shootout.exported.onnx_files import KEPT_BYTES, header
 from shootout.study.axes import read_shapes
+from shootout.study.points import points
+from shootout.study.schema import Study
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:
@@ -201,3 +211,48 @@ def test_an_axis_that_the_file_fixes_at_0_is_told_with_a_size_that_can_be_measur
     with pytest.raises(UsageError, match=r"has 0 for kv\.1, but a size of 0 can't be measured.*\n.*--shape kv=1x512x8"):
         axis_sizes(model, 1, {"past": 4}, "m.onnx")
     assert axis_sizes(model, 1, {"past": 4, "kv.1": 1}).sizes["kv.1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "ids", "shapes", "sizes"),
+    [
+        (("b", 3, "h", "w"), ("b", "n"), {"x": (40, 3, 8, 9), "ids": (40, 5)}, {"h": 8, "w": 9, "n": 5}),  # rows
+        (("b", 3, "h", "w"), ("b", "n"), {"x": (7, 2, 3, 8, 9), "ids": (7, 2, 5)}, {"h": 8, "w": 9, "n": 5}),  # sets
+        (("steps", "batch", 4), (1,), {"x": (30, 1, 4), "ids": (1,)}, {"steps": 30}),  # one set, its batch second
+        (("b", 3, "h", "w"), ("b", "n"), {"x": (40, 8), "ids": (40, 5)}, {"n": 5}),  # which the check of data refuses
+    ],
+)
+def test_the_users_own_rows_give_open_axes_their_sizes(tmp_path: Path, x: Any, ids: Any, shapes: Any, sizes: Any):
+    assert sizes_of_rows(two(tmp_path / "m.onnx", x, ids), shapes) == sizes
+
+
+def test_a_study_takes_the_sizes_of_its_rows_unless_it_has_some(tmp_path: Path):
+    model, rows = linear(tmp_path / "m.onnx", ("batch", "seq", 4)), tmp_path / "rows.npz"
+    np.savez(rows, x=np.zeros((40, 32, 4), np.float32), labels=np.zeros(40, np.int64))
+    study = Study(name="own", model=(str(model),), inputs=str(rows))
+    assert [point.parameters for point in points(study)] == [{"seq": 32}]
+    assert points(study.model_copy(update={"parameters": {"seq": (8,)}}))[0].parameters == {"seq": 8}
+    of_calibration = study.model_copy(update={"inputs": None, "calibration": str(rows)})
+    assert points(of_calibration)[0].parameters == {"seq": 32}
+
+
+def positions(path: Path, *, by: str) -> onnx.ModelProto:
+    """Make a model that has 128 positions, and takes as many as it has tokens: cut from a table, or looked up."""
+    numbers = {"one": np.array(1), "ones": np.array([1]), "none": np.array([0]), "zero": np.array(0)}
+    length = [helper.make_node("Shape", ["ids"], ["s"]), helper.make_node("Gather", ["s", "one"], ["n"])]
+    cut = [helper.make_node("Unsqueeze", ["n", "none"], ["e"]), helper.make_node("Slice", ["t", "none", "e"], ["p"])]
+    if by == "cut":
+        cut[1] = helper.make_node("Slice", ["t", "none", "e", "none"], ["p"])
+    else:
+        cut = [helper.make_node("Range", ["zero", "n", "one"], ["r"]), helper.make_node("Gather", ["t", "r"], ["p"])]
+    table = {"t": np.zeros((128, 4), np.float32)}
+    inputs, outputs = [value("ids", ("batch", "seq"), I64)], [value("p", None)]
+    return header(write(path, [*length, *cut], inputs, outputs, numbers | table))
+
+
+@pytest.mark.parametrize("by", ["cut", "looked up"])
+def test_a_size_that_is_suggested_fits_a_table_of_positions(tmp_path: Path, by: str):
+    model = positions(tmp_path / "m.onnx", by=by)
+    assert table_limits(model) == {"seq": 128}
+    with pytest.raises(UsageError, match=r"Give sizes, as these are: --shape ids=1x128$"):
+        axis_sizes(model, 1, {})

@@ -79,7 +79,7 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
     ("name", "fix"),
     [
         ("truth.json", "write one line per row as .jsonl"),
-        ("truth.csv", "write it with pandas.read_csv(…).to_parquet(…)"),
+        ("truth.csv", "write it with pandas.read_csv("),
         ("truth.tsv", "sep='\\t').to_parquet(…)"),
         ("truth.txt", "write it with numpy.savez"),
         ("truth", "write it with numpy.savez"),

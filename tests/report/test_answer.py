@@ -210,6 +210,14 @@ def test_labels_by_which_no_row_is_right_are_doubted(accuracy: float, is_doubted
     assert ("accuracy 0.0%: no row is right; do the labels belong to these rows" in text) is is_doubted
 
 
+@pytest.mark.parametrize(("limit", "standing"), [(0.99, Standing.BROKEN), (0.89, Standing.UNKNOWN), (None, None)])
+def test_an_agreement_that_is_too_low_can_be_accepted(limit: float | None, standing: Standing | None):
+    metric = scored(0, 0, **AGREED, limits="agreement" if limit else None, limit=limit, standing=standing)
+    found = document(cell(SLOW, row("a:cpu:int8", 4e5, fidelity=fidelity(metric=metric))))
+    told = paragraphs(found)["Faster, not shipped"]
+    assert "accept its loss: shootout decide RUN --min-agreement 87%" in " ".join(told.split())
+
+
 def test_a_target_that_the_metric_gave_no_scores_says_so():
     rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
     for by_metric in (True, False):
@@ -386,6 +394,42 @@ def test_who_is_not_to_be_shipped_and_why():
     )
 
 
+def of_sizes(scenario: str) -> dict[str, Any]:
+    """What a cell tells of a race over several sizes."""
+    targets = "onnxruntime:cpu:fp32/dynamic,onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor+bucket-32"
+    options = [("--model", "m.onnx"), ("--set", "n=64"), ("--backends", targets), ("--scenario", scenario)]
+    command = f"shootout run m.onnx --scenario {scenario} --mix n=16:1,64:1"
+    return {"again": lambda _: options, "command": command}
+
+
+def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
+    facts: dict[str, Any] = {"scenario": "varying", "model": "m.onnx", "parameters": {"n": 64}}
+    rough = row("fast:cpu:int8", 1e5, fidelity=fidelity(1.9e-3), **facts)
+    told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts), rough, **of_sizes("varying"))
+    one = "shootout run --model m.onnx --set n=64 --backends onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor"
+    assert one in told["Next"].replace("\\ ", "")
+    assert told["Next"].endswith("a shipped folder has one size: race the size to ship, such as this one")
+    measure = told["Faster, not shipped"].replace("\\ ", "").partition("measure it:")[2]
+    assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
+
+
+def test_a_training_step_says_why_nothing_ships_it():
+    facts: dict[str, Any] = {"scenario": "train-step"}
+    told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
+    assert told["Next"].endswith(": a training step can't be shipped: a shipped folder answers calls")
+
+
+def test_one_size_of_a_sweep_is_measured_by_itself():
+    own: dict[str, Any] = {"model": "m.onnx", "parameters": {"n": 64}}
+    rough = row("fast:cpu:int8", 1e5, fidelity=fidelity(1.9e-3), **own)
+    rows = row("slow", 2e6, **own), row("fast", 5e5, **own), rough
+    swept = screen(*rows, **{**of_sizes("latency"), "named": BY_NAME})["Faster, not shipped"]
+    assert "run --model m.onnx --set n=64" in swept
+    assert "--mix" not in swept
+    mixed = screen(*rows, **{**of_sizes("latency"), "named": ("--mix", "n=16:1,64:1")})["Faster, not shipped"]
+    assert "measure it:" not in mixed
+
+
 def test_an_unsound_arm_is_named_once():
     why = row("odd", 1e5), {"withheld": lambda arm: f"{arm} found no steady state" if "odd" in arm else None}
     found = screen(SLOW, FAST, why[0], **why[1])
@@ -447,7 +491,7 @@ def test_what_comes_next_is_a_command():
     strays = {"unvouched": "the control differs", "control_holds": False, "command": "shootout run toy"}
     assert screen(SLOW, FAST, **strays)["Next"] == "shootout run toy --max-time 5m"
     steps = [one.model_copy(update={"scenario": "train-step"}) for one in (SLOW, FAST)]
-    assert "Next" not in screen(*steps), "a training step can't be shipped"
+    assert "a training step can't be shipped" in screen(*steps)["Next"]
 
 
 def test_a_winner_that_cant_be_put_into_a_folder_says_so_and_what_can_be():

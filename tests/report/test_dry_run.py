@@ -97,7 +97,8 @@ def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
     np.savez(data, x=np.zeros((4, 3, 10, 10), np.float32), labels=np.arange(4))
     given = text(planned(**how, inputs=str(data)))
     assert given[1].endswith(f"as [2, 3, 10, 10], from {data}")
-    assert given[3] == f"  calibration where something is quantized: rows of {data}"
+    assert given[3] == f"  note: h=10: the size of the rows of {data}"
+    assert given[4] == f"  calibration where something is quantized: rows of {data}"
     np.savez(data, x=np.zeros((4, 3, 9, 9), np.float32))
     unfit = text(planned(**how, calibration=str(data)))
     assert "calibration where something is quantized: can't be used: " in unfit[3]

@@ -13,10 +13,12 @@ from shootout.stats.paired import (
     compare_means,
     compare_right,
     count_rows_for_rare,
+    count_rows_for_share,
     count_rows_to_tell,
     find_lost_part,
     find_max_drop,
     find_worst_loss,
+    most_share_shown,
     read_share,
 )
 
@@ -220,3 +222,14 @@ def test_a_mean_is_known_as_far_as_its_rows_tell():
     assert low < 0.4 < 0.6 < high
     low, high = bound_mean([1.0] * 40, ends=(0.0, 1.0)) or (0.0, 0.0)
     assert 0.9 < low < high == 1.0, "an agreement is at most 1"
+
+
+@pytest.mark.parametrize("limit", [0.9, 0.95, 0.99, 0.999])
+def test_rows_that_a_share_takes_show_it_where_each_has_all_of_it(limit: float):
+    needed = count_rows_for_share(limit)
+    assert needed
+    for count, is_shown in ((needed, True), (needed - 1, False)):
+        low, _ = bound_mean([1.0] * count, ends=(0, 1)) or (0, 0)
+        assert low == pytest.approx(most_share_shown(count))
+        assert (low >= limit) is is_shown
+    assert count_rows_for_share(1.0) is None, "an interval never ends at all of it"

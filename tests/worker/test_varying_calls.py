@@ -14,13 +14,14 @@ from support.exports import bare_exported
 
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
+from shootout.exported.fidelity import NOTHING
 from shootout.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.exported.varying import Arrivals, compose
 from shootout.host.placement import place
 from shootout.messages import Scope
 from shootout.race import launcher
 from shootout.session import Session
-from shootout.worker import varying
+from shootout.worker import varying, verification
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
 
@@ -214,3 +215,21 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
         stage.spawn(numpy, 0, padding).load()
     assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]
+
+
+@pytest.mark.parametrize(("inputs", "blamed"), [(("x",), True), (("x", "attention_mask"), False)])
+def test_zeros_of_padding_are_blamed_only_without_a_mask(
+    inputs: tuple[str, ...], blamed: bool, monkeypatch: pytest.MonkeyPatch
+):
+    sized = SimpleNamespace(key="16", inputs=[SimpleNamespace(name=name) for name in inputs])
+    one = SimpleNamespace(size=16, exported=sized, runs=SimpleNamespace(key="32"))
+    exported = SimpleNamespace(varying=SimpleNamespace(axis="n", sizes=[one]))
+    claim: Any = verification.Claim(
+        arm=None, exported=exported, session=None, buffers=(), strayed=None, together=None  # type: ignore[arg-type]
+    )  # fmt: skip
+    verified = verification.Verified(executed=ACCOUNT, fidelity=NOTHING, fault="its error is 0.3")
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: verified)
+    found, _ = verification.verify_sizes(claim, [()], 0)
+    assert found.fault
+    assert found.fault.startswith("at n=16: its error is 0.3")
+    assert ("may read the zeros as data" in found.fault) is blamed
