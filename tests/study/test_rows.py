@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from support.onnx_made import linear
 
@@ -28,6 +29,7 @@ def pairs(path):
 METRIC = """
 def score(outputs, truth): return [1.0] * len(outputs["y"])
 def logits(outputs, truth): return outputs["logits"][:, 0]
+def given(outputs, truth): return outputs["x"][:, 0] - truth["y"][:, 0]
 """
 
 
@@ -91,6 +93,14 @@ def test_the_output_that_is_scored_is_no_target_that_was_named(here: Path):
 def test_truth_of_a_function_of_ones_own_may_have_any_names_and_texts(here: Path):
     np.savez("truth.npz", word=np.array(["a"] * 40), place=np.zeros(40))
     assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:score").groups
+
+
+def test_a_metric_may_read_an_output_that_is_an_input(here: Path):
+    model = onnx.load("m.onnx")
+    model.graph.output.append(model.graph.input[0])
+    onnx.save(model, "m.onnx")
+    np.savez("truth.npz", y=np.zeros((40, 3)))
+    assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:given").groups
 
 
 @pytest.mark.parametrize(
