@@ -232,11 +232,15 @@ class RowSplit:
             fix = "give --truth and --metric for another task" if not named else "name another with --scores"
             raise UsageError(f"labels need {asked} class scores [{self.batch}, classes]; got {got}: {fix}")
         if self.report_labels is not None and self.other_labels is not None:
-            found, classes = np.concatenate([self.report_labels, self.other_labels]), fits[0].shape[1]
-            if found.min() < 0 or found.max() >= classes:
-                asked = f"labels must be from 0 to {classes - 1}, the classes of output {fits[0].name!r}"
-                raise UsageError(f"{asked}; got {found.min()} to {found.max()}")
+            _refuse_unknown_classes(np.concatenate([self.report_labels, self.other_labels]), fits[0])
         return fits[0].name
+
+
+def _refuse_unknown_classes(labels: Array, scores: TensorSpec) -> None:
+    classes = scores.shape[1]
+    if len(labels) and (labels.min() < 0 or labels.max() >= classes):
+        asked = f"labels must be from 0 to {classes - 1}, indices of the classes of output {scores.name!r}"
+        raise UsageError(f"{asked}; got {labels.min()} to {labels.max()}")
 
 
 def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
@@ -340,15 +344,25 @@ def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
         raise UsageError(f"labels: expected {asked}, got {got}")
 
 
-def check_labels(labels: Path, counts: Collection[int]) -> None:
+def check_labels(
+    labels: Path, counts: Collection[int], outputs: Sequence[TensorSpec] = (), batch: int = 1, named: str = ""
+) -> None:
     """Refuse a file of labels that aren't one class for each row; see `refuse_misfits`.
 
+    Args:
+        outputs: of the model, as far as they are known.
+        batch: rows of a call.
+        named: the output of class scores; "" for the first.
+
     Raises:
-        UsageError: it holds such labels, or can't be read.
+        UsageError: it holds such labels, or can't be read; or one is no class of the outputs.
     """
     found = read_labels(labels)
+    scores = (one for one in outputs if _is_class_scores(one, batch) and named in ("", one.name))
     try:
         refuse_misfits(found, counts)
+        if first := next(scores, None):
+            _refuse_unknown_classes(found, first)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

@@ -522,8 +522,9 @@ def check_sizes(request: Request) -> int | None:
         hint = f"if {told}, add --stream N: rows are clips of N calls"
         raise UsageError(f"{error}; {hint}") from None
     if place:
-        input_sets.common_batch(specs, stream)
-        input_sets.check_labels(place, [count] if count else [])
+        batch = input_sets.common_batch(specs, stream)
+        judged = () if request.scored else output_specs(request)  # a metric takes labels of any kind
+        input_sets.check_labels(place, [count] if count else [], judged, batch, request.class_scores)
     return count
 
 

@@ -174,7 +174,7 @@ def _find_common_source(
         return {*waiting}, leads
 
     passed = walk("")[0] if len(made) > 1 else set[str]()
-    source = next((one for one in reversed(makers) if one in passed and walk(one)[1]), None)
+    source = next((one for one in reversed([*makers]) if one in passed and walk(one)[1]), None)
     return [*names] if source is None else [source]
 
 

@@ -107,4 +107,6 @@ def refuse_few_agreeing(option: str, limit: str, metric: str | None, rows: int, 
 
 def _is_of_shares(metric: str | None) -> bool:
     """Tell whether a metric of shootout's own scores each row by a share."""
-    return bool(metric) and metric != scoring.AUTO and not scoring.is_own(metric) and find_metric(metric).is_share
+    if not metric or metric == scoring.AUTO or scoring.is_own(metric):
+        return False
+    return find_metric(metric).is_share

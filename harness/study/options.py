@@ -85,8 +85,8 @@ class NamedOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="MODEL",
-            help="Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, or "
-            "net.py:make or package.net:make, which run your code.",
+            help="Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, "
+            "forest.txt or forest.ubj, or forest.joblib, net.py:make or package.net:make, which run your code.",
             read=read_models,
         ),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ DEFAULT = "shootout"
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
 _FORMS = (
-    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, or config.json "
-    "or its folder"
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, config.json "
+    f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
 )
 
 
@@ -165,9 +166,23 @@ def _load_study(name: str) -> Study:
             f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
             "makes it, as in net.py:make"
         )
+    near = _find_near_file(name)
     if set(name) & set("./\\"):
-        raise UsageError(f"{name!r} is neither a study nor a model: {_FORMS}")
+        raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")
+    if near:
+        raise UsageError(f"unknown study or model {name!r}:{near} {_FORMS}")
     raise UsageError(f"{unknown('study or model', name, {*schema.shipped(), *models.names()})}; {_FORMS}")
+
+
+def _find_near_file(name: str) -> str:
+    """Name a model's file whose name is nearly this one, in the folder that it names; "" if there is none."""
+    place = Path(name).expanduser()
+    try:
+        files = [one.name for one in place.parent.iterdir() if is_file(one.name) or trees.find_library(str(one))]
+    except OSError:
+        return ""
+    near = get_close_matches(place.name, files, n=1) or [one for one in sorted(files) if Path(one).stem == place.name]
+    return f" did you mean {str(place.parent / near[0])!r}?" if near else ""
 
 
 def _refuse_studies(model: Any) -> None:

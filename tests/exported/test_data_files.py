@@ -51,10 +51,11 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
     [
         (
             "a.csv",
-            "taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files; write it with pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')",
+            "taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files; write it with "
+            "pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')",
         ),
         ("a.tsv", "read_csv('{0}a.tsv', sep='\\\\t').to_parquet("),
-        ("a.xlsx", "write it with numpy.savez: --inputs takes .npz"),
+        ("a.xlsx", "write it with numpy.savez"),
     ],
 )
 def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path, name: str, says: str):
