@@ -295,7 +295,7 @@ def table_limits(model: ModelProto) -> dict[str, int]:
     inputs = {info.name: [axis for axis, _ in _list_axes(info)] for info in true_inputs(model)}
     for node in model.graph.node:
         told = {one.name: one for one in node.attribute}
-        first, second, third, fourth, *_ = *node.input, "", "", "", ""
+        first, second, third, fourth = [*map(str, node.input), "", "", "", ""][:4]
         out = next(iter(node.output), "")
         if node.op_type == "Constant" and "value" in told:
             dims[out], values[out] = tuple(told["value"].t.dims), told["value"].t
