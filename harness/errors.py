@@ -178,6 +178,9 @@ class ArmFailed(ArmOut):
         super().__init__(NotRun(kind, reason))
 
 
+_IT_HUNG = re.compile(r"^hung: no answer(?: to ('\w+'))?(?: within ([\d,]+ s))?(?:; it was killed)?")
+
+
 class Hung(ArmFailed):
     """Report that an arm gave no answer in time.
 
@@ -191,7 +194,15 @@ class Hung(ArmFailed):
         super().__init__(reason)
         if had_part:
             fix = "run the same command again with more time; this target is then started after the others"
-            self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {reason}", fix)
+            self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {_tell_stop(reason)}", fix)
+
+
+def _tell_stop(reason: str) -> str:
+    """Tell that what gave no answer in its part of the time was stopped then: it need not have hung."""
+    if not (found := _IT_HUNG.match(reason)):
+        return reason
+    took = f" after {found[2]}" if found[2] else ""
+    return f"its {found[1] or 'call'} was stopped{took}{reason[found.end() :]}"
 
 
 class SkippedArm(ArmOut):

@@ -240,9 +240,12 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
 
 
 def output_forms(model: ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[str, tuple[int, ...] | None]]:
-    """Return the dtype and shape of each output as far as the file tells: -1 for an open axis, None for no shape."""
-    forms = dict[str, tuple[str, tuple[int, ...] | None]]()
-    for info in model.graph.output:
+    """Return the dtype and shape of each output as far as the file tells: -1 for an open axis, None for no shape.
+
+    An output that is an input isn't listed: it can't be a state's next value.
+    """
+    forms, given = dict[str, tuple[str, tuple[int, ...] | None]](), {info.name for info in model.graph.input}
+    for info in (one for one in model.graph.output if one.name not in given):
         axes = tuple(size or sizes.get(axis, -1) for axis, size in _list_axes(info))
         forms[info.name] = _dtype_of(info), axes if info.type.tensor_type.HasField("shape") else None
     return forms
@@ -292,7 +295,7 @@ def table_limits(model: ModelProto) -> dict[str, int]:
     inputs = {info.name: [axis for axis, _ in _list_axes(info)] for info in true_inputs(model)}
     for node in model.graph.node:
         told = {one.name: one for one in node.attribute}
-        first, second, third, fourth = [*node.input, "", "", "", ""][:4]
+        first, second, third, fourth = [*map(str, node.input), "", "", "", ""][:4]
         out = next(iter(node.output), "")
         if node.op_type == "Constant" and "value" in told:
             dims[out], values[out] = tuple(told["value"].t.dims), told["value"].t

@@ -325,8 +325,23 @@ def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop
     assert shop.waited_s == [pytest.approx(10.0, abs=0.5)]  # half of the half that builds get
     why = ledger.out[LABELS[1]]
     assert why.hung
-    assert why.reason == "--max-time left it no more time: hung: no answer to 'build'"
+    assert why.reason == "--max-time left it no more time: its 'build' was stopped"
     assert sorted(ready) == sorted([LABELS[2], LABELS[3]])
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("hung: no answer to 'build' within 35 s; it was killed", "its 'build' was stopped after 35 s"),
+        ("hung: no answer to 'load' within 9 s; it was killed; its last words: w", None),
+        ("hung: no answer", "its call was stopped"),
+        ("it died", "it died"),
+    ],
+)
+def test_what_the_run_s_time_stopped_has_not_hung(reason: str, told: str | None):
+    told = told or "its 'load' was stopped after 9 s; its last words: w"
+    assert Hung(reason, had_part=True).why.reason == f"--max-time left it no more time: {told}"
+    assert Hung(reason).why.reason == reason, "without a limit it hung"
 
 
 @pytest.mark.parametrize(("kept", "waited_s"), [(LABELS[2:], 20.0), (LABELS[3:], 10.0)], ids=["alone", "not alone"])
