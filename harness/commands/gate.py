@@ -90,7 +90,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
                 contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
-                racing.refuse_other_inputs(reference, contest)
+                racing.refuse_another_model(reference, contest)
                 return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
         except OutOfTime as error:
             return tell_unraced(out, contest.names, reference, limits, str(error))

@@ -284,8 +284,8 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
     return replace(plan_pair(study.model_copy(update=pair), limits), packed=True)
 
 
-def refuse_other_inputs(reference: Reference, contest: Contest) -> None:
-    """Refuse a packed candidate that takes other inputs than the shipped reference.
+def refuse_another_model(reference: Reference, contest: Contest) -> None:
+    """Refuse a packed candidate that takes other inputs, or gives other outputs, than the shipped reference.
 
     Raises:
         UsageError: it does.
@@ -293,13 +293,14 @@ def refuse_other_inputs(reference: Reference, contest: Contest) -> None:
     if not contest.packed:
         return
     folders = Path(reference.place), Path(contest.rival.target.folder)
-    theirs, ours = (open_shipped(folder).inputs for folder in folders)
-    if theirs != ours:
-        told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
-        raise UsageError(
-            f"the candidate {', '.join(contest.plan.study.model)} is another model: it takes {told[0]}; "
-            f"the reference takes {told[1]}"
-        )
+    mine, other = map(open_shipped, folders)
+    for verb, theirs, ours in (("takes", mine.inputs, other.inputs), ("gives", mine.outputs, other.outputs)):
+        if theirs != ours:
+            told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
+            raise UsageError(
+                f"the candidate {', '.join(contest.plan.study.model)} is another model: it {verb} {told[0]}; "
+                f"the reference {verb} {told[1]}"
+            )
 
 
 def note_unpacked(contest: Contest, why: str) -> Contest:

@@ -97,7 +97,10 @@ class PythonInterpreter:
         wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if fix.startswith(_PIP) else []
         named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
         others = [package for package in packages_of(name) if package not in named]
-        return self.install([*wanted, *(one for one in others if not wanted or one not in self.libraries)])
+        oldest = _oldest_versions(name)
+        old = {one for one in others if _is_older(self.libraries.get(one, ""), oldest.get(one, ""))}
+        packages = [f"{one}>={oldest[one]}" if one in old else one for one in others]
+        return self.install([*wanted, *(one for one in packages if not wanted or one not in self.libraries)])
 
     def facts(self) -> dict[str, Any]:
         """Return what the record says of it; the user's home is left out of the path."""
@@ -123,13 +126,31 @@ def examine(paths: Mapping[str, str], wanted: Collection[str] = ()) -> dict[str,
 def packages_of(backend: str) -> list[str]:
     """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
     row = backends.entry(backend)
-    extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
+    wanted = environment.required(_requirements_of(backend))
+    return sorted(wanted) or [row.package or row.extra or "numpy"]
+
+
+def _requirements_of(backend: str) -> list[str]:
+    """Return the lines of a backend's extra."""
+    name = backends.entry(backend).extra
+    extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(name)}['\"]")
     try:
         lines = metadata.requires("shootout") or ()
     except metadata.PackageNotFoundError:
         lines = ()
-    wanted = environment.required(line for line in lines if row.extra and extra.search(line))
-    return sorted(wanted) or [row.package or row.extra or "numpy"]
+    return [line for line in lines if name and extra.search(line)]
+
+
+def _oldest_versions(backend: str) -> dict[str, str]:
+    """Return the oldest version of each package that a backend's extra takes."""
+    found = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(backend))
+    return {one[1]: one[2] for one in found if one}
+
+
+def _is_older(version: str, oldest: str) -> bool:
+    """Tell whether an installed version is older; not if one of the two isn't known."""
+    here, least = (tuple(map(int, re.findall(r"\d+", text)[:2])) for text in (version, oldest))
+    return bool(here and least) and here < least
 
 
 def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:

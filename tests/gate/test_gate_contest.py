@@ -273,24 +273,31 @@ def test_a_factory_of_two_words_is_a_model():
     ]
 
 
-def test_a_packed_candidate_of_other_inputs_is_another_model(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("", ""),
+        ("inputs", r"new.onnx is another model: it takes img float32\[1, 8\]; the reference takes "),
+        ("outputs", r"new.onnx is another model: it gives img float32\[1, 8\]; the reference gives "),
+    ],
+)
+def test_a_packed_candidate_of_other_inputs_or_outputs_is_another_model(tmp_path: Path, field: str, says: str):
+    exported = bare_exported({}, model="identity")
     other = TensorSpec(name="img", shape=(1, 8), dtype="float32")
-    for name, inputs in (("model-1", None), ("same", None), ("other", (other,))):
-        exported = bare_exported({}, model="identity")
-        make_shipped(tmp_path / name, replace(exported, inputs=inputs or exported.inputs))
+    make_shipped(tmp_path / "model-1", exported)
+    changes: dict[str, Any] = {field: (other,)} if field else {}
+    make_shipped(tmp_path / "rival", replace(exported, **changes))
     shipped = replace(DIGITS, place=str(tmp_path / "model-1"), target="shipped:model-1")
-    for name in ("same", "other"):
-        study = SimpleNamespace(model=("new.onnx",))
-        arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / name)))
-        plan = SimpleNamespace(study=study, groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
-        contest = racing.Contest(plan=cast(Plan, plan), reference="a", candidate="rival", packed=True)
-        if name == "same":
-            racing.refuse_other_inputs(shipped, contest)
-            continue
-        says = r"the candidate new.onnx is another model: it takes img float32\[1, 8\]; the reference takes "
-        with pytest.raises(UsageError, match=says):
-            racing.refuse_other_inputs(shipped, contest)
-        racing.refuse_other_inputs(shipped, replace(contest, packed=False))
+    arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / "rival")))
+    groups = [SimpleNamespace(record=SimpleNamespace(arms=(arm,)))]
+    plan = SimpleNamespace(study=SimpleNamespace(model=("new.onnx",)), groups=groups)
+    contest = racing.Contest(plan=cast(Plan, plan), reference="a", candidate="rival", packed=True)
+    racing.refuse_another_model(shipped, replace(contest, packed=False))
+    if not says:
+        racing.refuse_another_model(shipped, contest)
+        return
+    with pytest.raises(UsageError, match=f"the candidate {says}"):
+        racing.refuse_another_model(shipped, contest)
 
 
 def test_what_is_no_reference_is_refused(tmp_path: Path):

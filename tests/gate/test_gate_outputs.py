@@ -89,6 +89,7 @@ def test_what_is_not_known_beside_a_broken_limit_is_a_warning():
     lines = [line.split("::")[1:] for line in github.annotate(gate("fail", *reasons, checks=checks))]
     assert [head.split(" ")[0] for head, _ in lines] == ["error", "warning", "warning"]
     assert [told.split(":")[0] for _, told in lines] == ["fail", "undecided", "undecided"]
+    assert "1.200x slower than the reference" in lines[1][1], "of the time, the figures"
 
 
 @pytest.mark.parametrize("outcome", ["pass", "fail", "undecided"])

@@ -165,13 +165,17 @@ def test_one_command_names_numpy_with_what_the_backends_there_need(tmp_path: Pat
 
 def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
     others = [one for one in packages_of("onnxruntime") if one != "onnxruntime"]
-    old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "1")})
+    old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "99")})
     fix = pip_install("onnxruntime>=1.24", options="--upgrade")
     assert old.install_backend("onnxruntime", fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
     lacking = replace(old, libraries={"onnxruntime": "1.20"}).install_backend("onnxruntime", fix)
     assert lacking == f"{bare.path} -m pip install 'onnxruntime>=1.24' {' '.join(others)}"
     gpu = old.install_backend("onnxruntime", pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
     assert "'onnxruntime-gpu>=1.24'" in gpu
+    stale = replace(bare, libraries={"onnxruntime": "1.23.2", "onnx": "99.0"}).install_backend("onnxruntime")
+    assert "'onnxruntime>=1.24'" in stale, "another package is missing there as well"
+    assert " onnx " in stale, "new enough"
+    old = replace(old, libraries={**old.libraries, "onnxruntime": "1.25", **dict.fromkeys(others, "99")})
     for unversioned in ("", "reinstall it: pip install 'shootout[onnxruntime]'"):
         assert old.install_backend("onnxruntime", unversioned) == old.install(packages_of("onnxruntime"))
 
