@@ -573,12 +573,19 @@ def check_data(request: Request) -> None:
     """Refuse a user's data that no model could use, before anything is exported.
 
     Raises:
-        UsageError: the inputs hold NaN, or the labels aren't one whole number for each row.
+        UsageError: the inputs hold NaN, or row numbers that a table doesn't have; or the labels aren't one whole number
+            for each row.
     """
     if request.inputs_npz is None or request.original:
         return
     if not takes_nan(request):
         data_files.refuse_nan(request.inputs_npz)
+    if is_file(request.model):
+        with _explaining_errors(path := path_of(request.model)):
+            from shootout.exported.onnx_files import header
+            from shootout.models.user import onnx_inputs
+
+            data_files.refuse_numbers(request.inputs_npz, onnx_inputs.row_numbers(header(path)))
     if not is_file(request.model) and (place := labels_of(request)):  # of a file `check_sizes` knows more
         input_sets.check_labels(place, data_files.possible_rows(request.inputs_npz))
 

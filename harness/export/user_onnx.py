@@ -311,7 +311,7 @@ def prepare(
 
     call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
     with Stopwatch() as loading:
-        call_one: CallOne = onnx_files.LoadedFile(graph, path.name).call
+        call_one: CallOne = onnx_files.LoadedFile(graph, path.name, is_drawn=bool(ways)).call
     if native:
         call_one = _open_native(native, folder, specs[0].name, model.graph.output[0].name)
         call = partial(_call_each, call_one)

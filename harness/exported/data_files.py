@@ -174,6 +174,31 @@ def refuse_nan(path: Path) -> None:
             _refuse_nan(path, name, array)
 
 
+def refuse_numbers(path: Path, allowed: Mapping[str, range]) -> None:
+    """Refuse row numbers that a model's own tables don't have, such as tokens beyond its vocabulary.
+
+    Args:
+        allowed: by input.
+
+    Raises:
+        UsageError: there are some, or the data can't be read; says the first row, its value and the range.
+    """
+    if table_files.is_table(path) or not allowed:
+        return
+    arrays = read_arrays(path)
+    lone = [*arrays] == [_NAMELESS.format(0)] and len(allowed) == 1
+    for name, numbers in allowed.items():
+        array = arrays.get(_NAMELESS.format(0) if lone else name)
+        if array is None or array.dtype.kind not in "iu":
+            continue
+        if len(wrong := np.argwhere((array < numbers.start) | (array >= numbers.stop))):
+            place = tuple(wrong[0])
+            told = f"row {place[0]} holds {array[place]}" if place else f"it is {array[place]}"
+            takes = f"the model's table takes {max(numbers.start, 0)} to {numbers.stop - 1}"
+            many = f" ({len(wrong):,} values are beyond it)" if len(wrong) > 1 else ""
+            raise UsageError(f"{title(path)}: input {name!r}: {told}, and {takes}{many}: use the model's own tokenizer")
+
+
 def read_sets(
     path: Path, specs: Sequence[TensorSpec], stream: Stream | None = None, *, takes_nan: bool = False
 ) -> list[dict[str, Array]]:

@@ -388,18 +388,21 @@ def save_apart(model: ModelProto, path: Path, weights: str) -> None:
 class LoadedFile:
     """Load the file at `path` as it is written, without optimization, to run it any number of times.
 
+    Args:
+        is_drawn: its inputs are drawn, which may be why it can't be run.
+
     Raises:
         ModelError: it can't be loaded; calls it `name`.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, is_drawn: bool = False) -> None:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
-        self._name = name
+        self._name, self._is_drawn = name, is_drawn
         try:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
@@ -420,9 +423,9 @@ class LoadedFile:
         try:
             return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
         except Exception as error:
-            hint = "if drawn inputs don't fit, give real ones with --inputs data.npz"
+            hint = "; if drawn inputs don't fit, give real ones with --inputs data.npz" if self._is_drawn else ""
             told = f"ONNX Runtime can't run {self._name}: {tell_words(error)}"
-            raise ModelError(f"no reference outputs: {told}; {hint}") from error
+            raise ModelError(f"no reference outputs: {told}{hint}") from error
 
 
 def run_all(

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
 from shootout.contract import Array, TensorSpec
-from shootout.exported.onnx_axes import free_axes
+from shootout.exported.onnx_axes import free_axes, true_inputs
 from shootout.exported.onnx_files import graphs_inside
 from shootout.models import drawing
 from shootout.models.drawing import InputWay
@@ -52,6 +52,8 @@ HIDDEN = -1e3
 """What hides a score, in its place or added to it, is below this: -1e4, half's least number, or -infinity."""
 WHOLE_MOVES = {"Where": (1, 2), "Max": (0, 1), "Min": (0, 1), **dict.fromkeys(("Mod", "Neg", "Abs", "Relu"), (0,))}
 """By operator that often stands before a table: from which inputs it passes values on, changed as `_before` knows."""
+BOUNDING = frozenset({"Clip", *WHOLE_MOVES})
+"""Operators after which a number that was beyond a table may lie in it."""
 MOST_STEPS = 400
 """Follow so many values from an input: its kind shows early."""
 BYTE = 255
@@ -96,6 +98,20 @@ def ways(model: ModelProto, specs: Sequence[TensorSpec], states: Collection[str]
     others = [spec for spec in specs if spec.name not in states]
     first = next((spec for spec in others if np.dtype(spec.dtype).kind == "f"), others[0])
     return {**found, first.name: drawing.usual(first)}  # a call must not be the same each time
+
+
+def row_numbers(model: ModelProto) -> dict[str, range]:
+    """Return which values the inputs that are row numbers of stored tables may have, as far as the graph shows it.
+
+    Numbers below zero count from a table's end. What the graph itself bounds, such as by Mod, has no range.
+    """
+    reader, found = _GraphReader.of(model), dict[str, range]()
+    for info in true_inputs(model):
+        ends = [use for use in reader.ends(info.name) if use.node.op_type in TABLE_OF]
+        plain = (use for use in ends if all(node.op_type not in BOUNDING for node, _ in use.passed))
+        if rows := _table_rows(reader, list(plain)):
+            found[info.name] = rows if rows.start else range(-rows.stop, rows.stop)
+    return found
 
 
 def notes(found: Mapping[str, InputWay]) -> tuple[str, ...]:

@@ -421,6 +421,10 @@ def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
         take(path, tmp_path)
     np.savez(tmp_path / "d.npz", x=np.ones((3, 2, 6), np.float32), shape=np.array([[4, 3]] * 3))
     assert take(path, tmp_path, inputs_npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
+    np.savez(tmp_path / "d.npz", x=np.ones((3, 2, 6), np.float32), shape=np.array([[5, 3]] * 3))
+    with pytest.raises(ModelError, match=r"can't run m\.onnx") as error:
+        take(path, tmp_path, inputs_npz=tmp_path / "d.npz")
+    assert "drawn" not in str(error.value), "they were given"
 
 
 def test_a_degenerate_reference_of_a_file_is_refused(tmp_path: Path):
@@ -471,9 +475,9 @@ def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkey
     np.savez(npz, x=x)
     first = onnx_files.LoadedFile.__init__
 
-    def slow_to_load(loaded: onnx_files.LoadedFile, *where: Any) -> None:
+    def slow_to_load(loaded: onnx_files.LoadedFile, *where: Any, **how: Any) -> None:
         time.sleep(0.1)
-        first(loaded, *where)
+        first(loaded, *where, **how)
 
     monkeypatch.setattr(onnx_files.LoadedFile, "__init__", slow_to_load)
     effort = Effort("mine.onnx", limit=Deadline(60.0), plan=budget.planned_exports(Deadline(60.0)), needs=["fp32"])

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper
 from support.onnx_made import F32, I64, value, write
 
 from shootout.contract import Array
+from shootout.errors import UsageError
+from shootout.export.request import Request, check_data
 from shootout.exported.onnx_axes import axis_sizes, input_specs
 from shootout.exported.onnx_files import header
 from shootout.models import drawing
@@ -315,3 +317,34 @@ def test_a_boolean_of_another_name_that_hides_scores_is_a_mask_too(tmp_path: Pat
     nodes = [node("Where", "pad", "off", "scores")]
     found = drawn(tmp_path, [value("pad", (1, 16), BOOL), value("scores", (1, 16))], nodes, NUMBERS)
     assert found["pad"][0] == "a mask whose ones hide, mostly zeros"
+
+
+@pytest.mark.parametrize(
+    ("before", "numbers"),
+    [
+        ([], range(-9, 9)),  # those below zero count from the end
+        ([node("Sub", "ids", "two", out="i")], range(2, 11)),
+        ([node("Mod", "ids", "two", out="i")], None),  # any number goes
+        ([node("Clip", "ids", "none", "two", out="i")], None),
+    ],
+)
+def test_given_row_numbers_beyond_a_table_are_refused_with_the_row_the_value_and_the_range(
+    tmp_path: Path, before: list[Any], numbers: range | None
+):
+    nodes = [*before, node("Gather", "t", "i" if before else "ids")]
+    weights = {"t": np.zeros((9, 4), np.float32), "two": np.array(2), "none": np.array(0)}
+    path = write(tmp_path / "m.onnx", nodes, [value("ids", ("b", "n"), I64)], [value("y", None)], weights)
+    assert onnx_inputs.row_numbers(header(path)) == ({"ids": numbers} if numbers else {})
+    ids = np.full((40, 5), 3)
+    ids[7, 1] = 5_000
+    np.savez(tmp_path / "d.npz", ids=ids)
+    asked = Request(model=str(path), parameters={"n": 5}, inputs_npz=tmp_path / "d.npz")
+    if numbers is None:
+        check_data(asked)
+        return
+    takes = f"input 'ids': row 7 holds 5000, and the model's table takes {max(numbers.start, 0)} to {numbers.stop - 1}"
+    with pytest.raises(UsageError, match=takes):
+        check_data(asked)
+    ids[7, 1] = numbers.stop - 1
+    np.savez(tmp_path / "d.npz", ids=ids)
+    check_data(asked)
