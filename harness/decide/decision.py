@@ -347,6 +347,9 @@ def _command_to_settle(
     needs += [found.needs] if found.needs else []
     if resume := _find_resume(question, needs):
         return resume
+    command = candidate.play.cell.command
+    if needs and {*needs} == {MORE} and command and "--goal" not in shlex.split(command):
+        return f"{command} {MORE}"  # all its targets, since the choice is among them
     words: dict[str, list[str]] = {}
     for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
         words.setdefault(flag, []).append(value)

@@ -40,6 +40,7 @@ from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import UNSEEN, count_rows_for_rare, find_max_drop
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.group import GroupRecord, count_comparisons, family, name_model, own_fp32, with_control
 from shootout.study.points import (
@@ -573,7 +574,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
         goal=goal,
-        least_restarts=study.turns or study.least_restarts,
+        least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
         references=references,
         pairs=wanted,
     )
