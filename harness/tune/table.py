@@ -76,7 +76,7 @@ def render(tuning: Tuning, width: int) -> RenderableType:
         if tuned.held:
             parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
     if tuning.limits is not None and any(
-        tuned.row and any(note.endswith(TOO_FEW) for note in tuned.row.notes) for tuned in targets
+        tuned.row and any(TOO_FEW in note for note in tuned.row.notes) for tuned in targets
     ):
         parts.append(Text(SEEN, style="yellow"))
     if tuning.limits is not None:
