@@ -163,3 +163,11 @@ def test_a_single_candidate_is_said_to_be_compared_with_nothing():
     assert part(screen(question(FAST)), "Sure").startswith(told)
     assert told not in " ".join(screen(question(SLOW, FAST)).split())
     assert told not in " ".join(screen(question(FAST, rough())).split()), "one that may not be shipped was compared"
+
+
+def test_a_choice_that_no_folder_can_be_made_of_says_what_to_copy():
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    text = screen(question(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine)))
+    assert part(text, "Folder") == "none: it runs forest.ubj as it is, so copy that file"
+    assert "shootout ship" not in text
+    assert "Folder" not in screen(question(row("numpy", 9e5), row("onnxruntime", 5e5)))
