@@ -476,6 +476,12 @@ def shows_inside(name: str) -> bool:
         return False
 
 
+def reads_own_files(backend: str) -> bool:
+    """Tell whether a row's backend runs only files that its own library wrote; False of one that isn't known here."""
+    row = SHIPPED.get(backend.partition("+")[0])
+    return row is not None and row.own_files
+
+
 def why_unshippable(backend: str, device: str, model: str) -> str:
     """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
 

@@ -13,6 +13,7 @@ from shootout.clock import Deadline
 from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
+from shootout.decide.options import Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.decide.racing import (
     choose_study_for,
@@ -105,6 +106,8 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False), progress=progress)
     if policy:
+        if chosen.p99_limit_ms and "p99_limit_ms" in options:  # which stands above the file's
+            policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * chosen.p99_limit_ms}})
         if not chosen.answered_mix:
             refuse_several(group.record for group in plan.groups)
         refuse_unpriced_here(policy)

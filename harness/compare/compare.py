@@ -44,7 +44,7 @@ from shootout.results.document import Ratio, Row
 from shootout.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.stats.quantiles import median
 from shootout.stats.sessions import SESSION_FLOOR, learn_floor, scale_floor
-from shootout.stats.verdicts import Verdict, judge
+from shootout.stats.verdicts import Verdict, judge, ratio_at
 from shootout.study.group import short
 from shootout.units import size
 
@@ -358,10 +358,10 @@ def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Ar
     reading_low, reading_high = ends(ALPHA)
     return Ratio(
         value=math.exp(middle),
-        low=math.exp(low),
-        high=math.exp(high),
-        reading_low=math.exp(reading_low),
-        reading_high=math.exp(reading_high),
+        low=ratio_at(low),
+        high=ratio_at(high),
+        reading_low=ratio_at(reading_low),
+        reading_high=ratio_at(reading_high),
         verdict=judge(low, high, bias_floor=0.0, same_within=INDIFFERENT),
         restarts_needed=None,
         sd=None,

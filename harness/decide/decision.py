@@ -347,6 +347,11 @@ def _command_to_settle(
     needs += [found.needs] if found.needs else []
     if resume := _find_resume(question, needs):
         return resume
+    command = candidate.play.cell.command
+    given = shlex.split(command)
+    is_enough = {*needs} == {MORE} or ("--policy" in given and not any("--inputs" in need for need in needs))
+    if needs and is_enough and given and "--goal" not in given:
+        return f"{command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
     words: dict[str, list[str]] = {}
     for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
         words.setdefault(flag, []).append(value)

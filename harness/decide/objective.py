@@ -25,7 +25,7 @@ from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.sessions import SESSION_FLOOR
-from shootout.stats.verdicts import Comparison, Verdict, judge
+from shootout.stats.verdicts import Comparison, Verdict, judge, ratio_at
 from shootout.units import counted
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
@@ -242,8 +242,8 @@ def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     high = _log_quotient(one.high, other.low) + floor
     return Comparison(
         value=math.exp(_log_quotient(one.value, other.value)),
-        low=math.exp(low) if math.isfinite(low) else None,
-        high=math.exp(high) if math.isfinite(high) else None,
+        low=ratio_at(low),
+        high=ratio_at(high),
         verdict=judge(low, high, bias_floor=0.0),
         restarts_needed=None,
         sd=None,

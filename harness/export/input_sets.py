@@ -315,7 +315,8 @@ def split_rows(
             f"{what} is of the other {len(report)}"
         )
     else:
-        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}"
+        enough = f"; {2 * least:,} would do" if units is None else ""
+        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}{enough}"
     return RowSplit(
         batch=batch,
         shared=shared,

@@ -70,6 +70,9 @@ def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]])
     every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
     never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
+    converted = {row.model for row in every if backends.reads_own_files(row.backend)}
+    if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
+        never = [name for name in never if name in backends.SHIPPED and backends.capabilities(name).classical]
     fit = {name for name in never if _could_win(name, every)}
     absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
     if absent:

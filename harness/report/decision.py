@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
+from shootout import backends
 from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
@@ -45,7 +46,7 @@ from shootout.results.wording import (
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import short
+from shootout.study.group import name_model, short
 from shootout.units import counted, duration, number, seconds, size
 
 STABLE = 0.995
@@ -111,6 +112,7 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
             "Skipped",
             tell_skipped(question.answers, question.documents, _name_parts(question), reasons_follow=False),
         ),
+        ("Folder", _why_no_folder(decision, question)),
         (NEXT, _list_next(decision, question)),
     ]
     for label, found in parts:
@@ -303,9 +305,17 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         yield decision.settle
     if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
-        if candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads:
+        is_shippable = candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads
+        if is_shippable and not _why_no_folder(decision, question):
             target = reproduce.quote([candidate.row.arm])
             yield candidate.play.cell.ship(f"--target {target}")
+
+
+def _why_no_folder(decision: Decision, question: Question) -> list[str]:
+    """Tell why no folder can be made of the chosen one, and what to do with it; nothing if one can."""
+    row = _rows_by_candidate(question).get(decision.chosen or "")
+    why = backends.why_unshippable(row.backend, row.device, name_model(row.model)) if row else ""
+    return [f"none: {why}"] if why else []
 
 
 def _list_better(decision: Decision) -> list[tuple[Judged, Ratio]]:

@@ -761,6 +761,8 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
 
     if not backends.shows_inside(row.backend):
         return None
+    if any(one.model == row.model and backends.reads_own_files(one.backend) for one in cell.rows):
+        return None  # a converted file has no products, whose layers could be compared
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
 
 

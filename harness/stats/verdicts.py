@@ -22,6 +22,8 @@ from shootout.stats.spread import PRIOR
 MAX_ESTIMATE = 1_000
 """Beyond so many restarts "can't tell" says no number: it would be too long a wait."""
 _VISIBLE_STEP = 1e-5
+_MOST_LOG = 700.0
+"""A float holds no larger power of e."""
 
 
 class Verdict(StrEnum):
@@ -138,19 +140,20 @@ def compare(
     reading_low, reading_high = pair.reading()
     return Comparison(
         value=math.exp(pair.median),
-        low=_ratio_of(low),
-        high=_ratio_of(high),
+        low=ratio_at(low),
+        high=ratio_at(high),
         verdict=verdict,
         sd=sd,
         restarts=pair.n,
         restarts_needed=needed,
-        reading_low=_ratio_of(reading_low),
-        reading_high=_ratio_of(reading_high),
+        reading_low=ratio_at(reading_low),
+        reading_high=ratio_at(reading_high),
     )
 
 
-def _ratio_of(log_ratio: float) -> float | None:
-    return math.exp(log_ratio) if math.isfinite(log_ratio) else None
+def ratio_at(log_ratio: float) -> float | None:
+    """Return the ratio; None if the interval is open to this side, or so wide that no float holds its end."""
+    return math.exp(log_ratio) if abs(log_ratio) < _MOST_LOG else None
 
 
 def foreseen(

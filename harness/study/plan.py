@@ -39,6 +39,7 @@ from shootout.models.user.metric_names import find_metric
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import DEFAULT_DROP, find_max_drop
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.few_rows import find_few_scores, refuse_few_agreeing, refuse_few_scores
 from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, name_model, own_fp32, with_control
@@ -618,7 +619,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
         goal=goal,
-        least_restarts=study.turns or study.least_restarts,
+        least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
         references=references,
         pairs=wanted,
     )

@@ -83,7 +83,7 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
     for tuned in ships:
         parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
     if tuning.limits is not None and any(
-        tuned.row and any(note.endswith(TOO_FEW) for note in tuned.row.notes) for tuned in targets
+        tuned.row and any(TOO_FEW in note for note in tuned.row.notes) for tuned in targets
     ):
         parts.append(Text(SEEN, style="yellow"))
     if tuning.limits is not None:

@@ -12,6 +12,7 @@ import pytest
 from support.races import planted
 
 from shootout.commands import run
+from shootout.decide.options import Limit
 from shootout.errors import Interrupted
 from shootout.host import environment
 from shootout.host.placement import place
@@ -107,3 +108,16 @@ def test_after_an_interrupt_the_decision_is_that_of_what_was_measured(
     monkeypatch.setattr(run, "measure", cut)
     assert decided(study) == Interrupted.exit_code
     assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"
+
+
+@pytest.mark.parametrize(("options", "limit_ns"), [({}, 5e6), ({"p99_limit_ms": 0.05}, 5e4)])
+def test_a_limit_that_is_given_stands_above_the_policys_in_race_and_decision(
+    study: Path, options: dict[str, Any], limit_ns: float
+):
+    asked: Any = {"policy": {"objective": "rate", "load": "200/s", "limits": {"p99": "5ms"}}, **options}
+    plan, policy = run.plan_run(str(study), asked)
+    assert policy is not None
+    assert (policy.limits[Limit.P99], plan.study.p99_limit_ms) == (
+        pytest.approx(limit_ns),
+        pytest.approx(limit_ns / 1e6),
+    )

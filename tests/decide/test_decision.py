@@ -438,3 +438,23 @@ def test_labels_are_not_advised_beside_a_metric():
     for by_metric in (False, True):
         decided = decide(read_policy(None, {"min-accuracy": "90%"}), question(fp32, by_metric=by_metric), today=TODAY)
         assert ("--labels" in str(decided)) is not by_metric
+
+
+def test_what_too_few_restarts_take_is_the_runs_own_command_for_more_of_them():
+    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
+    own = "shootout run forest.ubj --batch 1"
+    assert made(question(few, command=own), p99="5ms").settle == f"{own} --goal 'resolve 2%'"
+    again = made(question(few, command=f"{own} --goal best"), p99="5ms").settle
+    assert again is not None
+    assert again.count("--goal") == 1
+    assert made(question(few, command=own), p99="5ms", load="200/s").settle != f"{own} --goal 'resolve 2%'"
+
+
+def test_what_a_policys_run_lacks_is_its_own_command_for_more_restarts():
+    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
+    own = "shootout run cnn.onnx --policy deploy.toml"
+    limits = {"p99": "5ms", "load": "200/s"}
+    assert made(question(few, command=own), **limits).settle == f"{own} --goal 'resolve 2%'"
+    asked = made(question(few, command=own), **{"min-accuracy": "90%"}).settle or ""
+    assert "--inputs" in asked
+    assert "--policy" not in asked, "more restarts bring no labels"

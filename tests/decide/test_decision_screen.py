@@ -173,3 +173,11 @@ def test_why_a_target_failed_is_told_in_full_since_no_list_of_reasons_follows():
     assert "below" not in screen(asked)
     long = {"reason": why, "fix": None, "cause": NotRunKind.UNAVAILABLE}
     assert part(screen(question(SLOW, FAST, row("x", None, **long))), "Skipped").startswith(f"x: {why}")
+
+
+def test_a_choice_that_no_folder_can_be_made_of_says_what_to_copy():
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    text = screen(question(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine)))
+    assert part(text, "Folder") == "none: it runs forest.ubj as it is, so copy that file"
+    assert "shootout ship" not in text
+    assert "Folder" not in screen(question(row("numpy", 9e5), row("onnxruntime", 5e5)))

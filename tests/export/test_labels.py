@@ -66,7 +66,11 @@ def test_few_units_serve_both():
 def test_few_rows_serve_both():
     split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])
-    assert "too few to share out" in split.notes[0]
+    least = 2 * max(input_sets.HALF_ROWS, 2 * split.batch)
+    assert split.notes[0].endswith(f"too few to share out; {least} would do")
+    enough = {"x": np.resize(ROWS, (least, *ROWS.shape[1:]))}
+    assert "share out" not in input_sets.split_rows(enough, np.resize(CLASSES, least), SPECS).notes[0]
+    assert "share out" in input_sets.split_rows({"x": enough["x"][1:]}, np.resize(CLASSES, least - 1), SPECS).notes[0]
 
 
 @pytest.mark.parametrize("count", [5, 34, 50])

@@ -513,6 +513,16 @@ def test_a_winner_that_cant_be_put_into_a_folder_says_so_and_what_can_be():
     assert screen(own, ort.model_copy(update={"end_to_end": timing(4e5)}))["Next"] == "shootout ship RUN -o model-1"
 
 
+def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    told = screen(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
+    assert told["Skipped"] == "not tried: numpy (add with --backends)", "the only other one that reads them"
+    assert "torch-eager" in screen(row("onnxruntime", 9e5))["Skipped"]
+    refused = row("onnxruntime", 9e5, **mine, outcome="failed", reason="too far off", fidelity=fidelity(0.3))
+    found = refused.model_copy(update={"fidelity": replace(refused.fidelity, standing=BoundStanding.REFUSED)})
+    assert "explain" not in str(screen(row("xgboost", 5e5, **mine), found.model_copy(update={"end_to_end": None})))
+
+
 def test_a_run_of_several_groups_has_a_next_command_for_each():
     def group(batch: int, *rows: Row) -> Cell:
         mine = [one.model_copy(update={"batch": batch, "group": f"toy, batch {batch}"}) for one in rows]

@@ -23,7 +23,7 @@ from shootout.stats.evidence import (
     sign_evidence,
 )
 from shootout.stats.spread import PRIOR, bayes_factor, scale_likelihood
-from shootout.stats.verdicts import Comparison, Verdict, compare, judge, smallest_visible
+from shootout.stats.verdicts import Comparison, Verdict, compare, judge, ratio_at, smallest_visible
 
 seeded = settings(derandomize=True, deadline=None, max_examples=40)
 finite = st.floats(-1.0, 1.0).map(lambda x: round(x, 6))
@@ -343,3 +343,10 @@ def test_the_smallest_visible_difference_is_seen_about_half_of_the_time():
     x = simulation.draw("gaussian", runs=200, seed=9)
     seen = [told(tape[:10] + math.log1p(smallest[2] or 0)).verdict for tape in x]
     assert 0.3 <= simulation.share(verdict is Verdict.SLOWER for verdict in seen) <= 0.7
+
+
+@pytest.mark.parametrize("log_ratio", [math.inf, -math.inf, 800.0, -800.0])
+def test_an_end_that_no_float_holds_is_open(log_ratio: float):
+    """Two disturbed restarts may leave an interval that is finite, and so wide that its end is no number."""
+    assert ratio_at(log_ratio) is None
+    assert ratio_at(math.copysign(600.0, log_ratio)) is not None

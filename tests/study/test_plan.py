@@ -12,6 +12,7 @@ from planning import ALL, group, groups, labels, study
 from shootout.build.builder import probe_key
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import UsageError
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.group import exact_of, named_in
 from shootout.study.plan import identity
 from shootout.study.schema import Study
@@ -353,3 +354,8 @@ def test_files_that_cannot_race_are_refused(fields: dict[str, object], says: str
 def test_what_is_made_of_the_first_file_is_not_made_of_the_others():
     (found,) = groups(study("onnxruntime:cpu:int8/shared", model=("a.onnx", "b.onnx")))
     assert found.skips["onnxruntime:cpu:int8/shared(b.onnx)"].reason == "shared is made of the first file alone"
+
+
+def test_a_race_for_close_ratios_has_the_restarts_that_a_p99_takes():
+    for goal, least in (("resolve 2%", LEAST_TAILS), ("best", 0), ("baseline", 0)):
+        assert group("numpy", goal=goal).record.least_restarts == least
