@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.constants import FP32_BOUND_FLOOR
+from shootout.constants import FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.explain.explanation import (
     WORTH,
     BlockPair,
@@ -98,9 +98,10 @@ def _tell_fused(side: SideSummary) -> str:
 
 def _tell_refused(side: SideSummary, explanation: Explanation) -> str:
     """Tell that outputs err beyond their bound though no layer does, and whether what follows the layers is why."""
+    bound = min(USEFUL_BOUND if one is None else one for one in (side.error_bound, USEFUL_BOUND))
     told = (
         f"the outputs of {short(side.arm)} err by {tell_error(side.output_error)} all the same, beyond their bound of "
-        f"{tell_error(side.error_bound)}"
+        f"{tell_error(bound)}"
     )
     grown = side.read_error if side.read_error is not None else side.output_error
     is_tail = side.tail_error is None or grown is None or NEARLY * side.tail_error >= grown
@@ -108,7 +109,7 @@ def _tell_refused(side: SideSummary, explanation: Explanation) -> str:
         after = "the layers" if side.read == len(explanation.layers) else "the layers that were read"
         operators = ", ".join(fold(side.tail_operators, TAIL))
         return f"{told}: what follows {after} ({operators}) is no layer, and errs by {tell_error(side.tail_error)}"
-    return f"{told}: the errors of the layers add up, each within its own bound"
+    return f"{told}: no layer alone errs beyond its own; shootout sensitivity ranks what each costs"
 
 
 def _unread_before(explanation: Explanation, index: int, layer: LayerPair) -> str:

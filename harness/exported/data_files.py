@@ -407,7 +407,7 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     if sorted(given) != sorted(expected):
         arrays = ", ".join(f"{name}=…" if name.isidentifier() else f"**{{{name!r}: …}}" for name in expected)
         told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
-        raise UsageError(f'{title(path)}: {told}: write them with np.savez("{path.stem}.npz", {arrays})')
+        raise UsageError(f'{title(path)}: {told}: write them with np.savez("new.npz", {arrays})')
     return {name: name for name in expected}
 
 

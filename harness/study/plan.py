@@ -22,7 +22,19 @@ from shootout.backends.common import check_options
 from shootout.budget import RACING_S
 from shootout.clock import Stopwatch
 from shootout.constants import SUSTAINED_LEAST_S, SUSTAINED_REST
-from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, NotRunKind, Option, Scenario, Target
+from shootout.contract import (
+    SCALED,
+    Arm,
+    Artifact,
+    Availability,
+    Device,
+    NotRun,
+    NotRunKind,
+    Option,
+    Precision,
+    Scenario,
+    Target,
+)
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
@@ -275,6 +287,8 @@ def make_plan(
     for point in models.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
+    for point in models.values():
+        _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
     files = [digest for facts in checked.values() for digest in facts.hashes]
     files += check_metric(study, rows, counts, {model: asked[model] for model in models})
     here = Here(
@@ -317,6 +331,21 @@ def make_plan(
             f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
         )
     return made
+
+
+def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]]) -> None:
+    """Refuse a first file of several that holds a lower precision if another is plain: the others are held to it.
+
+    Raises:
+        UsageError: it does; says which file comes first.
+    """
+    plain = next((other for other in point.others if not holds[other]), None)
+    if holds[point.model] and plain is not None:
+        kinds = " and ".join(one.upper() for one in holds[point.model])
+        raise UsageError(
+            f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
+            f"put {name_model(plain)} first"
+        )
 
 
 def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests: Mapping[str, Request]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import UsageError
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.group import exact_of, named_in
-from shootout.study.plan import identity
+from shootout.study.plan import _refuse_lossy_original, identity
 from shootout.study.schema import Study
 
 
@@ -359,3 +361,14 @@ def test_what_is_made_of_the_first_file_is_not_made_of_the_others():
 def test_a_race_for_close_ratios_has_the_restarts_that_a_p99_takes():
     for goal, least in (("resolve 2%", LEAST_TAILS), ("best", 0), ("baseline", 0)):
         assert group("numpy", goal=goal).record.least_restarts == least
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "is_refused"), [("INT8", "", True), ("INT8", "FP16", False), ("", "INT8", False)]
+)
+def test_a_lossy_file_is_no_reference_of_a_plain_one(first: str, other: str, is_refused: bool):
+    """By its outputs the plain one would be wrong, and nothing would say what the lossy one loses."""
+    point: Any = SimpleNamespace(model="quantized.onnx", others=("b.onnx",))
+    holds = {name: [Precision[one]] if one else [] for name, one in (("quantized.onnx", first), ("b.onnx", other))}
+    with pytest.raises(UsageError, match="put b.onnx first") if is_refused else nullcontext():
+        _refuse_lossy_original(point, holds)
