@@ -240,12 +240,9 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
 
 
 def output_forms(model: ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple[str, tuple[int, ...] | None]]:
-    """Return the dtype and shape of each output as far as the file tells: -1 for an open axis, None for no shape.
-
-    An output that is an input isn't listed: it can't be a state's next value.
-    """
-    forms, given = dict[str, tuple[str, tuple[int, ...] | None]](), {info.name for info in model.graph.input}
-    for info in (one for one in model.graph.output if one.name not in given):
+    """Return the dtype and shape of each output as far as the file tells: -1 for an open axis, None for no shape."""
+    forms = dict[str, tuple[str, tuple[int, ...] | None]]()
+    for info in model.graph.output:
         axes = tuple(size or sizes.get(axis, -1) for axis, size in _list_axes(info))
         forms[info.name] = _dtype_of(info), axes if info.type.tensor_type.HasField("shape") else None
     return forms
