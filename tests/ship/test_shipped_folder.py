@@ -131,8 +131,14 @@ def test_other_inputs_are_refused(shipped: Path, monkeypatch: pytest.MonkeyPatch
     for name, value in open_shipped(shipped).runtime.environment.items():
         monkeypatch.setenv(name, value)
     exec(compile((shipped / "load.py").read_text(), "load.py", "exec"), namespace)
-    with pytest.raises(ValueError, match="expected the inputs"):
-        namespace["predict"]({"x": np.zeros((3, 64), np.float32)})
+    for given, got in (
+        ({"x": np.zeros((3, 64), np.float32)}, r"float32\[3, 64\]"),
+        ({"x": np.zeros((1, 64))}, r"float64\[1, 64\]"),
+        ({"x": [1.0]}, r"list\[\]"),
+        ({"X": np.zeros((1, 64), np.float32)}, r"nothing: .*, got \['X'\]"),
+    ):
+        with pytest.raises(ValueError, match=rf"'x' must be .*, whose sizes are fixed, and is {got}"):
+            namespace["predict"](given)
 
 
 SHADOW = "raise SystemExit('ran a file that was not shipped')"
