@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from shootout.backends import common_onnx
 from shootout.backends._litert.account import PRODUCTS, list_products
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Arrays, Artifact, Option, Precision
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, one_line
 from shootout.exported.layers import pick_layers
 from shootout.schemes import Scheme
 
@@ -68,7 +69,28 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
         quantizing.add_weight_only_config(EVERYTHING, all_kinds, bits, granularity)
     for scope in _find_floats(source, exported, scheme):
         quantizing.update_quantization_recipe(scope, all_kinds, algorithm_key="no_quantize")
-    return bytes(quantizing.quantize(ranges, enable_progress_report=False).quantized_model)
+    with _explaining_ranks():
+        return bytes(quantizing.quantize(ranges, enable_progress_report=False).quantized_model)
+
+
+@contextmanager
+def _explaining_ranks() -> Iterator[None]:
+    """Skip what the quantizer can't do: scales by channel for a product whose weights have another rank than stored.
+
+    Raises:
+        SkippedArm: it can't.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        if not _RANKS.search(str(error)):
+            raise
+        reason = f"LiteRT's quantizer can't quantize a reshaped weight of this model: {error}"
+        fix = "leave this target out of --backends, or choose another backend for this precision"
+        raise SkippedArm(one_line(reason), fix) from None
+
+
+_RANKS = re.compile(r"Ranks of scales .* must be the same as\s+the tensor rank")
 
 
 def _find_floats(source: Path, exported: ExportedModel, scheme: Scheme) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -85,12 +85,14 @@ BYTES = Unit(
     told=lambda value, digits: size(round(value), digits),
 )
 SHARE = Unit(
-    what="a share",
-    worth={"%": 0.01, "": 1.0},
-    examples="95% or 0.95",
+    what="a share with its unit",
+    worth={"%": 0.01},
+    examples="95%",
     told=_tell_share,
     most=1.0,
 )
+SCORE = replace(SHARE, what="a share", worth={"%": 0.01, "": 1.0}, examples="95% or 0.95")
+"""Metrics give such scores as parts of one too; of a margin, a bare 1 may be meant as 1 %."""
 POINTS = Unit(
     what="percentage points with their unit",
     worth={"pp": 0.01},
@@ -158,7 +160,7 @@ LIMITS: Mapping[Limit, Quantity] = {
         unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
     ),
     Limit.ACCURACY: Quantity(
-        unit=SHARE, side="least", example="95%", words="Share of labeled rows that are classified correctly"
+        unit=SCORE, side="least", example="95%", words="Share of labeled rows that are classified correctly"
     ),
     Limit.DROP: Quantity(
         unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labeled rows"
@@ -172,7 +174,7 @@ LIMITS: Mapping[Limit, Quantity] = {
     ),
     Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
     Limit.AGREEMENT: Quantity(
-        unit=SHARE,
+        unit=SCORE,
         side="least",
         example="99%",
         words="Metric against FP32's own outputs, or else the share of inputs with the reference's first class",

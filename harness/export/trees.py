@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN
+from shootout.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN, CONVERTED
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError, explained, install, tell_refusal
 from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
@@ -53,7 +53,7 @@ KINDS = {
 JSON, FIRST_KEY, FIRST_BYTES = ".json", b'"learner"', 64
 PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "onnxmltools", "onnx")
 """The packages that decide the conversion."""
-FOLDER, FACTS, ERROR = "trees", "trees.json", "error.txt"
+FACTS, ERROR = "trees.json", "error.txt"
 INPUT, ROWS = "X", "batch"
 BOOSTING = {
     "lightgbm": ("LGBM", "onnxmltools.convert.lightgbm.operator_converters.LightGbm"),
@@ -109,7 +109,7 @@ def convert_file(name: str) -> str:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     made_by = json.dumps([content, str(path), artifact, own, *map(version_of, PACKAGES)])
-    place = cache_folder() / f"{FOLDER}-{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
+    place = cache_folder() / f"{CONVERTED}{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
     if not place.exists():
         _convert_apart(path, artifact, place)
     mark_used(place)
@@ -118,13 +118,7 @@ def convert_file(name: str) -> str:
 
 def is_converted(path: Path) -> bool:
     """Return whether an ONNX file was converted here."""
-    return path.parent.parent == cache_folder() and path.parent.name.startswith(f"{FOLDER}-")
-
-
-def name_typed(model: str) -> str:
-    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
-    path = Path(model)
-    return path.stem if path.parent.name.startswith(f"{FOLDER}-") and path.suffix == ONNX_SUFFIX else path.name
+    return path.parent.parent == cache_folder() and path.parent.name.startswith(CONVERTED)
 
 
 def find_typed(model: str) -> str:

@@ -405,7 +405,7 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     if len(given) == len(expected) == 1:  # nothing else can be meant
         return {expected[0]: given[0]}
     if sorted(given) != sorted(expected):
-        arrays = ", ".join(f"{name}=…" if name.isidentifier() else f"**{{{name!r}: …}}" for name in expected)
+        arrays = ", ".join(f"{name}=ROWS" if name.isidentifier() else f"**{{{name!r}: ROWS}}" for name in expected)
         told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
         raise UsageError(f'{title(path)}: {told}: write them with np.savez("new.npz", {arrays})')
     return {name: name for name in expected}

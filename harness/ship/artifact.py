@@ -14,6 +14,7 @@ from shootout import backends, models
 from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
 from shootout.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
+from shootout.constants import CONVERTED
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client, trees
@@ -28,6 +29,7 @@ from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
 from shootout.study.axes import read_state
+from shootout.study.group import name_typed
 from shootout.study.plan import PlannedGroup
 from shootout.study.points import find_rows, find_scored
 from shootout.study.reproduce import words
@@ -141,10 +143,10 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
 
 def _convert_again(model: str, command: Sequence[str]) -> str:
     """Return the file of a converted model; if this cache has it no more, convert again what the run was given."""
-    names = [name for word in command for name in word.split(",") if Path(name).name == trees.name_typed(model)]
+    names = [name for word in command for name in word.split(",") if Path(name).name == name_typed(model)]
     own = next((name for name in names if trees.find_library(name) and Path(name).expanduser().is_file()), None)
     folder = Path(model).parent
-    is_lost = folder.name.startswith(f"{trees.FOLDER}-") and not (folder.parent == cache_folder() and folder.exists())
+    is_lost = folder.name.startswith(CONVERTED) and not (folder.parent == cache_folder() and folder.exists())
     return trees.convert_file(own) if own and is_lost else model
 
 

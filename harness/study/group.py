@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from shootout.constants import COMPUTE_ROUNDS, ROUNDS
+from shootout.constants import COMPUTE_ROUNDS, CONVERTED, ROUNDS
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
-from shootout.export.trees import name_typed
 from shootout.messages import Scope
 from shootout.schemes import without_shapes
 from shootout.stats.goals import Aim, Goal
@@ -191,6 +190,12 @@ def name_model(model: str) -> str:
     """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
     path = Path(model)
     return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
+
+
+def name_typed(model: str) -> str:
+    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    path = Path(model)
+    return path.stem if path.parent.name.startswith(CONVERTED) else path.name
 
 
 def axes_of(arm: Arm) -> dict[str, int]:

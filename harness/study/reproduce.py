@@ -9,9 +9,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shootout.constants import SHIPPED
+from shootout.constants import CONVERTED, SHIPPED
 from shootout.contract import Arm, Scenario, Value
-from shootout.export.trees import find_typed
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
@@ -177,7 +176,7 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
         also: what their study was `given`; of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
-    values: list[tuple[str, object]] = [("model", find_typed(arm.model))]
+    values: list[tuple[str, object]] = [("model", _find_typed(arm.model))]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
     values += [
         ("batch", arm.batch),
@@ -190,6 +189,15 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
     return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+
+
+def _find_typed(model: str) -> str:
+    """Return the file that a user typed for a model."""
+    if not Path(model).parent.name.startswith(CONVERTED):
+        return model
+    from shootout.export.trees import find_typed  # which reading most runs doesn't need
+
+    return find_typed(model)
 
 
 def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

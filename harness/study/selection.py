@@ -15,6 +15,7 @@ from shootout.errors import UsageError, unknown
 from shootout.export import trees
 from shootout.export.client import is_file
 from shootout.export.request import open_axes
+from shootout.models.user import hfconfig
 from shootout.study import axes, schema
 from shootout.study.mix import read_mix
 from shootout.study.options import StudyOptions, flags_of
@@ -166,6 +167,8 @@ def _load_study(name: str) -> Study:
             f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
             "makes it, as in net.py:make"
         )
+    if inside := hfconfig.find_exports(Path(name)):
+        raise UsageError(f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}")
     near = _find_near_file(name)
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")

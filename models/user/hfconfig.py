@@ -12,7 +12,8 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -259,11 +260,24 @@ def weight_files(path: Path) -> list[Path]:
     if path.is_dir():
         found = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
         if found is None:
-            raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}")
+            exports = find_exports(path)
+            fix = f"; {tell_exports(exports)}" if exports else ""
+            raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}{fix}")
         return weight_files(found)
     if path.name.endswith(INDEX):
         return _list_shards(path)
     return [_one_file(path)]
+
+
+def find_exports(folder: Path) -> list[Path]:
+    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`."""
+    found = [file for place in (folder / "onnx", folder) for file in sorted(place.glob("*.onnx"))]
+    return sorted(found, key=lambda file: file.name != "model.onnx")
+
+
+def tell_exports(files: Sequence[Path]) -> str:
+    """Say how the first of some ONNX files is run."""
+    return f"it has {files[0].name}: shootout run {shlex.quote(str(files[0]))}"
 
 
 def weights_digest(path: Path) -> str:

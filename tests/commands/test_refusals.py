@@ -129,7 +129,7 @@ def test_the_documents_tell_today_s_versions():
         (
             Path,
             "open",
-            lambda: github.tell(None, None, sys.stdout, {github.SUMMARY: "/s"}),
+            lambda: github._add_summary("", {github.SUMMARY: "/s"}),
             f"or unset {github.SUMMARY}",
         ),
         (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.parquet", [], []), "run the same command again"),

@@ -137,9 +137,11 @@ def test_the_template_is_a_policy_as_it_is_and_with_all_its_lines(tmp_path: Path
 
 @pytest.mark.parametrize(("text", "value"), [("98%", 0.98), ("0.98", 0.98), ("98 %", 0.98), ("100%", 1.0), ("1", 1.0)])
 def test_a_share_is_written_in_per_cent_or_as_a_part_of_one(text: str, value: float):
-    found = read_policy(None, {"min-agreement": text, "indifferent": "0.03", "utilization": "0.7"})
-    assert (found.limits[Limit.AGREEMENT], found.indifferent, found.utilization) == (pytest.approx(value), 0.03, 0.7)
+    found = read_policy(None, {"min-agreement": text, "min-accuracy": text})
+    assert (found.limits[Limit.AGREEMENT], found.limits[Limit.ACCURACY]) == (pytest.approx(value), pytest.approx(value))
     assert read_share(text) == pytest.approx(value), "as `run` reads it"
+    with pytest.raises(UsageError, match="write a share with its unit as 95%"):
+        read_policy(None, {"indifferent": "1"})
 
 
 @pytest.mark.parametrize(

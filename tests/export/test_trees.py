@@ -16,6 +16,7 @@ import pytest
 from shootout import backends
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.backends._trees.libraries import _with_names, open_native
+from shootout.constants import CONVERTED
 from shootout.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.errors import ModelError, NotRunKind, UsageError
 from shootout.export import request, trees
@@ -47,7 +48,7 @@ def converted(artifact: Artifact, path: Path, folder: Path, rows: Array = ROWS) 
 
 def convert_here(path: Path) -> str:
     """Convert a pickle in this process, to where `convert_file` keeps it."""
-    folder = cache_folder() / f"{trees.FOLDER}-{path.parent.name}"
+    folder = cache_folder() / f"{CONVERTED}{path.parent.name}"
     folder.mkdir(parents=True)
     trees.write_converted(Artifact.SKLEARN, path, folder)
     return str(folder / f"{path.name}.onnx")

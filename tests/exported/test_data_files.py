@@ -42,7 +42,7 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
         np.savez(path, **arrays)
         assert [*note_renamed(path, [spec])] == []
     np.savez(path, a=X, b=X)
-    with pytest.raises(UsageError, match=r'got \[.a., .b.\]: write them with np.savez\("new.npz", x=…\)'):
+    with pytest.raises(UsageError, match=r'got \[.a., .b.\]: write them with np.savez\("new.npz", x=ROWS\)'):
         read_sets(path, [spec])
 
 

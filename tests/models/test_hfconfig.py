@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,10 @@ from shootout.contract import Artifact
 from shootout.errors import UsageError
 from shootout.export import client
 from shootout.export.client import Request
+from shootout.models.user import hfconfig
 from shootout.study import points
 from shootout.study.points import Point
+from shootout.study.selection import choose
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **SMALL}
@@ -104,3 +107,14 @@ def test_others_are_exported_too(tmp_path: Path, kind: str):
     given = {"sequence_length": 6} if "vocab_size" in config else {"image_size": 32} if kind == "resnet" else {}
     exported = obtain(str(write(tmp_path, config)), given, 2)
     assert set(exported.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
+
+
+def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
+    (tmp_path / "onnx").mkdir()
+    for name in ("model_quantized.onnx", "model.onnx"):
+        (tmp_path / "onnx" / name).write_bytes(b"")
+    told = f"it has model.onnx: shootout run {tmp_path}/onnx/model.onnx"
+    with pytest.raises(UsageError, match=re.escape(f"is a folder without a config.json: {told}")):
+        choose(str(tmp_path), {})
+    with pytest.raises(UsageError, match=re.escape(f"no weights in {tmp_path}: expected") + f".*{re.escape(told)}"):
+        hfconfig.weight_files(tmp_path)

@@ -139,3 +139,11 @@ def test_a_layer_has_the_weights_of_its_place_or_none_is_left_in_float(
     with pytest.raises(SkippedArm) as caught:
         quantize._find_floats(tmp_path, exported, parse("float-1"))
     assert caught.value.reason.startswith(told)
+
+
+def test_a_weight_whose_scales_have_another_rank_is_skipped_in_one_line():
+    with pytest.raises(SkippedArm, match="can't quantize a reshaped weight of this model: Ranks of scales"):  # noqa: SIM117
+        with quantize._explaining_ranks():
+            raise ValueError("Ranks of scales (3) and zps (3) must be the same as\nthe tensor rank (2).")
+    with pytest.raises(ValueError, match="another fault"), quantize._explaining_ranks():
+        raise ValueError("another fault")
