@@ -140,7 +140,7 @@ def test_a_share_is_written_in_per_cent_or_as_a_part_of_one(text: str, value: fl
     found = read_policy(None, {"min-agreement": text, "min-accuracy": text})
     assert (found.limits[Limit.AGREEMENT], found.limits[Limit.ACCURACY]) == (pytest.approx(value), pytest.approx(value))
     assert read_share(text) == pytest.approx(value), "as `run` reads it"
-    with pytest.raises(UsageError, match="write a share with its unit as 95%"):
+    with pytest.raises(UsageError, match="write a share with its unit as 5%"):
         read_policy(None, {"indifferent": "1"})
 
 

@@ -1,7 +1,8 @@
-"""Results are read where nothing but the core is installed: analysing a run reaches no backend, framework or worker.
+"""Results are read where nothing but the core is installed: analysing a run reaches no adapter, framework or worker.
 
-A proposed command leaves a shipped model's defaults out, so the models' own table may be read. Of a target that loses
-accuracy, a backend's own description tells which commands can look into it.
+A proposed command leaves a shipped model's defaults out, so the models' own table may be read. The registry may be,
+too: it is data, and tells of what wins if a folder can be made of it, and of a target that loses accuracy which
+commands can look into it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        above = ("backends", "export", "build", "worker", "tune", "report", "commands", "quantize")
+        above = ("export", "build", "worker", "tune", "report", "commands", "quantize")
         others = {"torch", "scipy.stats", "onnx", "transformers", "sklearn"}
-        if name in {f"shootout.{part}" for part in above} | others:
+        if name in {f"shootout.{part}" for part in above} | others or name.startswith("shootout.backends._"):
             raise ImportError(f"{name} is imported")
 
 sys.meta_path.insert(0, Blocked())
