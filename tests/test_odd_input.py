@@ -480,7 +480,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
         )
         examined = SimpleNamespace(digest="0", facts=dict)
         stack.enter_context(
-            patch.object(plan.interpreters, "examine", lambda pythons: dict.fromkeys(pythons, examined))
+            patch.object(plan.interpreters, "examine", lambda pythons, *_: dict.fromkeys(pythons, examined))
         )
         yield
 

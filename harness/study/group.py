@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from shootout.constants import COMPUTE_ROUNDS, CONVERTED, ROUNDS
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
+from shootout.exported.model import ONNX_SUFFIX
 from shootout.messages import Scope
 from shootout.schemes import without_shapes
 from shootout.stats.goals import Aim, Goal
@@ -195,7 +196,7 @@ def name_model(model: str) -> str:
 def name_typed(model: str) -> str:
     """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
     path = Path(model)
-    return path.stem if path.parent.name.startswith(CONVERTED) else path.name
+    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == ONNX_SUFFIX else path.name
 
 
 def axes_of(arm: Arm) -> dict[str, int]:
