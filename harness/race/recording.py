@@ -39,7 +39,7 @@ PROVES_LITTLE = (
     "weak check: {precision} rounding alone may err by {error_bound:.2g} on this model, and an answer that ignores its "
     "inputs errs by only {spread:.2g}; labeled data would tell"
 )
-"""Of a model without rows to score."""
+"""Noted if no row is scored by labels or truth."""
 BACKEND_STEPS = ("build", "entering")
 """An arm that fails at these may have a library that no longer works, though it worked before."""
 

@@ -421,7 +421,7 @@ UNSHIPPABLE: Mapping[str, str] = {
     Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship, "
     "such as this one",
 }
-"""Why there is no folder of what a scenario measures."""
+"""By scenario: the reason that its winner can't be put into a folder."""
 
 
 def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:

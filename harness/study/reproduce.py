@@ -22,7 +22,7 @@ SHAPES = re.compile(r"dynamic|bucket-\d+")
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
 _ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
 _WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
-"""What each option takes, in the words of its help; those of the gate alone take a model or target, or no file."""
+"""The kind of value of each option, in the words of its help; the gate's own take a model or target, or no file."""
 _SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is bool)
 _SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
 

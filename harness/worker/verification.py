@@ -101,7 +101,7 @@ class Evidence:
         steps: of a stream, the errors of a clip's first calls as the gate goes by them, at all marks; else none.
         is_judged: whether that is held against the error (see `ExportedModel.is_judged`).
         least: an error that is no larger can't be the label's.
-        is_of_nan: the input set with the largest error holds NaN, a missing value.
+        is_of_nan: whether the input set with the largest error holds NaN, a missing value; compared when first asked.
     """
 
     claim: Claim
@@ -114,7 +114,7 @@ class Evidence:
     is_judged: bool
     least: float
     steps: tuple[StepError, ...] = ()
-    is_of_nan: bool = False
+    is_of_nan: Callable[[], bool]
 
 
 def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
@@ -224,7 +224,7 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
         steps=_find_step_errors(claim, outputs, claim.exported.own_outputs(), executed)
         if claim.exported.original
         else steps,
-        is_of_nan=_is_of_nan(claim, outputs),
+        is_of_nan=cache(lambda: _is_of_nan(claim, outputs)),
     )
 
 
@@ -312,7 +312,7 @@ def check_error(evidence: Evidence) -> str | None:
     A file that races its original is compared with its own outputs.
     """
     fault = _apply_gate(evidence, evidence.judged)
-    return f"{fault}{NAN_FAULT}" if fault and evidence.is_of_nan else fault
+    return f"{fault}{NAN_FAULT}" if fault and evidence.is_of_nan() else fault
 
 
 def check_first_calls(evidence: Evidence) -> str | None:

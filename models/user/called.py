@@ -29,7 +29,7 @@ FORM = "expected (torch module, example inputs) or (torch module, example inputs
 SEED = 0
 MOST_NAMED = 3
 _OF_TORCH = frozenset(vars(nn.Module()))
-"""What every module has."""
+"""The attributes that every module has."""
 Key = str | int
 Draw = Callable[[int, int], list[dict[str, Array]]]
 """Takes (how many, seed) and returns input sets."""

@@ -49,7 +49,7 @@ ARITHMETIC: Mapping[str, np.ufunc] = {
 }
 """Operators that make another number of a mask's 0 or 1 and of a stored one."""
 HIDDEN = -1e3
-"""What hides a score, in its place or added to it, is below this: -1e4, half's least number, or -infinity."""
+"""A number that hides a score, in its place or added to it, is below this: -1e4, half's least number, or -infinity."""
 WHOLE_MOVES = {"Where": (1, 2), "Max": (0, 1), "Min": (0, 1), **dict.fromkeys(("Mod", "Neg", "Abs", "Relu"), (0,))}
 """By operator that often stands before a table: from which inputs it passes values on, changed as `_before` knows."""
 BOUNDING = frozenset({"Clip", *WHOLE_MOVES})

@@ -1,4 +1,4 @@
-"""A link in a run folder: nothing behind it is read, written or deleted, whoever put it there."""
+"""A link in a run folder: nothing behind it is read, written or deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shootout.tune import search
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder of somebody's, with what a run would call samples."""
+    """Make a folder outside of the run, with files named as samples are."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     for name in ("notes.txt", "g0-009.parquet", "weights.tmp"):
