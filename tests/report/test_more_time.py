@@ -202,3 +202,33 @@ def test_a_run_that_goes_on_tells_the_command_that_can_be_pasted(
     assert found.answer[0].next == found.resume
     (again,) = [line for line in notes.tell_end(found, width) if "stopped" in line]
     assert again.endswith("The command above continues it.")
+
+
+NEAREST = NearestOpen(group=CELL, arms=("c:cpu:fp32", "d:cpu:fp32"), restarts=6, seconds=44.0, others=1, ended_at=None)
+
+
+def test_a_choice_that_is_settled_is_no_unfinished_run():
+    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
+    known = cell(row("a", 1_000), row("c", 3_000), row("d", 3_010), within=0.02, **told_of)
+    found = document(known, complete=False, nearest_open=NEAREST, resume="shootout run toy --out r --max-time 5m")
+    assert found.answer[0].ship
+    assert found.answer[0].sure.nearest is None
+    (told,) = notes.tell_end(found)
+    assert told == (
+        "The choice is settled. Open, without effect on it: c against d (about 44 s more) and 1 other pair; "
+        "the same command with --out and --max-time 5m goes on."
+    )
+    for seconds, others, said in ((None, 0, "c against d; the"), (44.0, 2, "more) and 2 other pairs; the")):
+        (told,) = notes.tell_end(
+            found.model_copy(update={"nearest_open": NEAREST.model_copy(update={"seconds": seconds, "others": others})})
+        )
+        assert said in told
+
+
+def test_a_choice_is_not_settled_while_something_could_still_win():
+    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
+    open_ = cell(row("a", 1_000), row("c", 990), row("d", 3_010), within=0.2, **told_of)
+    waits = cell(row("a", 1_000), row("c", 3_000), row("z", None, cause=NotRunKind.NOT_REACHED), within=0.02, **told_of)
+    for known in (open_, waits):
+        found = document(known, complete=False, nearest_open=NEAREST)
+        assert not any("settled." in line for line in notes.tell_end(found))
