@@ -322,6 +322,8 @@ def test_several_files_race_in_one_group_each_arm_beside_its_backends_own_on_the
     asked = study("numpy", "onnxruntime", model=("a.onnx", "sub/b.onnx"), goal="best")
     (found,) = groups(asked)
     assert found.record.name == "a.onnx and b.onnx, batch 1"
+    (many,) = groups(study("onnxruntime", model=("a.onnx", "b.onnx", "c.onnx", "d.onnx")))
+    assert many.record.name == "a.onnx and 3 other files, batch 1", "it fits on a line"
     assert labels(found) == [
         "onnxruntime:cpu:fp32",
         "numpy:cpu:fp32",
