@@ -14,9 +14,10 @@ from support.races.cells import GROUP as CELL
 from support.races.cells import cell, document, row
 from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds, write
 
-from shootout.contract import Arm, NotRunKind, Target
+from shootout.contract import Arm, NotRunKind, Precision, Target
 from shootout.journal.records import Skip
 from shootout.report import notes, table
+from shootout.report.answer import render_answer
 from shootout.results.analysis import analyse, analyse_cells
 from shootout.results.document import Document, NearestOpen
 from shootout.study import reproduce
@@ -232,3 +233,29 @@ def test_a_choice_is_not_settled_while_something_could_still_win():
     for known in (open_, waits):
         found = document(known, complete=False, nearest_open=NEAREST)
         assert not any("settled." in line for line in notes.tell_end(found))
+
+
+def test_the_best_of_several_files_has_the_command_for_all_other_runtimes():
+    files = row("a", 1_000, model="a.onnx"), row("b:cpu:native(q.onnx)", 500, model="q.onnx", precision="fp32")
+    answer = document(cell(*files, within=0.02)).answer[0]
+    assert answer.ship
+    assert answer.elsewhere == "shootout run --model toy --threads 1", "no --backends: every runtime of the study"
+    lines = "\n".join(line.plain for line in render_answer(answer, files, document(cell(*files)), 80))
+    assert "on other runtimes:     shootout run --model toy --threads 1" in lines
+    assert document(cell(*(one.model_copy(update={"model": "toy"}) for one in files))).answer[0].elsewhere is None
+    open_ = document(cell(*files, within=math.inf, complete=False, command="shootout run toy")).answer[0]
+    assert open_.elsewhere is None, "the file question comes first"
+
+
+def test_a_command_that_races_targets_of_several_files_names_them_all():
+    plain = Arm(target=Target(backend="onnxruntime"), model="dir/m.onnx", threads=1)
+    other = Arm(target=Target(backend="openvino", precision=Precision.NATIVE), model="q.onnx", file="q.onnx", threads=1)
+    int8 = replace(plain, target=Target(backend="openvino", precision=Precision.INT8))
+    for arms, model, targets in (
+        ([other, plain], "dir/m.onnx,q.onnx", "openvino,onnxruntime"),
+        ([other, int8], "dir/m.onnx,q.onnx", "openvino,openvino:cpu:int8"),
+        ([other], "q.onnx", "openvino:cpu:native"),
+        ([plain, int8], "dir/m.onnx", "onnxruntime:cpu:fp32,openvino:cpu:int8"),
+    ):
+        told = dict(reproduce.options(arms))
+        assert (told["--model"], told["--backends"]) == (model, targets)
