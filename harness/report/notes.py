@@ -549,7 +549,7 @@ def _tell_settled(document: Document) -> str:
     pair = " against ".join(map(short, nearest.arms))
     return (
         f"The choice is settled. Open, without effect on it: {pair}{takes}{more}; "
-        "the same command with --out and --max-time 5m goes on."
+        "the same command with --out and more --max-time goes on."
     )
 
 

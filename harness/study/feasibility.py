@@ -34,6 +34,7 @@ BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 """The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
+BRING_MODULE = "bring the torch module, as in `shootout run net.py:make`"
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 _TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
@@ -285,10 +286,8 @@ def _tell_unmade(exported: ExportedModel) -> tuple[str, str]:
     """Tell why a model isn't there in other forms and what helps, in the same words for each backend: one line."""
     if not exported.is_file:
         return exported.unmade, "change the module so that torch can export it"
-    if Artifact.ONNX not in exported.artifacts:
-        return f"there is no ONNX file: {exported.unmade}", exported.unmade_fix
-    fix = exported.unmade_fix or "bring the torch module, as in `shootout run net.py:make`"
-    return f"there is no torch module: {exported.unmade}", fix
+    own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
+    return exported.unmade, exported.unmade_fix or ("" if own else BRING_MODULE)
 
 
 def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:

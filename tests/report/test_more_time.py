@@ -217,7 +217,7 @@ def test_a_choice_that_is_settled_is_no_unfinished_run():
     (told,) = notes.tell_end(found)
     assert told == (
         "The choice is settled. Open, without effect on it: c against d (about 44 s more) and 1 other pair; "
-        "the same command with --out and --max-time 5m goes on."
+        "the same command with --out and more --max-time goes on."
     )
     for seconds, others, said in ((None, 0, "c against d; the"), (44.0, 2, "more) and 2 other pairs; the")):
         (told,) = notes.tell_end(
