@@ -45,6 +45,15 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
 
 
+def test_rows_that_calibrate_nothing_are_not_said_to(tmp_path: Path):
+    own = input_sets.read_split(*files(tmp_path, ROWS, CLASSES), SPECS, calibrates=False)
+    assert own.notes == (
+        "25 of your 50 labeled rows were used for timing and searches (`tune`); accuracy is of the other 25",
+    )
+    few = input_sets.split_rows({"x": ROWS[:20]}, CLASSES[:20], SPECS, calibrates=False)
+    assert few.notes[0].startswith("all your 20 labeled rows serve accuracy, timing and searches (`tune`) alike: ")
+
+
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     units = RNG.permutation(np.arange(400) % 40)
     rows = RNG.standard_normal((400, 4)).astype(np.float32)
