@@ -86,7 +86,7 @@ def _explaining_ranks() -> Iterator[None]:
         if not _RANKS.search(str(error)):
             raise
         reason = f"LiteRT's quantizer can't quantize a reshaped weight of this model: {error}"
-        fix = "leave this target out of --backends, or choose another backend for this precision"
+        fix = "choose another backend for this precision"
         raise SkippedArm(one_line(reason), fix) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -42,6 +43,7 @@ class GroupedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words; for an option of other tools, say what there is in its place."""
+        words = [*args]  # which typer uses up
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # typer's own kinds of error are not public
@@ -49,7 +51,8 @@ class GroupedCommand(TyperCommand):
             if option in ELSEWHERE and "backends" in {param.name for param in self.params}:
                 ctx.fail(f"No such option: {option}: {ELSEWHERE[option]}")
             if str(getattr(error, "message", "")).startswith("Got unexpected extra argument"):
-                ctx.fail(f"{error.message}: several values are one word, with commas between: a,b")  # type: ignore[attr-defined]
+                joined = f"several values are one word, with commas between: {_join_models(words)}"
+                ctx.fail(f"{error.message}: {joined}")  # type: ignore[attr-defined]
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -65,6 +68,12 @@ class GroupedCommand(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples, one a line."""
         _write_examples(self.epilog, formatter)
+
+
+def _join_models(args: Sequence[str]) -> str:
+    """Return the files that stand one after the other, as a shell expands `*.onnx`, as one word; else an example."""
+    files = [word for word in args if word.endswith(".onnx")]
+    return shlex.quote(",".join(files)) if len(files) > 1 else "a,b"
 
 
 class GroupedCommands(TyperGroup):

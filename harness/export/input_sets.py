@@ -282,6 +282,8 @@ def split_rows(
     specs: Sequence[TensorSpec],
     units: Array | None = None,
     stream: Stream | None = None,
+    *,
+    calibrates: bool = True,
 ) -> RowSplit:
     """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
 
@@ -289,6 +291,7 @@ def split_rows(
         labels: the right class of each row; None if another metric than accuracy scores them.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
         stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
+        calibrates: whether the other rows calibrate, too; not if the user gives rows for that.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -308,15 +311,13 @@ def split_rows(
         report, other = numbers, numbers
     if stream:
         report, other = stream.in_order(report, batch), stream.in_order(other, batch)
+    serves = "calibration and timing" if calibrates else "timing and searches (`tune`)"
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
     if len(report) < len(numbers):
-        note = (
-            f"{len(other)} of your {count} {kind}rows were used for calibration and timing; "
-            f"{what} is of the other {len(report)}"
-        )
+        note = f"{len(other)} of your {count} {kind}rows were used for {serves}; {what} is of the other {len(report)}"
     else:
         enough = f"; {2 * least:,} would do" if units is None else ""
-        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}{enough}"
+        note = f"all your {count} {kind}rows serve {what}, {serves} alike: {TOO_FEW}{enough}"
     return RowSplit(
         batch=batch,
         shared=shared,
@@ -376,6 +377,7 @@ def read_split(
     stream: Stream | None = None,
     *,
     takes_nan: bool = False,
+    calibrates: bool = True,
 ) -> RowSplit:
     """Read the user's rows and split them.
 
@@ -386,6 +388,7 @@ def read_split(
         rows_by: a file with what each row belongs to.
         stream: see `split_rows`.
         takes_nan: see `read_sets`.
+        calibrates: see `split_rows`.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
@@ -394,7 +397,8 @@ def read_split(
     rows_of = read_rows(inputs, specs, stream, takes_nan=takes_nan)
     found = read_labels(labels) if labels else None
     try:
-        return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None, stream)
+        units = truth_files.read_ids(rows_by)[1] if rows_by else None
+        return split_rows(rows_of, found, specs, units, stream, calibrates=calibrates)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

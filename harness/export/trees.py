@@ -194,7 +194,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         traceback.print_exc()
         unmade = explained(error)
     if unmade:
-        unmade = f"{path.name} can't be converted to one: {unmade}"
+        unmade = f"{path.name} can't be converted to ONNX: {unmade}"
         onnx.save(_make_stand_in(native), file)
     files = {one.name: sha256(one) for one in folder.iterdir()}
     facts = {"artifact": artifact, "files": files, "unmade": unmade, "source": str(path)}

@@ -236,7 +236,8 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
     npz = asked.inputs_npz
     split = None
     if npz and (asked.labels_npz or asked.scored):
-        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream)
+        calibrates = asked.calibration_npz is None
+        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, calibrates=calibrates)
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)

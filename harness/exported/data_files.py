@@ -42,6 +42,8 @@ ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.user.reading`."""
 _NAMELESS = "arr_{}"
 """The names that `numpy.savez` gives to arrays without one, in order."""
+SWAPPED = "these look like labels: give them with --labels, and the rows with --inputs"
+SWAPPED_LABELS = "these look like rows, not like one whole number for each: give rows with --inputs"
 _NOT_ARRAYS = (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
 """Exceptions from reading a file of another kind; the last one means that it is encrypted or packed in an unknown
 way.
@@ -265,7 +267,9 @@ def read_labels(path: Path) -> Array:
     arrays = read_arrays(path)
     found = arrays.get(LABELS, arrays.get(_NAMELESS.format(0)) if len(arrays) == 1 else None)
     if found is None:
-        raise UsageError(f"{title(path)}: expected one array called {LABELS!r}, got {sorted(arrays)}")
+        told = f"expected one array called {LABELS!r}, got {sorted(arrays)}"
+        rows_like = [name for name, one in arrays.items() if one.dtype.kind == "f" and one.ndim > 1]
+        raise UsageError(f"{title(path)}: {told}{f': {SWAPPED_LABELS}' if rows_like else ''}")
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
@@ -407,6 +411,8 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     if sorted(given) != sorted(expected):
         arrays = ", ".join(f"{name}=ROWS" if name.isidentifier() else f"**{{{name!r}: ROWS}}" for name in expected)
         told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
+        if list(found) == [LABELS]:
+            raise UsageError(f"{title(path)}: {told}: {SWAPPED}")
         raise UsageError(f'{title(path)}: {told}: write them with np.savez("new.npz", {arrays})')
     return {name: name for name in expected}
 
@@ -452,6 +458,8 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
     if leads:
         expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"
     convert = f"; convert it with .astype({spec.dtype!r})" if found.dtype != spec.dtype else ""
+    if len(found.shape) == 1 < len(spec.shape) and np.dtype(found.dtype).kind in "iu":
+        convert = f": {SWAPPED}"
     convert = "; expected numbers" if found.dtype.startswith(("str", "bytes")) else convert
     got = f"{found.dtype}{list(found.shape)}{convert}"
     raise UsageError(f"{title(path)}: input {spec.name!r}: expected {expected}; got {got}")

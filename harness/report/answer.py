@@ -147,6 +147,8 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Skipped", tell_skipped([answer], [document]), width)
     for way_out in list_ways_in_refused(answer):
         yield from write_command(way_out, width)
+    if answer.elsewhere:
+        yield from write_command(WayOut(ELSEWHERE, answer.elsewhere, ""), width)
     yield from labeled("Mix", tell_mix(mix), width)
     told = tell_no_folder(answer)
     yield from labeled("Next", told, width)
@@ -421,6 +423,7 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 EXPLAIN = "layer by layer:"
 MIX = "leave some in float:"
+ELSEWHERE = "on other runtimes:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"

@@ -388,7 +388,7 @@ def _as_grid(planned: Plan) -> list[str]:
     some = [group for group in groups if group.playing]
     skips = Counter((label, why.reason, why.fix) for group in some for label, why in group.skips.items())
     for (label, reason, fix), count in skips.most_common(SHOWN_GROUPS):
-        lines.append(f"  skipped in {count:,} groups: {label}: {reason}. Fix: {fix}")
+        lines.append(f"  skipped in {count:,} groups: {label}: {reason}{f'. Fix: {fix}' if fix else ''}")
     if len(skips) > SHOWN_GROUPS:
         lines.append(f"  and {len(skips) - SHOWN_GROUPS:,} other reasons: --json has them all")
     if out := [group for group in groups if not group.playing]:

@@ -515,6 +515,9 @@ def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | 
         width: in letters; a command that needs more is broken into lines that a shell takes as one.
         above: the commands that stand above; None: those of the document's answers.
     """
+    if not document.complete and _is_settled(document):
+        yield _tell_settled(document)
+        return
     if not document.complete:
         stopped = document.budget_s is not None
         why = f"The race stopped after {span(document.budget_s or 0.0)}" if stopped else "This run is unfinished"
@@ -522,6 +525,32 @@ def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | 
         yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width, above)
     if document.nearest_open and not _is_told_above(document):
         yield tell_nearest(document.nearest_open)
+
+
+def _is_settled(document: Document) -> bool:
+    """Return whether all that an unfinished run has open is between targets that can't be the answer."""
+    answers = [*document.answer, *(mix.answer for mix in document.mix)]
+    waits = any(group.cause is NotRunKind.NOT_REACHED for answer in answers for group in answer.not_raced)
+    asks = bool(document.crossovers) or len(document.answer) < sum(not group.selects for group in document.groups)
+    return (
+        document.nearest_open is not None
+        and bool(answers)
+        and not (waits or asks)
+        and all(one.ship and not (one.reason or one.alone or one.sure.nearest) for one in answers)
+    )
+
+
+def _tell_settled(document: Document) -> str:
+    """Tell that the choice is settled, which pairs are open all the same, and how to go on with those."""
+    nearest = document.nearest_open
+    assert nearest is not None, "a run that has nothing open is complete"
+    takes = "" if nearest.seconds is None else f" (about {span(nearest.seconds)} more)"
+    more = f" and {counted(nearest.others, 'other pair')}" if nearest.others else ""
+    pair = " against ".join(map(short, nearest.arms))
+    return (
+        f"The choice is settled. Open, without effect on it: {pair}{takes}{more}; "
+        "the same command with --out and more --max-time goes on."
+    )
 
 
 def _list_commands(document: Document) -> list[str]:

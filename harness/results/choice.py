@@ -370,6 +370,7 @@ def _make_answer(
         next=_next_command(cell, shipped, instead, is_over=is_over),
         no_folder=no_folder,
         instead=instead,
+        elsewhere=_command_elsewhere(cell, shipped) if is_over else None,
     )
 
 
@@ -449,6 +450,17 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
     """Return the command that races arms at the one size of their rows, the largest where it varies."""
     options = reproduce.at_one_size(cell.again(arms))
+    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+
+
+def _command_elsewhere(cell: Cell, shipped: Row) -> str | None:
+    """Return the command that races the shipped one of several files on every other runtime; None for one file.
+
+    Such a run races the files on what reads ONNX itself, which leaves the other runtimes out.
+    """
+    if len({row.model for row in cell.rows}) < 2:
+        return None
+    options = [(name, value) for name, value in cell.again([shipped.arm]) if name != "--backends"]
     return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
 
 

@@ -823,6 +823,7 @@ class Answer(Part):
             there is none.
         no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
         instead: the fastest arm that may be shipped and can be put into a folder, if `ship` can't.
+        elsewhere: of several files, the command that races the one to ship on every other runtime; else null.
     """
 
     group: str
@@ -844,6 +845,7 @@ class Answer(Part):
     next: str | None = None
     no_folder: str | None = None
     instead: Rival | None = None
+    elsewhere: str | None = None
 
     def __repr__(self) -> str:
         """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -91,9 +92,9 @@ def find_max_drop(text: str, before: float) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise ValueError(
-            "expected a drop in the metric's own unit, such as 0.005, or a share of FP32's mean, such as 1%"
-        )
+        told = "expected a drop in the metric's own unit, such as 0.005, or a share of FP32's mean, such as 1%"
+        points = re.fullmatch(r"(\d+\.?\d*|\.\d+)pp", number)
+        raise ValueError(f"{told}; of an accuracy {number} is {float(points[1]) / 100:g}" if points else told)
     return value / 100 * abs(before) if is_share else value
 
 

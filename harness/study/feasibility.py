@@ -34,6 +34,7 @@ BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 """The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
+BRING_MODULE = "bring the torch module, as in `shootout run net.py:make`"
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 _TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
@@ -143,6 +144,10 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if availability.why and not availability.why.builds:
         return availability.why
     capabilities = backends.capabilities(arm.target.backend)
+    consumes = capabilities.consumes
+    if Artifact.NONE not in consumes and (why := _check_label(arm, here, capabilities)):
+        # in a precision that fits the file it couldn't run either
+        return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
     if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_shapes_word(arm, capabilities):
         return why
     if arm.scenario not in capabilities.scenarios:
@@ -150,10 +155,6 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
     if arm.scenario is Scenario.TRAIN_STEP and (why := _check_training(arm)):
         return why
-    consumes = capabilities.consumes
-    if Artifact.NONE not in consumes and (why := _check_label(arm, here.holds.get(arm.model, ()))):
-        # in a precision that fits the file it couldn't run either
-        return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
     if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
         return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
@@ -168,7 +169,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     return NotRun(
         NotRunKind.UNFIT,
         f"{arm.target.backend} takes {takes}; {name_model(arm.model)} is only there as {has}",
-        f"leave {arm.target.backend} out of --backends, or give a model that has it",
+        f"give it {takes}" if is_file(arm.model) else "choose a model that has it",
     )
 
 
@@ -194,20 +195,21 @@ def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
     return None
 
 
-def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
+def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
     """Explain why no row of a file with precisions of its own can promise this label, or `native` needs a file."""
-    target = arm.target
-    if target.precision is Precision.NATIVE:
-        if is_file(arm.model):
-            return None
+    target, holds = arm.target, here.holds.get(arm.model, ())
+    if target.precision is Precision.NATIVE and not is_file(arm.model):
         why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is not a file"
         return NotRun(NotRunKind.UNFIT, why, f"use {replace(target, precision=Precision.FP32)}")
-    if not holds:
+    if not holds or (target.precision is Precision.NATIVE and target.device in can.native):
         return None
     kinds = " and ".join(precision.upper() for precision in holds)
     why = f"the file holds {kinds} itself, so a row of it can promise no other precision"
-    fix = f"use the precision `{Precision.NATIVE}`, which tells what ran, or give the FP32 file"
-    return NotRun(NotRunKind.UNFIT, why, fix)  # the same of each target and file, so that all share a line
+    fix = f"give the FP32 file; this one runs as `{Precision.NATIVE}`, such as onnxruntime:cpu:{Precision.NATIVE}"
+    if target.precision is Precision.NATIVE:
+        why, fix = f"{target.backend} takes no file that holds {kinds} itself", "give the FP32 file"
+    is_given = not all(here.holds.values())  # the FP32 file is among those that race
+    return NotRun(NotRunKind.UNFIT, why, "" if is_given else fix)  # the same of each target and file: one line
 
 
 def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:
@@ -271,13 +273,21 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
         consumes = (Artifact.OPEN,)
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
+    if exported.unmade:
+        return NotRun(NotRunKind.UNFIT, *_tell_unmade(exported))
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
-    why = f": {exported.unmade}" if exported.unmade else ""
-    if exported.varying and not why:
-        why = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
-    leave = f"leave {arm.target.backend} out of --backends"
-    fix = exported.unmade_fix or (leave if exported.is_file else "change the module so that torch can export it")
+    alone = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
+    why = alone if exported.varying else ""
+    fix = f"give it {takes}" if exported.is_file else "change the module so that torch can export it"
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
+
+
+def _tell_unmade(exported: ExportedModel) -> tuple[str, str]:
+    """Tell why a model isn't there in other forms and what helps, in the same words for each backend: one line."""
+    if not exported.is_file:
+        return exported.unmade, "change the module so that torch can export it"
+    own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
+    return exported.unmade, exported.unmade_fix or ("" if own else BRING_MODULE)
 
 
 def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -342,9 +343,10 @@ def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]
     plain = next((other for other in point.others if not holds[other]), None)
     if holds[point.model] and plain is not None:
         kinds = " and ".join(one.upper() for one in holds[point.model])
+        files = ",".join([plain, point.model, *(other for other in point.others if other != plain)])
         raise UsageError(
             f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
-            f"put {name_model(plain)} first"
+            f"put {name_model(plain)} first, as in {shlex.quote(files)}"
         )
 
 

@@ -362,7 +362,8 @@ def group_name(point: Point) -> str:
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
     batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {varied.get(BATCH, point.batch)}"
-    names = " and ".join(_make_title(model) for model in (point.model, *point.others))
+    titles = [_make_title(model) for model in (point.model, *point.others)]
+    names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shootout.constants import CONVERTED, SHIPPED
-from shootout.contract import Arm, Scenario, Value
+from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
@@ -176,11 +176,13 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
         also: what their study was `given`; of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
-    values: list[tuple[str, object]] = [("model", _find_typed(arm.model))]
+    files = dict.fromkeys(_find_typed(one.model) for one in sorted(arms, key=lambda one: bool(one.file)))
+    write = _write_target if len(files) == 1 else _write_backend  # each file then runs in its own precisions
+    values: list[tuple[str, object]] = [("model", ",".join(files))]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
     values += [
         ("batch", arm.batch),
-        ("backends", ",".join(map(_write_target, arms))),
+        ("backends", ",".join(dict.fromkeys(map(write, arms)))),
         ("threads", arm.threads or "default"),
     ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
@@ -220,6 +222,13 @@ def _without_shapes(targets: str) -> str:
 def _write_target(arm: Arm) -> str:
     target = arm.target
     return f"{SHIPPED}:{without_home(target.folder)}" if target.folder else str(target)
+
+
+def _write_backend(arm: Arm) -> str:
+    """Write a target of several files, whose precision is the file's own if the backend runs the file as it is."""
+    plain = arm.target.precision in (Precision.FP32, Precision.NATIVE) and not arm.target.scheme
+    target = str(arm.target)
+    return target.rpartition(":")[0].removesuffix(f":{Device.CPU}") if plain else target
 
 
 def _list_knobs(arm: Arm) -> Iterable[str]:

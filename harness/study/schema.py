@@ -427,8 +427,9 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense of truth, metric and their limits."""
     words = {"truth (--truth)": study.truth, "max_drop (--max-drop)": study.max_drop}
     words |= {"min_agreement (--min-agreement)": study.min_agreement, "rows_by (--rows-by)": study.rows_by}
+    add = "add --metric accuracy, which the labels are for" if study.labels else "add one (--metric auto proposes one)"
     for word in (name for name, value in words.items() if value is not None and not study.metric):
-        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
+        yield f"{word} is for a metric: {add}, or leave it out"
     if study.scores and not (study.metric or study.labels):
         yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
     if study.read and not study.inputs:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
     given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
     given["targets"] = given.pop("backends")
+    _refuse_patterns([name, *map(str, axes.as_axis(given["model"]) or ())])
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
@@ -193,6 +195,19 @@ def _refuse_studies(model: Any) -> None:
     for name in axes.as_axis(model) or ():
         if name not in models.names() and schema.is_named(str(name)):
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
+
+
+def _refuse_patterns(names: Iterable[str]) -> None:
+    """Refuse a pattern that the shell left as it is, and name the files that it stands for."""
+    for text in (part for name in names for part in name.split(",") if set(part) & set("*?[")):
+        place = Path(text).expanduser()
+        if place.exists():
+            continue
+        inside = Path(place.anchor).glob(str(place.relative_to(place.anchor)))
+        found = [one for one in sorted(map(str, inside)) if is_file(one)]
+        files = shlex.quote(",".join(found))
+        told = f"to race its files, give them with commas between: {files}" if found else "no ONNX file matches it"
+        raise UsageError(f"{text!r} is a pattern and no file: {told}")
 
 
 def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[str]:

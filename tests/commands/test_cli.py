@@ -238,16 +238,37 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
         ("rum", "Did you mean 'run'?"),
         ("tune linear --model mlp", "two models are given, 'linear' and --model mlp: pass only one of them"),
         ("tune batch-sweep", "'batch-sweep' is a study, not a model"),
-        ("run a.onnx b.onnx", "several values are one word, with commas between: a,b"),
+        ("run a.onnx b.onnx", "several values are one word, with commas between: a.onnx,b.onnx"),
+        ("run 'my a.onnx' c.onnx --dry-run", "with commas between: 'my a.onnx,c.onnx'"),
+        ("run mlp digits", "with commas between: a,b"),
+        (
+            "run mlp --inputs x.npz --labels y.npz --max-drop 1%",
+            "a metric: add --metric accuracy, which the labels are",
+        ),
+        ("run mlp --inputs x.npz --max-drop 1%", "is for a metric: add one (--metric auto proposes one)"),
+        ("run mlp --inputs x.npz --metric accuracy --max-drop 0.5pp", "1%; of an accuracy 0.5pp is 0.005"),
         ("net.onnx", "Did you mean: shootout run net.onnx"),
         ("quantization", "Did you mean: shootout run quantization"),
         ("show", "Missing argument 'RUN'"),
     ],
 )
 def test_a_wrong_command_line_is_a_usage_error_with_the_nearest(tmp_path: Path, words: str, says: str):
-    done = here(*words.split(), cwd=tmp_path)
+    done = here(*shlex.split(words), cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert says in done.err
+
+
+@pytest.mark.parametrize("words", ["run m*.onnx", "run ./m*", "tune --model m[12].onnx", "run m1.onnx,m?.onnx"])
+def test_a_pattern_that_no_shell_expanded_names_the_files_to_give(tmp_path: Path, words: str):
+    for name in ("m1.onnx", "m2.onnx", "m.txt"):
+        (tmp_path / name).write_bytes(b"")
+    done = here(*words.split(), cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(
+        " is a pattern and no file: to race its files, give them with commas between: m1.onnx,m2.onnx\n"
+    )
+    none = here("run", "n*.onnx", cwd=tmp_path)
+    assert "'n*.onnx' is a pattern and no file: no ONNX file matches it" in none.err
 
 
 def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

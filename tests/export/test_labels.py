@@ -45,6 +45,15 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
 
 
+def test_rows_that_calibrate_nothing_are_not_said_to(tmp_path: Path):
+    own = input_sets.read_split(*files(tmp_path, ROWS, CLASSES), SPECS, calibrates=False)
+    assert own.notes == (
+        "25 of your 50 labeled rows were used for timing and searches (`tune`); accuracy is of the other 25",
+    )
+    few = input_sets.split_rows({"x": ROWS[:20]}, CLASSES[:20], SPECS, calibrates=False)
+    assert few.notes[0].startswith("all your 20 labeled rows serve accuracy, timing and searches (`tune`) alike: ")
+
+
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     units = RNG.permutation(np.arange(400) % 40)
     rows = RNG.standard_normal((400, 4)).astype(np.float32)
@@ -96,6 +105,8 @@ def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
         (ROWS, CLASSES[:-1], "labels", "one whole number for each of the 50 rows of the inputs, got int64[49]"),
         (ROWS, CLASSES.astype(float), "labels", "got float64[50]"),
         (ROWS, CLASSES, "y", "expected one array called 'labels', got ['y']"),
+        (ROWS, ROWS, "y", "got ['y']: these look like rows, not like one whole number for each: give rows with"),
+        (CLASSES, ROWS, "labels", "got int64[50]: these look like labels: give them with --labels, and the rows"),
         (ROWS[:, :3], CLASSES, "labels", "or rows [rows, 4]; got float32[50, 3]"),
         (np.full_like(ROWS, np.nan), CLASSES, "labels", "NaN in 200 places"),
     ],

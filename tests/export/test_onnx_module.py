@@ -120,8 +120,13 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
     skip = feasibility.check_export(EAGER, exported)
     assert skip is not None
     made = "what onnx2fx makes of this file isn't the same model, as far as can be told: relative L2 error"
-    assert skip.reason.startswith(f"torch-eager takes a torch module: {made}")
-    assert skip.fix == "leave torch-eager out of --backends"
+    assert skip.reason.startswith(made)
+    assert skip.fix == "bring the torch module, as in `shootout run net.py:make`"
+    beside = replace(exported, artifacts=())  # as the export of a module beside that of the file
+    assert feasibility.check_export(EAGER, beside) == skip
+    others = ("torch-compile", "torchscript", "jax-jit", "litert", "executorch")
+    arms = [replace(EAGER, target=Target(backend=name)) for name in others]
+    assert {feasibility.check_export(arm, exported) for arm in arms} == {skip}, "one line and one fix for all"
 
 
 def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -160,7 +165,7 @@ def test_a_package_that_one_operator_needs_is_installed_beside_torch(tmp_path: P
     assert skip.fix == f"pip install torchvision torch=={torch.__version__.partition('+')[0]}"
     other = feasibility.check_export(EAGER, replace(exported, unmade="it takes more", unmade_fix="pip install more"))
     assert other is not None
-    assert (other.reason, other.fix) == ("torch-eager takes a torch module: it takes more", "pip install more")
+    assert (other.reason, other.fix) == ("it takes more", "pip install more")
 
 
 def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

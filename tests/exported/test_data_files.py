@@ -69,7 +69,7 @@ def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path, name: str, sa
     ("arrays", "says"),
     [
         ({"x": X}, "expected inputs ['input.1', 'x'], got ['x']"),
-        ({"labels": X}, "expected inputs ['input.1', 'x'], got ['labels']"),
+        ({"labels": X}, "got ['labels']: these look like labels: give them with --labels, and the rows with --inputs"),
         ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
         (
             {"x": X.T, "input.1": IDS},

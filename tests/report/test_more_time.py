@@ -14,9 +14,10 @@ from support.races.cells import GROUP as CELL
 from support.races.cells import cell, document, row
 from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds, write
 
-from shootout.contract import Arm, NotRunKind, Target
+from shootout.contract import Arm, NotRunKind, Precision, Target
 from shootout.journal.records import Skip
 from shootout.report import notes, table
+from shootout.report.answer import render_answer
 from shootout.results.analysis import analyse, analyse_cells
 from shootout.results.document import Document, NearestOpen
 from shootout.study import reproduce
@@ -202,3 +203,59 @@ def test_a_run_that_goes_on_tells_the_command_that_can_be_pasted(
     assert found.answer[0].next == found.resume
     (again,) = [line for line in notes.tell_end(found, width) if "stopped" in line]
     assert again.endswith("The command above continues it.")
+
+
+NEAREST = NearestOpen(group=CELL, arms=("c:cpu:fp32", "d:cpu:fp32"), restarts=6, seconds=44.0, others=1, ended_at=None)
+
+
+def test_a_choice_that_is_settled_is_no_unfinished_run():
+    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
+    known = cell(row("a", 1_000), row("c", 3_000), row("d", 3_010), within=0.02, **told_of)
+    found = document(known, complete=False, nearest_open=NEAREST, resume="shootout run toy --out r --max-time 5m")
+    assert found.answer[0].ship
+    assert found.answer[0].sure.nearest is None
+    (told,) = notes.tell_end(found)
+    assert told == (
+        "The choice is settled. Open, without effect on it: c against d (about 44 s more) and 1 other pair; "
+        "the same command with --out and more --max-time goes on."
+    )
+    for seconds, others, said in ((None, 0, "c against d; the"), (44.0, 2, "more) and 2 other pairs; the")):
+        (told,) = notes.tell_end(
+            found.model_copy(update={"nearest_open": NEAREST.model_copy(update={"seconds": seconds, "others": others})})
+        )
+        assert said in told
+
+
+def test_a_choice_is_not_settled_while_something_could_still_win():
+    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
+    open_ = cell(row("a", 1_000), row("c", 990), row("d", 3_010), within=0.2, **told_of)
+    waits = cell(row("a", 1_000), row("c", 3_000), row("z", None, cause=NotRunKind.NOT_REACHED), within=0.02, **told_of)
+    for known in (open_, waits):
+        found = document(known, complete=False, nearest_open=NEAREST)
+        assert not any("settled." in line for line in notes.tell_end(found))
+
+
+def test_the_best_of_several_files_has_the_command_for_all_other_runtimes():
+    files = row("a", 1_000, model="a.onnx"), row("b:cpu:native(q.onnx)", 500, model="q.onnx", precision="fp32")
+    answer = document(cell(*files, within=0.02)).answer[0]
+    assert answer.ship
+    assert answer.elsewhere == "shootout run --model toy --threads 1", "no --backends: every runtime of the study"
+    lines = "\n".join(line.plain for line in render_answer(answer, files, document(cell(*files)), 80))
+    assert "on other runtimes:     shootout run --model toy --threads 1" in lines
+    assert document(cell(*(one.model_copy(update={"model": "toy"}) for one in files))).answer[0].elsewhere is None
+    open_ = document(cell(*files, within=math.inf, complete=False, command="shootout run toy")).answer[0]
+    assert open_.elsewhere is None, "the file question comes first"
+
+
+def test_a_command_that_races_targets_of_several_files_names_them_all():
+    plain = Arm(target=Target(backend="onnxruntime"), model="dir/m.onnx", threads=1)
+    other = Arm(target=Target(backend="openvino", precision=Precision.NATIVE), model="q.onnx", file="q.onnx", threads=1)
+    int8 = replace(plain, target=Target(backend="openvino", precision=Precision.INT8))
+    for arms, model, targets in (
+        ([other, plain], "dir/m.onnx,q.onnx", "openvino,onnxruntime"),
+        ([other, int8], "dir/m.onnx,q.onnx", "openvino,openvino:cpu:int8"),
+        ([other], "q.onnx", "openvino:cpu:native"),
+        ([plain, int8], "dir/m.onnx", "onnxruntime:cpu:fp32,openvino:cpu:int8"),
+    ):
+        told = dict(reproduce.options(arms))
+        assert (told["--model"], told["--backends"]) == (model, targets)

@@ -26,11 +26,11 @@ def groups(
     memory: int = 10**12,
     disk: int | None = None,
     file_bytes: int = 0,
-    holds: tuple[Precision, ...] = (),
+    holds: tuple[Precision, ...] | Mapping[str, tuple[Precision, ...]] = (),
     classical: tuple[str, ...] = (),
     native: Artifact | None = None,
 ) -> list[PlannedGroup]:
-    known = (*ALL, "spin", "openvino", "ncnn", "sklearn", "lightgbm")
+    known = (*ALL, "spin", "openvino", "ncnn", "litert", "iree", "sklearn", "lightgbm")
     available: Mapping[tuple[str, Device], Availability] = {
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }
@@ -42,7 +42,7 @@ def groups(
         memory_bytes=memory,
         disk_bytes=disk,
         file_bytes=dict.fromkeys(asked.model, file_bytes),
-        holds=dict.fromkeys(asked.model, holds),
+        holds=holds if isinstance(holds, Mapping) else dict.fromkeys(asked.model, holds),
         classical=dict.fromkeys(asked.model, classical),
         natives=dict.fromkeys(asked.model, native),
     )

@@ -166,10 +166,30 @@ def test_a_file_with_precisions_of_its_own_runs_native_and_promises_nothing_else
     assert set(found.skips) == {"onnxruntime:cpu:int8", "openvino:cpu:fp32"}
     why = found.skips["onnxruntime:cpu:int8"]
     assert why.reason == "the file holds FP16 and INT8 itself, so a row of it can promise no other precision"
-    assert why.fix == "use the precision `native`, which tells what ran, or give the FP32 file"
+    assert why.fix == "give the FP32 file; this one runs as `native`, such as onnxruntime:cpu:native"
     assert found.skips["openvino:cpu:fp32"] == why, "one line for all"
     assert all(probe_key(arm) is None for arm in found.playing)
     assert found.record.comparisons == 1, "both are the file in full precision"
+
+
+def test_a_fix_names_no_target_that_is_skipped_itself():
+    asked = ("onnxruntime:cpu:fp16", "ncnn", "litert:cpu:native", "iree:cpu:int8")
+    (found,) = groups(study("onnxruntime", *asked, model="q.onnx"), holds=(Precision.INT8,))
+    told = {label: (why.reason, why.fix) for label, why in found.skips.items()}
+    assert told.pop("litert:cpu:native") == ("litert takes no file that holds INT8 itself", "give the FP32 file")
+    (same,) = set(told.values())
+    assert len(told) == 3
+    assert same[0].startswith("the file holds INT8 itself")
+    assert "onnxruntime:cpu:native" in same[1]
+    assert [arm.label for arm in found.playing][:1] == ["onnxruntime:cpu:native"]
+
+
+def test_beside_the_fp32_file_nothing_is_proposed_for_a_quantized_one():
+    asked = study("onnxruntime", "openvino:cpu:int8", "litert", model=("a.onnx", "q.onnx"))
+    found = groups(asked, holds={"a.onnx": (), "q.onnx": (Precision.INT8,)})
+    skips = {label: why for group in found for label, why in group.skips.items() if "q.onnx" in label}
+    assert set(skips) == {"openvino:cpu:int8(q.onnx)", "litert:cpu:fp32(q.onnx)"}
+    assert {why.fix for why in skips.values()} == {""}
 
 
 def test_what_is_missing_here_is_the_one_reason_of_all_targets_that_need_it():

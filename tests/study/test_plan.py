@@ -322,6 +322,8 @@ def test_several_files_race_in_one_group_each_arm_beside_its_backends_own_on_the
     asked = study("numpy", "onnxruntime", model=("a.onnx", "sub/b.onnx"), goal="best")
     (found,) = groups(asked)
     assert found.record.name == "a.onnx and b.onnx, batch 1"
+    (many,) = groups(study("onnxruntime", model=("a.onnx", "b.onnx", "c.onnx", "d.onnx")))
+    assert many.record.name == "a.onnx and 3 other files, batch 1", "it fits on a line"
     assert labels(found) == [
         "onnxruntime:cpu:fp32",
         "numpy:cpu:fp32",
@@ -370,5 +372,9 @@ def test_a_lossy_file_is_no_reference_of_a_plain_one(first: str, other: str, is_
     """By its outputs the plain one would be wrong, and nothing would say what the lossy one loses."""
     point: Any = SimpleNamespace(model="quantized.onnx", others=("b.onnx",))
     holds = {name: [Precision[one]] if one else [] for name, one in (("quantized.onnx", first), ("b.onnx", other))}
-    with pytest.raises(UsageError, match=r"put b\.onnx first") if is_refused else nullcontext():
+    with (
+        pytest.raises(UsageError, match=r"put b\.onnx first, as in b\.onnx,quantized\.onnx$")
+        if is_refused
+        else nullcontext()
+    ):
         _refuse_lossy_original(point, holds)
