@@ -315,6 +315,22 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(FAST, int8, within=0.1)["Sure"].startswith("no other target is eligible 5")
 
 
+@pytest.mark.parametrize(
+    ("sd", "told"),
+    [(None, "one restart can't distinguish near"), (0.4, "over 1,000 restarts would be needed to settle it with near")],
+)
+def test_what_played_one_restart_needs_no_thousand(sd: float | None, told: str):
+    """Nothing tells how much restarts differ: 12x slower in one restart takes two, as a rule."""
+    found = document(cell(SLOW, FAST, row("near", 5.15e5), within=0.2))
+    (answer,) = found.answer
+    (rival,) = answer.unsettled or answer.tied
+    assert rival.ratio is not None
+    open_ = rival.model_copy(update={"ratio": replace(rival.ratio, sd=sd)})
+    sure = answer.sure.model_copy(update={"restarts_needed": None, "nearest": rival.arm})
+    answer = answer.model_copy(update={"tied": (), "unsettled": (open_,), "sure": sure})
+    assert told in paragraphs(found.model_copy(update={"answer": (answer,)}))["Sure"]
+
+
 def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
     found = document(cell(SLOW, FAST, unvouched="the control differs", control_holds=False))
     noisy = found.model_copy(
