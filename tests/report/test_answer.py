@@ -424,7 +424,7 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts), rough, **of_sizes("varying"))
     one = "shootout run --model m.onnx --set n=64 --backends onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor"
     assert one in told["Next"].replace("\\ ", "")
-    assert "a shipped folder has one size: race the size to ship, such as this one" in told["Next"]
+    assert "a shipped folder has one size: race the size to ship by itself" in told["Next"]
     measure = told["Faster, not shipped"].replace("\\ ", "").partition("measure it:")[2]
     assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
 
@@ -432,7 +432,9 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
 def test_a_training_step_says_why_nothing_ships_it():
     facts: dict[str, Any] = {"scenario": "train-step"}
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
-    assert told["Next"].endswith(": a training step can't be shipped: a shipped folder answers calls")
+    assert told["Next"].endswith(
+        ": a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"
+    )
 
 
 def test_one_size_of_a_sweep_is_measured_by_itself():
