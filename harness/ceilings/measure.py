@@ -22,7 +22,7 @@ from shootout.worker.process import worker
 TIMEOUT_S = 120.0
 RATES_SHARE = 0.5
 """The libraries get so much of a limited time, and memory gets the rest: no ceilings are without both."""
-LATE = "--max-time was over before that"
+LATE = "--max-time left no time for it"
 BEYOND_CACHES = 3
 """The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
 MEMORY_SHARE = 0.25
