@@ -41,6 +41,8 @@ from shootout.study.options import (
     MachineOptions,
     RunOptions,
     SensitivityOptions,
+    TimedMachineOptions,
+    TimeOptions,
     TuneOptions,
 )
 
@@ -91,6 +93,8 @@ shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block -o layers.svg
 shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
+SO_FAR = "Show the figures so far; a wait for another run isn't counted. Default: measure all."
+"""How `--max-time` ends what has figures of its own."""
 command = partial(declare, app)
 """Adds a command with a table's options."""
 
@@ -378,7 +382,7 @@ def report(
     raise typer.Exit(report(folders, out, policy, group))
 
 
-@app.command(cls=GroupedCommand, rich_help_panel=READ, epilog=EXPLAIN_EXAMPLES)
+@command(TimeOptions, READ, EXPLAIN_EXAMPLES, max_time_s="Stop after 90s, 2m or 1h, builds included. " + SO_FAR)
 def explain(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     targets: Annotated[
@@ -404,11 +408,12 @@ def explain(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show each layer in place of each block.")] = False,
     as_json: Json = False,
+    **options: Unpack[TimeOptions],
 ) -> None:
     """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
     from shootout.commands.explain import explain
 
-    raise typer.Exit(explain(folder, targets or (), group=group, out=out, full=full, as_json=as_json))
+    raise typer.Exit(explain(folder, targets or (), group=group, out=out, full=full, as_json=as_json, **options))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
@@ -483,19 +488,21 @@ def list_(
     raise typer.Exit(catalog(kind, as_json=as_json))
 
 
-@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
+@command(TimeOptions, MACHINE, max_time_s="Stop after 90s, 2m or 1h, and store nothing then. " + SO_FAR)
 def ceilings(
+    *,
     threads: Annotated[
         str | None,
         typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=HelpGroup.WHAT),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
     as_json: Json = False,
+    **options: Unpack[TimeOptions],
 ) -> None:
     """Show this machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
     from shootout.commands.doctor import ceilings
 
-    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
+    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json, **options))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
@@ -509,7 +516,7 @@ def cache(
     raise typer.Exit(cache(clear=clear, as_json=as_json))
 
 
-@command(MachineOptions, MACHINE)
+@command(TimedMachineOptions, MACHINE, max_time_s="Stop after 90s, 2m or 1h, and store nothing then. " + SO_FAR)
 def selftest(
     *,
     quick: Annotated[
@@ -529,7 +536,7 @@ def selftest(
         Path | None, typer.Option(help="Keep the races in this folder, or continue them there.", metavar="FOLDER")
     ] = None,
     as_json: Json = False,
-    **options: Unpack[MachineOptions],
+    **options: Unpack[TimedMachineOptions],
 ) -> None:
     """Test the harness on this machine: known times, a target against itself, planted differences."""
     from shootout.commands.selftest import selftest

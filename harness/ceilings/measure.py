@@ -11,14 +11,18 @@ from shootout import backends
 from shootout.backends import reported
 from shootout.ceilings import worker as figures
 from shootout.ceilings.remembered import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
-from shootout.clock import utc_now
-from shootout.errors import ArmFailed, ShootoutError
+from shootout.clock import Deadline, utc_now
+from shootout.errors import ArmFailed, OutOfTime, ShootoutError
 from shootout.host import environment
 from shootout.host.placement import Placement, child_environment
 from shootout.host.scratch import scratch
+from shootout.units import span
 from shootout.worker.process import worker
 
 TIMEOUT_S = 120.0
+RATES_SHARE = 0.5
+"""The libraries get so much of a limited time, and memory gets the rest: no ceilings are without both."""
+LATE = "--max-time left no time for it"
 BEYOND_CACHES = 3
 """The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
 MEMORY_SHARE = 0.25
@@ -40,6 +44,7 @@ def obtain_ceilings(
     *,
     fresh: bool = False,
     load: float | None = None,
+    limit: Deadline | None = None,
 ) -> Ceilings:
     """Return the ceilings at `placement`'s threads, remembered or measured now; measuring takes a minute or more.
 
@@ -51,15 +56,19 @@ def obtain_ceilings(
         fresh: measure, whatever is remembered.
         load: the load average before anything was measured, so that our own work isn't taken for another's; None: it is
             now.
+        limit: when to stop; what was cut isn't remembered. None: measure all.
 
     Raises:
+        OutOfTime: too little was measured in time.
         ShootoutError: nothing could be measured; says why.
         UsageError: the cache can't be written.
     """
     if not fresh and (found := read_ceilings(facts).get(placement.threads)):
         return found
     say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
-    found = measure_ceilings(placement, _load_average() if load is None else load)
+    found = measure_ceilings(placement, _load_average() if load is None else load, limit or Deadline(None))
+    if any(LATE in note for note in found.notes):
+        return found.model_copy(update={"notes": (*found.notes, "what is missing needs more time: nothing is stored")})
     write_ceilings(found, facts)
     return found
 
@@ -83,23 +92,29 @@ def known_ceilings(
     return as_data(read_ceilings(facts).values())
 
 
-def measure_ceilings(placement: Placement, load: float) -> Ceilings:
+def measure_ceilings(placement: Placement, load: float, limit: Deadline | None = None) -> Ceilings:
     """Measure the ceilings.
 
     Args:
         load: the load average before anything was measured.
+        limit: when to stop; None: never.
 
     Raises:
+        OutOfTime: no peak rate or no bandwidth was measured in time.
         ShootoutError: no peak rate or no bandwidth could be measured; says why.
     """
     notes = _describe_disturbances(load)
     peaks: dict[str, Peak] = {}
+    limit = limit or Deadline(None)
+    rates_end = limit.part(RATES_SHARE)
     for source in (name for name in backends.multipliers() if find_spec(name)):
-        for precision, rate in _measure_rates(placement, source, notes).items():
+        for precision, rate in _measure_rates(placement, source, notes, rates_end).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)
     levels = [(name, held) for name, own in CACHES.items() if (held := environment.cache_held(own, placement.arms))]
-    bandwidth = [*_measure_caches(placement, levels, notes), *_main_memory(placement, levels, notes)]
+    bandwidth = [*_measure_caches(placement, levels, notes, limit), *_main_memory(placement, levels, notes, limit)]
+    if not (peaks and bandwidth) and not limit.allows(0.0):
+        raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured")
     if not peaks or not bandwidth:
         raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
     return Ceilings(
@@ -128,41 +143,46 @@ def working_sets(held: int, below: int) -> list[float]:
     return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
 
 
-def _measure_rates(placement: Placement, source: str, notes: list[str]) -> dict[str, float]:
+def _measure_rates(placement: Placement, source: str, notes: list[str], limit: Deadline) -> dict[str, float]:
     rates: dict[str, float]
     faults: list[str]
     arguments = {"source": source, "threads": placement.threads}
-    rates, faults = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes) or ({}, [])
+    found = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes, limit)
+    rates, faults = found or ({}, [])
     notes += [f"{source} {fault}" for fault in faults]
     return rates
 
 
-def _measure_caches(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
+def _measure_caches(
+    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
+) -> list[Bandwidth]:
     below = [0, *(held for _, held in levels)]
     bandwidths = [
-        _measure_bandwidth(placement, name, held, working_sets(held, low), notes)
+        _measure_bandwidth(placement, name, held, working_sets(held, low), notes, limit)
         for (name, held), low in zip(levels, below, strict=False)
     ]
     return [bandwidth for bandwidth in bandwidths if bandwidth]
 
 
-def _main_memory(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
+def _main_memory(
+    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
+) -> list[Bandwidth]:
     wanted = BEYOND_CACHES * max((held for _, held in levels), default=UNKNOWN_CACHE_BYTES)
     most = MEMORY_SHARE * environment.memory_available_bytes()
     if wanted > most:
         notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
         return []
-    found = _measure_bandwidth(placement, "DRAM", None, [wanted], notes)
+    found = _measure_bandwidth(placement, "DRAM", None, [wanted], notes, limit)
     return [found] if found else []
 
 
 def _measure_bandwidth(
-    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str]
+    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str], limit: Deadline
 ) -> Bandwidth | None:
     each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
     arguments = {"bytes_each": each, "threads": placement.threads}
     # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
-    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes)
+    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes, limit)
     return Bandwidth(level=level, holds_bytes=held, read_gbs=rates[0], copy_gbs=rates[1]) if rates else None
 
 
@@ -173,15 +193,20 @@ def _run_fresh(
     arguments: Mapping[str, Any],
     what: str,
     notes: list[str],
+    limit: Deadline | None = None,
 ) -> Any:
     """Run a function of `ceilings.worker` in a fresh process; return None and add a note if that fails."""
+    limit = limit or Deadline(None)
+    if not limit.allows(0.0):
+        notes.append(f"{what}: {LATE}")
+        return None
     with scratch() as folder:
         log = folder / "worker.log"
         try:
             with worker(child_environment(library_threads, 0), placement.arms, log) as process:
                 job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
-                answer = process.ask("measure", TIMEOUT_S, **job)
+                answer = process.ask("measure", min(TIMEOUT_S, max(limit.left_s, 0.0)), **job)
                 return reported.check_answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
-            notes.append(f"{what}: {error}")
+            notes.append(f"{what}: {error if limit.allows(0.0) else LATE}")
             return None

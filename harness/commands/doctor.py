@@ -16,6 +16,7 @@ from shootout import backends
 from shootout.backends import description
 from shootout.ceilings.measure import obtain_ceilings
 from shootout.ceilings.remembered import read_ceilings
+from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
@@ -131,14 +132,19 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
     return print_answer(render(report), as_data(report), as_json=as_json)
 
 
-def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
-    """Print what is remembered, or measure it now; return the exit code."""
+def ceilings(*, threads: str | None, fresh: bool, as_json: bool, max_time_s: float | None = None) -> int:
+    """Print what is remembered, or measure it now; return the exit code.
+
+    Args:
+        max_time_s: stop measuring after so long; None: measure all.
+    """
     placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
     facts = environment.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
     if found is None:
         with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
-            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
+            limit = Deadline(max_time_s)
+            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh, limit=limit)
     return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.report import check_installed
 from shootout.errors import UsageError
@@ -25,14 +26,23 @@ PAGE, NODE_DATA = ".html", ".json"
 
 
 def explain(
-    run: Path, targets: Sequence[str], *, group: str | None, out: Path | None, full: bool, as_json: bool
+    run: Path,
+    targets: Sequence[str],
+    *,
+    group: str | None,
+    out: Path | None,
+    full: bool,
+    as_json: bool,
+    max_time_s: float | None = None,
 ) -> int:
     """Compare the targets and print; return the exit code.
 
     Args:
         out: a file for a page (`.html`) or node data (`.json`); None: neither.
+        max_time_s: stop after so long, with what was read so far; None: read all.
 
     Raises:
+        OutOfTime: neither target was read in time.
         UsageError: see `choose_sides` and `measure.explain`; or `out` has another ending, or can't be written.
     """
     if out is not None:
@@ -40,7 +50,7 @@ def explain(
     sides = choose_sides(run, targets, group)
     # profiles have times, and both the builds and the float graph would disturb another run's
     with in_use(), show_progress() as progress, machine_lock(f"explain {run}", progress.wait):
-        found = explain_sides(sides, progress)
+        found = explain_sides(sides, progress, Deadline(max_time_s))
     if out is not None:
         content = _write_page(found) if out.suffix.lower() == PAGE else json_text(as_node_data(found)).encode()
         write_file(out, content)

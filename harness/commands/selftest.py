@@ -23,7 +23,7 @@ from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.contract import Arm, Device, Target
-from shootout.errors import ExitCode, ShootoutError, Unavailable, unknown
+from shootout.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
 from shootout.host import gpu
 from shootout.host.placement import pass_on
@@ -33,17 +33,19 @@ from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
 from shootout.study.group import GroupRecord, with_control
-from shootout.study.options import MachineOptions
+from shootout.study.options import TimedMachineOptions
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
 from shootout.study.target import canonical, provider
-from shootout.units import duration
+from shootout.units import duration, span
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200
 """The steps of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
 GPU_STEPS = 2_000
 """About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
+KNOWN_SHARE = 0.25
+"""The known times get so much of a limited time."""
 QUICK_RESTARTS = 5
 """Enough for a quick look, and for the known times."""
 PLANTED = (0.01, -0.02, 0.05)
@@ -102,7 +104,7 @@ class SelfTestReport:
 
 
 def selftest(
-    options: MachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
+    options: TimedMachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
 ) -> int:
     """Test the harness live and print what it can tell on this machine; return the exit code.
 
@@ -114,13 +116,19 @@ def selftest(
         raise unknown("device", device, map(str, sorted(known)))
     gpu.choose_gpu(options.get("gpu"), {Device(on)} - {Device.CPU} or {Device.CUDA})  # one that isn't there is told
     with show_progress() as progress:
-        report = run(quick=quick, progress=progress, device=Device(on), out=out)
+        limit = Deadline(options.get("max_time_s"))
+        report = run(quick=quick, progress=progress, device=Device(on), out=out, limit=limit)
     print_answer(render(report), as_data(report), as_json=as_json)
     return ExitCode.ERROR if any(ratio.wrong for ratio in report.planted) else ExitCode.OK
 
 
 def run(
-    *, quick: bool, progress: ProgressDisplay, device: Device = Device.CPU, out: Path | None = None
+    *,
+    quick: bool,
+    progress: ProgressDisplay,
+    device: Device = Device.CPU,
+    out: Path | None = None,
+    limit: Deadline | None = None,
 ) -> SelfTestReport:
     """Measure; store the CPU's bias floor unless `quick`, or where it isn't known to lie below `SAME_WITHIN`.
 
@@ -129,21 +137,28 @@ def run(
     Args:
         out: a folder that keeps the races; what is unfinished there goes on, what is finished isn't measured again.
             None: a temporary one.
+        limit: when to stop, with what was measured so far, of which nothing is stored; None: measure all.
 
     Raises:
+        OutOfTime: nothing was measured in time.
         Unavailable: nothing runs on this device here.
         UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
     """
     target = Target(backend="spin", device=device)
     restarts = QUICK_RESTARTS if quick else MAX_RESTARTS
+    limit = limit or Deadline(None)
     with _work_folder(out) as folder:
         known = None
         if device is Device.CPU:
             durations = [{"duration_us": str(duration)} for duration in DURATIONS_US]
-            known = _race_spins(folder / "known", target, durations, QUICK_RESTARTS, progress)
+            known = _race_spins(folder / "known", target, durations, QUICK_RESTARTS, progress, limit, KNOWN_SHARE)
         steps = GPU_STEPS if device is Device.CUDA else STEPS
-        raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress)
-    return _make_report(known, raced, device, store=device is Device.CPU and not quick)
+        raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress, limit)
+    is_cut = limit.seconds is not None and not (raced.complete and (known is None or known.complete))
+    report = _make_report(known, raced, device, store=device is Device.CPU and not quick, is_cut=is_cut)
+    if not (report.known or report.planted):
+        raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before anything was measured: give more")
+    return report
 
 
 @contextmanager
@@ -162,9 +177,15 @@ def _spin_steps(steps: int) -> list[dict[str, str]]:
 
 
 def _race_spins(
-    out: Path, target: Target, options: Sequence[Mapping[str, str]], restarts: int, progress: ProgressDisplay
+    out: Path,
+    target: Target,
+    options: Sequence[Mapping[str, str]],
+    restarts: int,
+    progress: ProgressDisplay,
+    limit: Deadline,
+    share: float = 1.0,
 ) -> Document:
-    """Race spin arms with these options, the first one as the baseline."""
+    """Race spin arms with these options, the first one as the baseline, for a share of the time."""
     study = Study(name="selftest", model=("identity",), targets=(str(target),), max_restarts=restarts)
     planned = make_plan(study)
     found = planned.available[provider(target)]
@@ -179,20 +200,27 @@ def _race_spins(
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=racing)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     own = replace(planned, groups=[group], identity=f"{target}, {restarts} restarts, {options}")
-    return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
+    part = limit.part(share)
+    document = measure(own, out, fresh=False, limit=part, progress=progress)
+    limit.put_off(part.waited_s)
+    return document
 
 
-def _make_report(known: Document | None, raced: Document, device: Device, *, store: bool) -> SelfTestReport:
-    planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
-    verdicts = [_planted_ratio(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
+def _make_report(
+    known: Document | None, raced: Document, device: Device, *, store: bool, is_cut: bool
+) -> SelfTestReport:
+    """Judge what was measured; of races that were cut short, leave out what wasn't, and store nothing."""
+    planted = zip([1.0, 1.0, *(1 + share for share in PLANTED)], raced.rows[1:], strict=True)
+    verdicts = [_planted_ratio(truth, row) for truth, row in planted if not is_cut or _has_ratio(row)]
+    times = zip(DURATIONS_US, known.rows if known else (), strict=known is not None)
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
     if raced.control.ratio:
         against_itself.append(raced.control.ratio)
-    bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)])
+    bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)]) if against_itself else math.inf
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.control.holds is True and math.isfinite(bias)
     return SelfTestReport(
-        known=tuple(map(_known_time, DURATIONS_US, known.rows)) if known else (),
+        known=tuple(_known_time(us, row) for us, row in times if not is_cut or row.compute),
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
@@ -200,7 +228,7 @@ def _make_report(known: Document | None, raced: Document, device: Device, *, sto
         restarts=raced.groups[0].restarts,
         void_share=raced.void_share,
         trustworthy=trustworthy,
-        stored=str(write_bias_floor(bias)) if store and trustworthy and bias < SAME_WITHIN else None,
+        stored=str(write_bias_floor(bias)) if store and not is_cut and trustworthy and bias < SAME_WITHIN else None,
         device=device,
     )
 
@@ -235,6 +263,10 @@ def _planted_ratio(truth: float, row: Row) -> PlantedRatio:
     )
 
 
+def _has_ratio(row: Row) -> bool:
+    return row.end_to_end is not None and row.end_to_end.ratio is not None
+
+
 def _not_measured(row: Row) -> ShootoutError:
     return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
 
@@ -250,7 +282,7 @@ def render(report: SelfTestReport) -> RenderableType:
     lines += [
         f"  {duration(known.planted_ns)}: {duration(known.measured_ns)}, {known.error:+.3%}" for known in report.known
     ]
-    lines.append("A target against itself, and planted differences:")
+    lines += ["A target against itself, and planted differences:"] if report.planted else []
     lines += [_planted_line(ratio) for ratio in report.planted]
     sd, floor = ("unknown" if share is None else f"{share:.2%}" for share in (report.sd, report.bias_floor))
     lines.append(f"SD between restarts {sd}, bias floor {floor}.")
@@ -270,7 +302,7 @@ def _planted_line(one: PlantedRatio) -> str:
 
 def _write_conclusion(report: SelfTestReport) -> str:
     if report.bias_floor is None:
-        return "So few restarts can't bound a bias: nothing is stored. Run it again, without --quick."
+        return "So few restarts can't bound a bias: nothing is stored. Run it again, without --quick and --max-time."
     if not report.trustworthy:
         return "A target came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
@@ -281,5 +313,5 @@ def _write_conclusion(report: SelfTestReport) -> str:
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
     if report.stored is None:
-        return "A quick look: the bias floor isn't stored."
+        return "A quick look, or one that --max-time ended: the bias floor isn't stored."
     return f"The bias floor is stored in {report.stored}; later verdicts use it."

@@ -9,9 +9,10 @@ from typing import Any
 
 from shootout import backends, schemes
 from shootout.backends.adapter import Built
+from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Artifact, BoundStanding, Inside, OutputError, TensorSpec
-from shootout.errors import ArmFailed, SkippedArm, UsageError
+from shootout.errors import ArmFailed, Hung, OutOfTime, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
     Before,
@@ -35,27 +36,33 @@ from shootout.messages import Progress
 from shootout.ship.artifact import find_built
 from shootout.study import reproduce
 from shootout.study.target import own_words
+from shootout.units import span
 from shootout.worker.process import log_name, worker
 
 FLOATS = "float-"
 """The beginning of a scheme's word on the layers that stay in float."""
 
 
-def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
+def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = None) -> Explanation:
     """Build the two targets where their builds are gone, and compare them layer by layer.
 
+    Args:
+        limit: when to stop; a target that wasn't read by then counts as one that can't be read. None: never.
+
     Raises:
+        OutOfTime: neither target was read in time.
         UsageError: the run can't be explained on this machine, the model has no graph with layers, or neither target
             could be read.
     """
-    builts = [find_built(side.source, progress, to="explain") for side in sides]
+    limit = limit or Deadline(None)
+    builts = [_build(side, progress, limit) for side in sides]
     check_alike(builts)
     reference = _choose_graph(builts)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
     with scratch(cache_folder()) as logs:
-        ask = _Asker(logs, place(max(built.arm.threads for built in builts)))
+        ask = _Asker(logs, place(max(built.arm.threads for built in builts)), limit)
         outline = ask("reading the graph", look.describe_graph, None, graph=graph)
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
@@ -70,26 +77,58 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
             progress.stage(f"looking inside {built.arm.label}")
             seen.append(_look(ask, side, built, how))
     if all(summary.unread for summary, _, _ in seen):
+        _require_time(limit)
         raise UsageError(f"neither target can be read: {'; '.join(summary.unread for summary, _, _ in seen)}")
     return _put_together(sides, outline, seen)
 
 
-class _Asker:
-    """Run functions of `look` in workers of their own."""
+def _require_time(limit: Deadline) -> None:
+    if not limit.allows(0.0):
+        over = f"--max-time {span(limit.seconds or 0.0)} was over before either target was read"
+        raise OutOfTime(f"{over}: give it more; what was built is kept")
 
-    def __init__(self, logs: Path, placement: Placement) -> None:
-        self._logs, self._placement = logs, placement
+
+def _build(side: Side, progress: Progress, limit: Deadline) -> Built:
+    """Return the target's build, as `find_built`.
+
+    Raises:
+        OutOfTime: there is no time for it.
+    """
+    _require_time(limit)
+    try:
+        return find_built(side.source, progress, to="explain", limit=limit)
+    except Hung:
+        _require_time(limit)
+        raise
+
+
+class _Asker:
+    """Run functions of `look` in workers of their own, until `limit` at most."""
+
+    def __init__(self, logs: Path, placement: Placement, limit: Deadline) -> None:
+        self._logs, self._placement, self._limit = logs, placement, limit
 
     def __call__(self, what: str, function: Callable[..., Any], built: Built | None, **arguments: Any) -> Any:
-        """Return what the function returns in a process with the arm's environment, if there is an arm."""
+        """Return what the function returns in a process with the arm's environment, if there is an arm.
+
+        Raises:
+            OutOfTime: the time is over.
+            ArmFailed, SkippedArm: as the worker.
+        """
+        _require_time(self._limit)
         threads, more = (
             (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
         )
         place, log = self._placement.narrowed(threads), self._logs / log_name(what)
         given = {**arguments, **({"built": built} if built else {})}
+        most_s = min(BUILD_TIMEOUT_S, max(self._limit.left_s, 0.0))
         with worker(child_environment(threads, 0, more), place.arms, log) as process:
             name = f"{function.__module__}:{function.__name__}"
-            return process.ask("measure", BUILD_TIMEOUT_S, function=name, arguments=given)
+            try:
+                return process.ask("measure", most_s, function=name, arguments=given)
+            except Hung:
+                _require_time(self._limit)
+                raise
 
 
 def check_alike(builts: Sequence[Built]) -> None:
@@ -133,6 +172,8 @@ def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen
         inside, errors, told = ask(f"look-{arm}", look.look_inside, built, **how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
+    except OutOfTime:
+        return SideSummary(arm=arm, why=side.why, unread="--max-time was over before it was read"), {}, None
     layers = {
         one["number"]: LayerSide(**{name: value for name, value in one.items() if name != "number"}) for one in errors
     }

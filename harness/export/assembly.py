@@ -32,8 +32,8 @@ from shootout.exported.model import (
 from shootout.exported.streams import Stream
 from shootout.exported.unseen import Unseen
 
-MIXED = 1e-3
-"""Rows that depend on others differ by far more than this share of the largest output."""
+ROUNDING = 1e-3
+"""Outputs that differ by rounding alone differ by far less than this share of the largest one."""
 MIXED_NOTE = (
     "the rows of a call mix: {how}. If that isn't meant, a Reshape in the model has a fixed size: export it again, "
     "or use batch 1"
@@ -169,7 +169,7 @@ def note_mixed_rows(
     alone = call(given)
     for name, array in known.items():
         count = len(array) // batch  # one row may be several, such as boxes or tokens
-        if array.shape == alone[name].shape and (share := _find_change(array[:count], alone[name][:count])) > MIXED:
+        if array.shape == alone[name].shape and (share := _find_change(array[:count], alone[name][:count])) > ROUNDING:
             how = f"output {name!r} of a row changes by {100 * share:.2g} % of its size if the other {batch - 1} change"
             return (MIXED_NOTE.format(how=how),)
     return ()

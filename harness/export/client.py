@@ -27,7 +27,7 @@ from shootout.export.request import (
     is_file,
     to_json,
 )
-from shootout.exported.effort import MORE_TIME, PROGRESS, ExportProgress, read_progress
+from shootout.exported.effort import FIRST_CALL, LONGEST_CALL_S, MORE_TIME, PROGRESS, ExportProgress, read_progress
 from shootout.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.messages import Progress
@@ -37,6 +37,7 @@ __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
 LONG_S = 10.0
 """Announce the duration of a longer wait before it begins."""
+ENDLESS = "a loop in it may have no end"
 LookUp = Callable[[str], ExportedModel | None]
 """Returns the whole exported model with a key, if there is one."""
 BYTES_PER_PARAMETER = 24
@@ -166,12 +167,22 @@ class WatchedExport:
         self._is_needed = is_needed
         self._began = Deadline(None)
         self._told = ""
+        self._calling = "", Deadline(None)
 
     def goes_on(self, place: Path, jobs: Sequence[ExportJob]) -> bool:
         """Tell how far it is, and whether it may go on."""
-        self.report(place)
+        if self._is_endless(self.report(place)):
+            return False
         made = (job for job in jobs if not (job.is_probe or job.request.is_open) and _is_made(job))
         return self.share.allows(0.0) or (self._is_needed and not any(made))
+
+    def _is_endless(self, last: ExportProgress | None) -> bool:
+        """Return whether a first call takes longer than one may."""
+        if not last or last.doing != FIRST_CALL:
+            self._calling = "", Deadline(None)
+        elif last.model != self._calling[0]:
+            self._calling = last.model, Deadline(LONGEST_CALL_S)
+        return not self._calling[1].allows(0.0)
 
     def report(self, folder: Path) -> ExportProgress | None:
         """Read the process's last report from its folder and show it; the time of a long export is shown once."""
@@ -229,10 +240,11 @@ def _make_missing(
             if ended.was_killed and (left := [_empty_folder(job) for job in some if not _is_made(job)]):
                 place = folder / f"jobs-{number}-again"
                 ended = _run_export(left, place, watched, needs)
-            late = None
-            if ended.code is None and not watched.share.allows(0.0):  # it was ended, and didn't die by itself
-                late = watched.report(place) or ExportProgress(model="", doing="")
-            found |= {job.key: _collect_result(job, ended, late) for job in some}
+            last = None
+            if ended.code is None:  # it was ended, and didn't die by itself
+                last = watched.report(place) or ExportProgress(model="", doing="")
+            is_late = not watched.share.allows(0.0)
+            found |= {job.key: _collect_result(job, ended, last, is_late=is_late) for job in some}
         return found
 
 
@@ -270,18 +282,30 @@ def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
     return list(owners.values())
 
 
-def _collect_result(job: ExportJob, ended: Ending, late: ExportProgress | None) -> ExportedModel | ShootoutError:
-    """Return a job's result; `late` is the last report of an export that had to end."""
+def _collect_result(
+    job: ExportJob, ended: Ending, last: ExportProgress | None, *, is_late: bool = False
+) -> ExportedModel | ShootoutError:
+    """Return a job's result.
+
+    Args:
+        last: the last report of an export that was ended; None: it ended by itself.
+        is_late: whether the time that `--max-time` leaves for exports was over.
+    """
     folder = Path(job.folder)
     if _is_made(job):
         return cache.install(folder, key_in(folder))
     try:
         return error_from_json(json.loads((folder / ERROR).read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        if late:
-            is_it = late.whole_s and late.model == job.short
-            takes = f", which takes about {span(late.whole_s)} for all of it" if is_it and late.whole_s else ""
+        calls = last is not None and last.doing == FIRST_CALL and last.model == job.short
+        if last and is_late:
+            is_it = last.whole_s and last.model == job.short
+            takes = f", which takes about {span(last.whole_s)} for all of it" if is_it and last.whole_s else ""
+            takes = f"; its first call had not ended, so {ENDLESS}" if calls else takes
             reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
             return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
+        if calls:
+            return ModelError(f"a call of {job.short} takes longer than {span(LONGEST_CALL_S)}, so {ENDLESS}")
         kind = NotRunKind.KILLED if ended.was_killed else NotRunKind.FAILED
-        return ModelError(f"the export of {job.request.model} failed: {ended.how}", kind)
+        step = f"; its last step was: {last.doing}" if last and last.doing else ""
+        return ModelError(f"the export of {job.request.model} failed: {ended.how}{step}", kind)

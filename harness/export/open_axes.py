@@ -21,6 +21,7 @@ import numpy as np
 from shootout import models
 from shootout.contract import Array, Arrays, Artifact, Value
 from shootout.errors import ModelError, UsageError, explained
+from shootout.export.assembly import ROUNDING
 from shootout.export.request import ExportJob
 from shootout.exported.model import (
     ALONE,
@@ -39,9 +40,6 @@ from shootout.models.user.source import BATCH
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-SAME = 1e-3
-"""The outputs of another model differ by far more than this share of the largest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +209,7 @@ def _agrees(program: Path, module: nn.Module, example: Arrays) -> bool:
     right = _run(module, example)
     scale = max(float(np.abs(array).max(initial=0.0)) for array in right)
     return len(found) == len(right) and all(
-        one.shape == other.shape and np.allclose(one, other, rtol=0, atol=SAME * scale, equal_nan=True)
+        one.shape == other.shape and np.allclose(one, other, rtol=0, atol=ROUNDING * scale, equal_nan=True)
         for one, other in zip(found, right, strict=True)
     )
 

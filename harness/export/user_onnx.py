@@ -33,7 +33,7 @@ from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
 from shootout.exported.data_files import note_renamed, read_sets
-from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
+from shootout.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE, AxisSizes
@@ -318,6 +318,7 @@ def prepare(
         call = partial(_call_each, call_one)
     if (turned := _turn_masks(ways, buffers[0], call)) != ways:
         ways, buffers = turned, draw(specs, most, INPUT_SEED, turned)
+    effort.tell(FIRST_CALL)
     with _explaining_batch(axes.batch):
         first, call_s = _time_calls(call_one, buffers[0])
     load_s = loading.seconds

@@ -22,7 +22,7 @@ from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, torch_files
-from shootout.export.assembly import MIXED, ExportFindings, assemble, note_mixed_rows, require_telling
+from shootout.export.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.request import ExportJob, Request, stream_of
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
@@ -182,7 +182,7 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
         return False
     scale = max(float(np.abs(one["y"]).max(initial=0.0, where=np.isfinite(one["y"]))) for one in apart)
     return all(
-        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=MIXED * scale, equal_nan=True)
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=ROUNDING * scale, equal_nan=True)
         for got, one in zip(together, apart, strict=True)
     )
 

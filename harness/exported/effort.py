@@ -19,7 +19,7 @@ import numpy as np
 
 from shootout import budget
 from shootout.clock import Deadline, Stopwatch, cpu_ns
-from shootout.constants import INPUT_BUFFERS, MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.constants import BUILD_TIMEOUT_S, INPUT_BUFFERS, MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import SCALED, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.exported.workload import Work, product_flops
@@ -31,6 +31,10 @@ LEAST_RUNS = 5.0
 """The least number of runs of each input buffer. They give the reference outputs, FP32's error (two runs, with what
 rounding costs), and half a run checks that the same inputs give the same outputs.
 """
+FIRST_CALL = "a first call"
+"""Name the step that times a call of a file. Nothing tells before whether that call ends."""
+LONGEST_CALL_S = BUILD_TIMEOUT_S / (LEAST_RUNS * MIN_INPUT_BUFFERS)
+"""End an export after so long a first call: the fewest runs would take longer than any export may."""
 ALL_RUNS = 42.0
 """The number of runs of each input buffer if the error of every precision is predicted, with what rounding in the graph
 costs. Besides, every set that gives the ranges of integers is run once.

@@ -57,9 +57,15 @@ class _Gpu(_Facts):
     name: str = ""
     memory_bytes: Count | None = None
     l2_bytes: Count | None = None
+    compute_capability: str | None = None
     driver: str | None = None
     sm_clock_max_mhz: Count | None = None
+    memory_clock_max_mhz: Count | None = None
     power_limit_w: Figure | None = None
+    ecc: bool | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
+    mig: bool | None = None
 
 
 class _Shootout(_Facts):

@@ -183,7 +183,7 @@ class Restart:
         out = pace.leavers([live.arm for live in arms], needs_s, self.baseline, left_s, is_first=is_first)
         for arm in out:
             more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
-            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(left_s)}"
+            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
             reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
             fix = "run the same command again, with more time"
             self.context.events.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))

@@ -176,8 +176,15 @@ class RaceRunner:
         return self.deadline.allows(seconds) and self.budget.allows(seconds)
 
     def _first_without_verdict(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
-        """Return a group that can have no verdict yet: a default budget doesn't end its race without one."""
-        return queue.first([one for one in waiting if one.race.played < one.fewest], self.deadline.allows)
+        """Return a group that can have no verdict yet: a default budget doesn't end its race without one.
+
+        An earlier process may have played one arm of many. A process that goes on then tries as long a restart as that
+        one, and the restart leaves out what doesn't fit: else it would end with most of its time unused.
+        """
+        open_ = [one for one in waiting if one.race.played < one.fewest]
+        first = queue.first(open_, self.deadline.allows)
+        untried = (one for one in open_ if one.race.played == one.recalled and self.deadline.allows(one.last_s))
+        return first or next(untried, None)
 
     def _is_hopeless(self, one: ScheduledGroup) -> bool:
         """Tell whether a group's nearest verdict would take far longer than the default budget still allows."""

@@ -362,15 +362,16 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
     elif sure.nearest:
         ratios = [one.ratio for one in (*answer.tied, *answer.unsettled)]
+        nearest_ratio = next((one.ratio for one in (*answer.tied, *answer.unsettled) if one.arm == sure.nearest), None)
         open_ = sum(ratio is not None and ratio.verdict is Verdict.CANT_TELL for ratio in ratios)
         nearest = short(sure.nearest) + (f", the closest of {open_} that are open" if open_ > 1 else "")
         if sure.restarts_needed:
             settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
             yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]
-        elif sure.restarts > 1:
+        elif nearest_ratio and nearest_ratio.sd is not None:
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
-            yield ["one restart can't distinguish anything"]
+            yield [f"one restart can't distinguish {short(sure.nearest)}"]
     yield list(tell_race(groups))
 
 

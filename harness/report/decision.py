@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout import backends
 from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
@@ -31,7 +30,7 @@ from shootout.report.answer import (
 )
 from shootout.report.columns import error_of, share
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
-from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept
+from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
 from shootout.results.document import Ratio, Row, WouldChange
 from shootout.results.wording import (
     NEVER_TOGETHER,
@@ -46,7 +45,7 @@ from shootout.results.wording import (
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import name_model, short
+from shootout.study.group import short
 from shootout.units import counted, duration, number, seconds, size
 
 STABLE = 0.995
@@ -305,8 +304,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         yield decision.settle
     if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
-        is_shippable = candidate.row.scenario != Scenario.TRAIN_STEP and candidate.row.threads
-        if is_shippable and not _why_no_folder(decision, question):
+        if candidate.row.threads and not _why_no_folder(decision, question):
             target = reproduce.quote([candidate.row.arm])
             yield candidate.play.cell.ship(f"--target {target}")
 
@@ -314,7 +312,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
 def _why_no_folder(decision: Decision, question: Question) -> list[str]:
     """Tell why no folder can be made of the chosen one, and what to do with it; nothing if one can."""
     row = _rows_by_candidate(question).get(decision.chosen or "")
-    why = backends.why_unshippable(row.backend, row.device, name_model(row.model)) if row else ""
+    why = why_no_folder(row) if row else ""
     return [f"none: {why}"] if why else []
 
 

@@ -350,7 +350,7 @@ def _make_answer(
     usual = find_usual(sound, shipped, cell.baseline)
     passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     is_over = reason is None and (bool(rivals) or cell.complete)
-    no_folder = _why_no_folder(shipped) or None if is_over else None
+    no_folder = why_no_folder(shipped) or None if is_over else None
     instead = _find_instead(kept, rivals) if no_folder else None
     return Answer(
         **told,
@@ -374,7 +374,7 @@ def _make_answer(
     )
 
 
-def _why_no_folder(row: Row) -> str:
+def why_no_folder(row: Row) -> str:
     """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
     if row.scenario in UNSHIPPABLE:
         return UNSHIPPABLE[row.scenario]
@@ -385,7 +385,7 @@ def _why_no_folder(row: Row) -> str:
 
 def _find_instead(kept: Iterable[Row], rivals: Mapping[str, Ratio | None]) -> Rival | None:
     """Return the fastest of the rows that may be shipped and can be put into a folder."""
-    able = [row for row in kept if row.arm in rivals and not _why_no_folder(row)]
+    able = [row for row in kept if row.arm in rivals and not why_no_folder(row)]
     found = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
     return Rival(arm=found.arm, ratio=rivals[found.arm]) if found else None
 
@@ -418,9 +418,10 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
 
 UNSHIPPABLE: Mapping[str, str] = {
-    Scenario.TRAIN_STEP: "a training step can't be shipped: a shipped folder answers calls",
-    Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship, "
-    "such as this one",
+    Scenario.TRAIN_STEP: "a training step can't be shipped, since a shipped folder answers calls: race those with "
+    "--scenario latency",
+    Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship "
+    "by itself",
 }
 """By scenario: the reason that its winner can't be put into a folder."""
 
@@ -437,7 +438,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.VARYING:
         return _race_one_size(cell, [shipped.arm])
-    if not instead and _why_no_folder(shipped):
+    if not instead and why_no_folder(shipped):
         return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)

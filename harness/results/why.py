@@ -262,12 +262,15 @@ def _profile(row: Row) -> dict[str, float]:
 
 
 def _kernel_times(row: Row) -> dict[str, float]:
-    """Return a call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
+    """Return a call's time by kind (product, conversion, other), in ns; empty if the runtime shows no product's time.
+
+    It doesn't profile then, or the products are in the branches of an If.
+    """
     found = _profile(row)
     kinds = {"product": 0.0, "conversion": 0.0, "other": 0.0}
     for name, ns in found.items():
         kinds[name if name in kinds else "product"] += ns
-    return kinds if found else {}
+    return kinds if kinds["product"] else {}
 
 
 def _kernel_growth(case: PrecisionPair) -> dict[str, float]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from shootout import backends
-from shootout.contract import Arm, Scenario
+from shootout.contract import Arm
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import read_policy
@@ -18,8 +17,9 @@ from shootout.journal.journal import History
 from shootout.journal.records import Prepared
 from shootout.page.sources import PolicyAnswer
 from shootout.results.analysis import analyse
+from shootout.results.choice import UNSHIPPABLE, why_no_folder
 from shootout.results.document import Answer, Document, Row
-from shootout.study.group import GroupRecord, find_named, name_model, short
+from shootout.study.group import GroupRecord, find_named, short
 from shootout.study.reproduce import quote
 
 
@@ -74,7 +74,8 @@ def find_arm_to_ship(
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
     wanted = load_records(folder, document, _find_row(rows, name))
-    _refuse_scenario(wanted.arm)
+    if why := UNSHIPPABLE.get(wanted.arm.scenario):
+        raise UsageError(why)
     return replace(wanted, policy=policy, decided=decided)
 
 
@@ -129,17 +130,6 @@ def load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     )
 
 
-def _refuse_scenario(arm: Arm) -> None:
-    if arm.scenario is Scenario.TRAIN_STEP:
-        raise UsageError(
-            "a training step can't be shipped: a shipped folder is for inference; measure with --scenario latency"
-        )
-    if arm.scenario is Scenario.VARYING:
-        raise UsageError(
-            "varying sizes can't be shipped: a shipped folder has one size; measure that with --scenario latency"
-        )
-
-
 def refuse_without_folder(wanted: ArmToShip) -> None:
     """Refuse a target that can't be put into a folder.
 
@@ -147,7 +137,7 @@ def refuse_without_folder(wanted: ArmToShip) -> None:
         SkippedArm: it can't; says what to do, and the command that ships another one.
     """
     row, answers = wanted.row, wanted.document.answer
-    why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    why = why_no_folder(row)
     if not why:
         return
     answer = next((one for one in answers if one.group == row.group), None)

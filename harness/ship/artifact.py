@@ -14,6 +14,7 @@ from shootout import backends, models
 from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
 from shootout.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
+from shootout.clock import Deadline
 from shootout.constants import CONVERTED
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError, SkippedArm, UsageError
@@ -40,13 +41,15 @@ SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows-by", "weights")
 
 
-def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP) -> Built:
+def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:
     """Return the artifact that was raced, or build the same again on this machine.
 
     Args:
         to: what is done with it, a verb.
+        limit: when a build must end; None: after as long as any build may take.
 
     Raises:
+        Hung: the build took longer than it may.
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
     here, there = environment.facts(), source.document.environment
@@ -80,7 +83,7 @@ def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP) -> Buil
             changed := _describe_surroundings(here, there)
         ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
-        return builder.prepare(source.arm, model, found.version).built
+        return builder.prepare(source.arm, model, found.version, limit=limit).built
 
 
 def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:

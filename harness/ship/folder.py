@@ -40,6 +40,7 @@ from shootout.exported.shipped_folder import (
 from shootout.formats.data import json_text
 from shootout.host import environment
 from shootout.host.placement import THREAD_VARIABLES
+from shootout.host.regular_files import MOST_JSON_BYTES
 from shootout.host.store import without_home
 from shootout.results.document import FidelityFigures
 from shootout.ship.arm_to_ship import ArmToShip
@@ -159,6 +160,7 @@ def check_text(template: str, schema: str, folders: int = 1) -> str:
         folders: how many shipped folders the manifest is of.
     """
     shared = template_text("check_files.txt").replace("SCHEMA", schema).replace("(CODE_ENDINGS)", repr(CODE))
+    shared = shared.replace("(MOST_JSON_BYTES)", str(MOST_JSON_BYTES))
     shared = shared.replace("(MOST_BYTES)", str(folders * MOST_BYTES))
     return template_text(template).replace("FILES\n", shared)
 

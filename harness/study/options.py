@@ -444,7 +444,11 @@ class TimeOptions(TypedDict, total=False):
     ]
 
 
-class FolderOptions(MachineOptions, TimeOptions, total=False):
+class TimedMachineOptions(MachineOptions, TimeOptions, total=False):
+    """Choose how to run on this machine, and how long to measure."""
+
+
+class FolderOptions(TimedMachineOptions, total=False):
     """Choose these, how long to measure, and the run folder."""
 
     out: Annotated[

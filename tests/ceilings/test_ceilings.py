@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from shootout.backends._openvino.backend import STEP
 from shootout.ceilings import measure, worker
 from shootout.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
 from shootout.ceilings.remembered import Ceilings, parse_ceilings, read_ceilings, write_ceilings
+from shootout.clock import Deadline
+from shootout.commands import doctor
 from shootout.contract import Precision
-from shootout.errors import ShootoutError
+from shootout.errors import OutOfTime, ShootoutError
 from shootout.host import environment
 from shootout.host.placement import Placement
 
@@ -45,7 +48,7 @@ class Meter:
         self.asked: list[int] = []
         self.loads: list[float] = []
 
-    def __call__(self, placement: Placement, load: float) -> Ceilings:
+    def __call__(self, placement: Placement, load: float, *_: Any) -> Ceilings:
         self.asked.append(placement.threads)
         self.loads.append(load)
         return Ceilings.model_validate({**MADE, "threads": placement.threads})
@@ -142,7 +145,7 @@ def test_a_run_takes_what_is_remembered_and_measures_only_what_it_is_asked_for(c
 
 
 def test_a_run_goes_on_where_they_can_not_be_measured(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    def broken(_: Placement, __: float) -> Ceilings:
+    def broken(*_: Any) -> Ceilings:
         raise ShootoutError("no way")
 
     monkeypatch.setattr(measure, "measure_ceilings", broken)
@@ -157,7 +160,9 @@ class Answers:
     def __init__(self, rates: dict[str, Any], faults: dict[str, list[str]] | None = None) -> None:
         self.rates, self.faults = rates, faults or {}
 
-    def __call__(self, placement: Any, threads: int, figure: Any, asked: Any, what: str, notes: list[str]) -> Any:
+    def __call__(
+        self, placement: Any, threads: int, figure: Any, asked: Any, what: str, notes: list[str], *_: Any
+    ) -> Any:
         if figure is worker.bandwidth:
             return (10.0, 20.0)
         found = self.rates.get(asked["source"])
@@ -183,6 +188,39 @@ def test_the_fastest_library_sets_a_peak_and_one_that_breaks_is_noted(monkeypatc
     monkeypatch.setattr(measure, "_run_fresh", Answers({}))
     with pytest.raises(ShootoutError, match=r"can't be measured here: .*numpy: broke"):
         measure.measure_ceilings(ONE, 0.0)
+
+
+def test_what_was_measured_in_time_is_shown_and_not_remembered(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The libraries get half of the time, so that a bandwidth is among the figures however slow they are."""
+    limits: list[Deadline] = []
+
+    def answer(*asked: Any) -> Any:
+        *_, figure, _, what, notes, limit = asked
+        limits.append(limit)
+        if what not in ("numpy", "L1"):
+            notes.append(f"{what}: {measure.LATE}")
+            return None
+        return (10.0, 20.0) if figure is worker.bandwidth else ({"fp32": 100.0}, [])
+
+    monkeypatch.setattr(measure, "_run_fresh", answer)
+    monkeypatch.setattr(doctor, "machine_lock", lambda *_: nullcontext(0.0))
+    monkeypatch.setattr(environment, "cache_held", lambda name, cpus: {"L1d": 32_768}.get(name, 0))
+    found = here("ceilings", "--threads", 1, "--max-time", "40s", cwd=tmp_path)
+    shown = [
+        words for words in ("100 GFLOP/s", "L1", f"DRAM: {measure.LATE}", "nothing is stored") if words in found.out
+    ]
+    assert (found.code, len(shown)) == (0, 4)
+    assert not cache.exists()
+    assert 15 < limits[0].seconds <= 20 < 30 < limits[-1].seconds <= 40
+
+
+def test_ceilings_without_time_for_any_say_so(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measure, "worker", lambda *_: pytest.fail("a process was started"))
+    with pytest.raises(OutOfTime, match="was over before a rate and a bandwidth were measured"):
+        obtain_ceilings(ONE, FACTS, silent, limit=Deadline(0.0))
+    assert not cache.exists()
 
 
 def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.plain import as_plain
+from support.races import made
 from support.races.candidates import question
 from support.races.cells import fidelity, row
 
@@ -18,9 +20,13 @@ from shootout.decide.decision import decide
 from shootout.decide.limits import Bounds, judge_figure, tell_finding
 from shootout.decide.options import Limit, accept_option
 from shootout.decide.policy import read_policy
+from shootout.errors import UsageError
+from shootout.journal.records import Line
 from shootout.page.headline import tell_decision
 from shootout.page.sources import PolicyAnswer
 from shootout.report.decision import READING, READING_OF_ALL, render
+from shootout.results.choice import UNSHIPPABLE
+from shootout.ship.arm_to_ship import find_arm_to_ship
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
@@ -181,3 +187,19 @@ def test_a_choice_that_no_folder_can_be_made_of_says_what_to_copy():
     assert part(text, "Folder") == "none: it runs forest.ubj as it is, so copy that file"
     assert "shootout ship" not in text
     assert "Folder" not in screen(question(row("numpy", 9e5), row("onnxruntime", 5e5)))
+
+
+@pytest.mark.parametrize("scenario", UNSHIPPABLE)
+def test_a_scenario_that_no_folder_is_made_of_has_one_reason_everywhere(scenario: str, tmp_path: Path):
+    """The decision's, which named a command that refused; the answer's; and that of `ship` itself."""
+    rows = (row(name, 9e5, scenario=scenario) for name in ("numpy", "onnxruntime"))
+    text = screen(question(*rows), objective="size")
+    assert part(text, "Folder") == f"none: {UNSHIPPABLE[scenario]}"
+    assert "shootout ship" not in text
+    arms = [replace(arm, scenario=Scenario(scenario)) for arm in (made.A, made.B, made.COPY)]
+    lines: list[Line] = [made.prepared(arm) for arm in arms]
+    for number in range(6):
+        lines += [*(made.played(arm, number, 1e6) for arm in arms), made.rounds(number)]
+    run = made.write(tmp_path / "run", made.header(arms), *lines, made.ended())
+    with pytest.raises(UsageError, match=re.escape(UNSHIPPABLE[scenario])):
+        find_arm_to_ship(run, arms[0].label)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +16,16 @@ from support.races import made
 from support.races.shipping import let_numpy_ship
 
 from shootout.backends.adapter import Built
+from shootout.clock import Deadline
 from shootout.commands import explain as command
 from shootout.commands.explain import explain
 from shootout.contract import Arm, Precision, Target, TensorSpec
-from shootout.errors import UsageError
+from shootout.errors import Hung, OutOfTime, UsageError
+from shootout.explain import measure
 from shootout.explain.measure import check_alike, write_mix
 from shootout.explain.sides import choose_sides
 from shootout.host import environment
+from shootout.host.placement import place
 from shootout.journal.records import Failure
 from shootout.study.group import GroupRecord
 
@@ -217,6 +221,39 @@ def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_p
     assert write_mix(sides, [1], 3) == ""
     assert write_mix(sides, [2], 3) == ""
     assert write_mix(sides, [2], 4).count("float-0to2") == 1
+
+
+def test_without_time_for_either_target_it_says_so_and_builds_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "machine_lock", lambda *_: nullcontext(0.0))
+    monkeypatch.setattr(measure, "find_built", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(OutOfTime, match="was over before either target was read: give it more"):
+        explain(run, (), group=None, out=None, full=False, as_json=False, max_time_s=1e-9)
+
+
+@pytest.mark.parametrize("over", ["before", "within"])
+def test_a_target_that_there_is_no_time_for_is_not_read(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: str
+) -> None:
+    """The other one is shown, as beside a target that can't be read."""
+    _, side = choose_sides(run, ())
+    built = Built(arm=side.source.arm, exported=bare_exported({}), folder=tmp_path)
+    limit = Deadline(0.0 if over == "before" else 30.0)
+
+    @contextmanager
+    def worker(*_: Any) -> Iterator[Any]:
+        assert over == "within", "a process was started"
+        limit.seconds = 0.0
+        yield SimpleNamespace(ask=hang)
+
+    def hang(_: str, most_s: float, **__: Any) -> None:
+        assert most_s <= 30
+        raise Hung("no answer")
+
+    monkeypatch.setattr(measure, "worker", worker)
+    summary, layers, inside = measure._look(measure._Asker(tmp_path, place(1), limit), side, built, {})
+    assert (summary.unread, layers, inside) == ("--max-time was over before it was read", {}, None)
 
 
 def test_a_run_is_shown_and_written(

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
@@ -279,11 +281,69 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     assert not needed.goes_on(tmp_path, [job])
     (tmp_path / "job" / MANIFEST).unlink()
     ended = Ending(code=None, said="", how="killed")
-    error = client._collect_result(job, ended, late.report(tmp_path))
+    error = client._collect_result(job, ended, late.report(tmp_path), is_late=True)
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect_result(replace(job, request=Request(model="probe")), ended, late.report(tmp_path))
+    other = client._collect_result(
+        replace(job, request=Request(model="probe")), ended, late.report(tmp_path), is_late=True
+    )
     assert "11 min" not in str(other), "that is what m.onnx takes"
+
+
+def loop_without_end(file: Path) -> Path:
+    """Write a file of some 250 bytes, a call of which adds 2**62 times."""
+    scalar, row = onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT
+    body = helper.make_graph(
+        [helper.make_node("Add", ["c", "step"], ["more"]), helper.make_node("Identity", ["on"], ["goes_on"])],
+        "body",
+        [
+            helper.make_tensor_value_info("number", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", scalar, []),
+            helper.make_tensor_value_info("c", row, [1, 4]),
+        ],
+        [helper.make_tensor_value_info("goes_on", scalar, []), helper.make_tensor_value_info("more", row, [1, 4])],
+        [numpy_helper.from_array(np.full(1, 1e-9, np.float32), "step")],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["count", "", "x"], ["y"], body=body)],
+        "loop",
+        [helper.make_tensor_value_info("x", row, [1, 4])],
+        [helper.make_tensor_value_info("y", row, [1, 4])],
+        [numpy_helper.from_array(np.array(2**62), "count")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    return file
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_loop_without_end_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client, "run", run)
+    monkeypatch.setattr(client, "LONGEST_CALL_S", 0.1)
+    (found,) = obtain_all([Request(model=str(loop_without_end(tmp_path / "loop.onnx")))])
+    assert isinstance(found, ModelError)
+    assert str(found) == "a call of loop.onnx takes longer than 0 s, so a loop in it may have no end"
+
+
+def test_a_call_that_outlasts_the_run_names_a_loop(tmp_path: Path):
+    job = ExportJob(request=Request(model="loop.onnx"), folder=str(tmp_path))
+    ended = Ending(code=None, said="", how="killed")
+    last = effort.ExportProgress(model="loop.onnx", doing=effort.FIRST_CALL)
+    assert "so a loop in it may have no end" in str(client._collect_result(job, ended, last, is_late=True))
+    other = replace(job, request=Request(model="other.onnx"))
+    assert "loop" not in str(client._collect_result(other, ended, last, is_late=True))
+
+
+def test_the_longest_call_is_one_that_no_export_has_time_for():
+    """A whole export of so slow a file would be ended at its own limit, so nothing is lost."""
+    assert effort.LONGEST_CALL_S * effort.LEAST_RUNS * 2 >= client.BUILD_TIMEOUT_S
+
+
+@pytest.mark.parametrize("doing", ["exporting", ""])
+def test_an_export_that_was_ended_names_its_last_step(tmp_path: Path, doing: str):
+    job = ExportJob(request=Request(model="m.onnx"), folder=str(tmp_path))
+    ended = Ending(code=None, said="", how="took longer than 1800 s and was killed")
+    error = client._collect_result(job, ended, effort.ExportProgress(model="m.onnx", doing=doing))
+    assert str(error).endswith("and was killed; its last step was: exporting" if doing else "and was killed")
 
 
 @pytest.mark.parametrize(("code", "kind"), [(-9, ModelError), (None, SkippedArm)])

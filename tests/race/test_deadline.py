@@ -33,6 +33,7 @@ from shootout.race.live_arm import LiveArm
 from shootout.race.queue import Race
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, Restart, RestartContext
+from shootout.race.runner import RaceRunner
 from shootout.race.serving import LoadTest, RateSearch
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
@@ -471,3 +472,17 @@ def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None
     recorder.note(group.record.name, group.playing[1], NotRun(NotRunKind.NOT_REACHED, "no time"))
     assert recorder.lacks
     file.close()
+
+
+@pytest.mark.parametrize(
+    ("played", "recalled", "left_s", "is_tried"), [(1, 1, 39.0, True), (1, 1, 11.0, False), (1, 0, 39.0, False)]
+)
+def test_a_run_that_goes_on_tries_a_restart_as_long_as_the_last_one(
+    played: int, recalled: int, left_s: float, is_tried: bool
+):
+    """Of five arms one had played in 12 s: five times that isn't there, and the run ended after 21 of 60 s."""
+    one = SimpleNamespace(
+        race=SimpleNamespace(played=played), recalled=recalled, fewest=2, next_s=58.0, last_s=11.7, order=(0.0,)
+    )
+    runner = SimpleNamespace(deadline=Deadline(left_s))
+    assert RaceRunner._first_without_verdict(runner, [one]) is (one if is_tried else None)  # type: ignore[arg-type, list-item]

@@ -315,6 +315,22 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(FAST, int8, within=0.1)["Sure"].startswith("no other target is eligible 5")
 
 
+@pytest.mark.parametrize(
+    ("sd", "told"),
+    [(None, "one restart can't distinguish near"), (0.4, "over 1,000 restarts would be needed to settle it with near")],
+)
+def test_what_played_one_restart_needs_no_thousand(sd: float | None, told: str):
+    """Nothing tells how much restarts differ: 12x slower in one restart takes two, as a rule."""
+    found = document(cell(SLOW, FAST, row("near", 5.15e5), within=0.2))
+    (answer,) = found.answer
+    (rival,) = answer.unsettled or answer.tied
+    assert rival.ratio is not None
+    open_ = rival.model_copy(update={"ratio": replace(rival.ratio, sd=sd)})
+    sure = answer.sure.model_copy(update={"restarts_needed": None, "nearest": rival.arm})
+    answer = answer.model_copy(update={"tied": (), "unsettled": (open_,), "sure": sure})
+    assert told in paragraphs(found.model_copy(update={"answer": (answer,)}))["Sure"]
+
+
 def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
     found = document(cell(SLOW, FAST, unvouched="the control differs", control_holds=False))
     noisy = found.model_copy(
@@ -408,7 +424,7 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts), rough, **of_sizes("varying"))
     one = "shootout run --model m.onnx --set n=64 --backends onnxruntime:cpu:fp32,jax:cpu:int8/per-tensor"
     assert one in told["Next"].replace("\\ ", "")
-    assert "a shipped folder has one size: race the size to ship, such as this one" in told["Next"]
+    assert "a shipped folder has one size: race the size to ship by itself" in told["Next"]
     measure = told["Faster, not shipped"].replace("\\ ", "").partition("measure it:")[2]
     assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
 
@@ -416,7 +432,9 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
 def test_a_training_step_says_why_nothing_ships_it():
     facts: dict[str, Any] = {"scenario": "train-step"}
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
-    assert told["Next"].endswith(": a training step can't be shipped: a shipped folder answers calls")
+    assert told["Next"].endswith(
+        ": a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"
+    )
 
 
 def test_one_size_of_a_sweep_is_measured_by_itself():

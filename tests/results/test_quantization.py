@@ -341,6 +341,12 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
         ),
         (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
         (900, {"artifact_bytes": 10**9}, {}, f"slower: {UNTOLD}"),
+        (
+            900,
+            {"kernel_ns": kernels(0, other=500), "artifact_bytes": 10**9},
+            {"kernel_ns": kernels(0, other=560, name="int8")},
+            f"slower: {UNTOLD}",
+        ),
     ],
 )
 def test_the_reason_rests_on_the_rows_figures(tmp_path: Path, eight: float, fp32: Any, int8: Any, says: str):

@@ -1,0 +1,32 @@
+"""What the environment tells is what a journal's header checks: the two are written apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from pydantic import BaseModel
+
+from shootout.host import environment
+from shootout.journal.environment import _Environment, _Gpu
+
+
+def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
+    """The names of the facts that have no type, as `cpu.model`."""
+    yield from (at + name for name in facts.model_extra or ())
+    for name in type(facts).model_fields:
+        if isinstance(value := getattr(facts, name), BaseModel):
+            yield from untyped(value, f"{at}{name}.")
+
+
+def test_every_fact_of_a_machine_is_typed_in_its_journal():
+    assert [*untyped(_Environment.model_validate(environment.facts()))] == []
+    unlike: Any = {**environment.facts(), "planted": 1, "cpu": {**environment.cpu_facts(), "planted": 1}}
+    assert [*untyped(_Environment.model_validate(unlike))] == ["planted", "cpu.planted"]
+
+
+def test_every_fact_of_a_gpu_is_typed():
+    silent = SimpleNamespace(NVMLError=OSError, NVMLLibraryMismatchError=OSError)
+    told = environment._describe_gpu(silent, 0, None, visible=False)
+    assert sorted(told.keys() - _Gpu.model_fields.keys()) == []
