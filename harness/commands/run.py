@@ -73,7 +73,7 @@ def run(
     with show_progress() as progress:
         plan, policy = plan_run(study, options, progress)
         if dry_run:
-            given = plan, limit.seconds
+            given = plan, limit.seconds, policy
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
         out = choose_out(plan, options)
         try:
