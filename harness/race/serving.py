@@ -135,6 +135,7 @@ class RateSearch:
         )
 
     def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]], calm: Sequence[Turn]) -> float:
+        alone_per_s = _alone_per_s(live)
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
             if self.first and len(calm) >= _HOPELESS:
                 lowest = min(turn.offer.rate_per_s for turn in calm if turn.offer)
@@ -144,8 +145,9 @@ class RateSearch:
                     "raise the limit with --p99",
                     NotRunKind.TOO_SLOW,
                 )
-            tried = tried[: _HOPELESS - 1]  # the lowest rate again
-        alone_per_s = _alone_per_s(live)
+            # Disturbed rounds alone failed: that rate again, then half of it, twice each.
+            again = len(tried) - _HOPELESS
+            return next_rate(alone_per_s / 2 * self.shift, tried[: _HOPELESS - 1]) / 2 ** ((again + 1) // 2)
         best, failed = _bracket(tried)
         open_ = [one for one in self.enough_per_s if best < one < failed and one <= alone_per_s]
         rate = max(open_, default=None) or next_rate(alone_per_s / 2 * self.shift, tried)

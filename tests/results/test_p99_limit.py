@@ -139,6 +139,36 @@ def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     assert p99_limit.highest_p99_ns(done) == highest
 
 
+@pytest.mark.parametrize("given", [None, 500.0])
+@pytest.mark.parametrize(
+    ("held", "failed", "calm_failed", "highest", "holds"),
+    [(4, 9, 0, 2e6, True), (3, 9, 0, None, None), (4, 0, 1, 9e6, True), (4, 0, 5, 9e6, None), (4, 9, 4, 9e6, None)],
+)
+def test_a_limit_that_held_in_four_disturbed_restarts_is_met_whatever_failed_in_others(
+    given: float | None, held: int, failed: int, calm_failed: int, highest: float | None, holds: bool | None
+):
+    """A neighbor makes requests late and none early; a failure without a neighbor counts as ever."""
+    done = [restart(held=False, disturbed=True, given=given)] * failed
+    done += [restart(held=False, disturbed=False, given=given)] * calm_failed
+    done += [restart(held=True, disturbed=True, given=given)] * held
+    worst_ns = 2e6 if 2 * held > len(done) else 9e6
+    assert p99_limit.highest_p99_ns(done) == highest
+    assert p99_limit.known_to_hold(done, worst_ns, 0.9) is holds
+
+
+@pytest.mark.parametrize(
+    ("held", "failed", "calm_failed", "why"),
+    [
+        (1, 2, 0, "3 of 4 restarts"),
+        (3, 13, 0, "the limit held in 3 of 16 restarts, and 4 are needed; 13 failed in disturbed rounds alone"),
+        (4, 0, 2, "the limit failed in 2 of 6 restarts"),
+    ],
+)
+def test_why_no_p99_is_known_counts_the_restarts(held: int, failed: int, calm_failed: int, why: str):
+    done = [restart(held=True, disturbed=True)] * held + [restart(held=False, disturbed=True)] * failed
+    assert p99_limit.explain_unknown(done + [restart(held=False, disturbed=False)] * calm_failed) == why
+
+
 def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:
     """Else it would lead again, and draw restarts, after every interrupt."""
     arms = [serves("a"), serves("b"), serves("c"), serves("a", control=True)]
