@@ -204,7 +204,8 @@ def _exports_s(groups: Sequence[Foresight]) -> float:
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
-    return planned.study.turns or min(min_restarts(group.record.comparisons), planned.study.most_restarts)
+    fewest = max(min_restarts(group.record.comparisons), group.record.least_restarts)
+    return planned.study.turns or min(fewest, planned.study.most_restarts)
 
 
 def _count_steps(study: Study) -> tuple[int, int]:

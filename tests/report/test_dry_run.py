@@ -77,6 +77,12 @@ def test_a_policy_is_named_with_its_load_and_limits():
     assert dry_run.as_data(planned())["policy"] is None
 
 
+@pytest.mark.parametrize(("asked", "fewest"), [(0, 2), (4, 4)])
+def test_a_limit_on_the_worst_restart_takes_more_of_them(asked: int, fewest: int):
+    found = planned(targets=("torch-eager", "numpy"), least_restarts=asked, max_restarts=9)
+    assert f"  {fewest} to 9 restarts of 12 rounds" in text(found)
+
+
 def test_a_model_is_looked_at_before_anything_runs():
     lines = text(planned(batch=(1, 8), threads=(1, 2)))
     assert lines.count("  input x float32[1, 128], drawn: standard normal") == 1, "once for each size"
