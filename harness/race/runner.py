@@ -283,7 +283,7 @@ class RaceRunner:
 
     @property
     def _left_s(self) -> float:
-        return max(0.0, min(self.deadline.left_s, self.budget.left_s))
+        return min(self.deadline.left_s, self.budget.left_s)
 
     def _drop_slow_arms(self, one: ScheduledGroup) -> None:
         """Leave out the slowest arms of the only group if they have no time; a budget ends no race before a verdict."""
@@ -298,7 +298,7 @@ class RaceRunner:
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
-        due = Deadline(pace.restart_s(self._left_s, [each.race.owed for each in waiting]))
+        due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
         context = RestartContext(
             launcher=self.launcher, watch=watch, events=events, hold=self.hold, deadline=self.deadline, pace=due
         )
