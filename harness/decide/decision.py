@@ -200,13 +200,14 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     )
 
 
-def _explain_unknown(candidate: Candidate, finding: Finding) -> str:
+def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
     """Return why a limit isn't known, and what helps if the machine was busy."""
-    told = f"{finding.limit}: {finding.reason}"
     share = candidate.play.group.void_share
     if finding.limit not in SPREAD or share <= TOO_BUSY:
-        return told
-    return f"{told}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
+        return finding.reason
+    return (
+        f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
+    )
 
 
 def follow_decision(document: Document, decision: Decision, question: Question) -> Document:
