@@ -48,7 +48,7 @@ from shootout.results.choice import (
 )
 from shootout.results.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
 from shootout.results.p99_limit import TOO_BUSY
-from shootout.stats.quantiles import median
+from shootout.stats.quantiles import LEAST_TAILS, median
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import short
@@ -202,8 +202,9 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
 
 def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
     """Return why a limit isn't known, and what helps if the machine was busy."""
-    share = candidate.play.group.void_share
-    if finding.limit not in SPREAD or share <= TOO_BUSY:
+    play, share = candidate.play, candidate.play.group.void_share
+    is_short = 0 < max(play.restarts, len(play.group.served.get(play.row.arm, ()))) < LEAST_TAILS
+    if finding.limit not in SPREAD or share <= TOO_BUSY or is_short:
         return finding.reason
     return (
         f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"

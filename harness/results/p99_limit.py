@@ -120,8 +120,9 @@ def explain_unknown(done: Sequence[LoadTestResult]) -> str:
 
 
 def _telling(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
-    """Return the restarts that tell of an arm: those that held the limit, or failed and weren't disturbed."""
-    return [one for one in done if _held(one) or not _is_disturbed(one)]
+    """Return the restarts that tell of an arm; of a disturbed one, the steps that held, since no other tells."""
+    told = ((one, [step for step in one.steps if step.held or not _is_disturbed(one)]) for one in done)
+    return [one.model_copy(update={"steps": tuple(steps)}) for one, steps in told if steps or not _is_disturbed(one)]
 
 
 def _restart_p99_ns(one: LoadTestResult) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.plain import as_plain
 from support.races.candidates import question, served
-from support.races.cells import fidelity, row
+from support.races.cells import fidelity, row, timing
 
 from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Question, read_question
@@ -51,6 +51,10 @@ def test_an_undecided_answer_is_sure_of_nothing_and_says_what_helps_on_a_busy_ma
     busy = "90% of the rounds were disturbed: close other programs, or loosen p99"
     assert (busy in part(text, "Ship")) is bool(disturbed)
     assert "a: the value isn't known closely enough" in part(text, "Ship")
+    few = question(
+        served("a", 200, None, end_to_end=timing(5e6).model_copy(update={"restarts": 2})), disturbed=disturbed
+    )
+    assert "close other programs" not in screen(few, load="200/s", p99="5ms", objective="size"), "time is what it lacks"
 
 
 def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted():

@@ -156,6 +156,18 @@ def test_a_limit_that_held_in_four_disturbed_restarts_is_met_whatever_failed_in_
     assert p99_limit.known_to_hold(done, worst_ns, 0.9) is holds
 
 
+@pytest.mark.parametrize(("disturbed", "highest"), [(True, 3e6), (False, 9e6)])
+def test_a_step_that_held_beside_a_neighbor_shows_that_the_given_rate_holds(disturbed: bool, highest: float):
+    """As in a search; without a neighbor it is the middle step that counts."""
+    steps = [
+        TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns < 5e6, counts=not disturbed)
+        for ns in (9e6, 3e6, 9e6)
+    ]
+    one = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=tuple(steps))
+    assert p99_limit.highest_p99_ns([one] * 4) == highest
+    assert p99_limit.known_to_hold([one] * 4, 9e6, 0.0) is disturbed
+
+
 @pytest.mark.parametrize(
     ("held", "failed", "calm_failed", "why"),
     [
