@@ -316,6 +316,9 @@ def tell_finding(finding: Finding) -> str:
 def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
     told = LIMITS[limit].unit.tell
+    if (figure.low is None) is not (figure.high is None):
+        side, bound = ("upper", figure.high) if figure.low is None else ("lower", figure.low)
+        return f"only {'an' if side == 'upper' else 'a'} {side} bound is known, {told(bound or 0.0)}"
     if figure.low is None or figure.high is None:
         return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
