@@ -342,8 +342,8 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     Raises:
         UsageError: an option is unknown, or its value is impossible.
     """
-    planned, _ = plan_run(name, _check_options(options))
-    return dry_run.as_data(planned, options.get("max_time_s"))
+    planned, policy = plan_run(name, _check_options(options))
+    return dry_run.as_data(planned, options.get("max_time_s"), policy)
 
 
 @passing_on_ends()

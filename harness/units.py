@@ -36,7 +36,8 @@ def seconds(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Write seconds as a wait: whole, from two minutes on in minutes, from two hours on in hours."""
+    """Write seconds as a wait: whole, from two minutes on in minutes, from two hours on in hours; 0 once it is over."""
+    seconds = max(0.0, seconds)
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"

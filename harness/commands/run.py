@@ -19,6 +19,7 @@ from shootout.decide.racing import (
     choose_study_for,
     find_barred,
     find_breach,
+    find_unsettled,
     refuse_few_rows,
     refuse_several,
     refuse_unpriced_here,
@@ -32,7 +33,14 @@ from shootout.host.store import in_use, without_home
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
-from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
+from shootout.journal.run_folder import (
+    choose_folder,
+    header,
+    is_from_here,
+    note_interrupts,
+    open_folder,
+    open_journal,
+)
 from shootout.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import notes
@@ -73,7 +81,7 @@ def run(
     with show_progress() as progress:
         plan, policy = plan_run(study, options, progress)
         if dry_run:
-            given = plan, limit.seconds
+            given = plan, limit.seconds, policy
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
         out = choose_out(plan, options)
         try:
@@ -139,6 +147,8 @@ def measure_run(
         trace=options.get("trace", False),
         breach=partial(find_breach, policy, plan.study.metric is not None),
         bars=partial(find_barred, policy),
+        waits=partial(find_unsettled, policy),
+        goes_on=lambda history: is_from_here(history) and bool(find_unsettled(policy, out)),
         command=command,
     )
 
@@ -153,6 +163,7 @@ def measure(
     trace: bool = False,
     breach: Breach = no_breach,
     bars: Bars = no_bars,
+    waits: Bars = no_bars,
     goes_on: Callable[[History], bool] = lambda _: False,
     racing_s: float | None = None,
     wait: Deadline | None = None,
@@ -163,7 +174,7 @@ def measure(
 
     Args:
         limit: when all of it ends, exports and builds among it; put off by the wait for this machine.
-        breach, bars: see `RaceRunner`.
+        breach, bars, waits: see `RaceRunner`.
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
@@ -206,6 +217,7 @@ def measure(
                 racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
                 breach=breach,
                 bars=bars,
+                waits=waits,
             )
             with note_interrupts(file, runner.deadline, plan.planning_s):
                 runner.prepare()
@@ -213,7 +225,9 @@ def measure(
                 played = runner.race()
                 complete = played and not runner.recorder.lacks
                 groups = _recorded_groups(journal.read(out))
-                settled = not any(missing(group, runner.barred.get(group.record.name, ())) for group in groups)
+                settled = not runner.is_short and not any(
+                    missing(group, runner.barred.get(group.record.name, ())) for group in groups
+                )
                 file.append(_describe_end(runner, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
                     progress.say(notes.tell_too_short(limit.seconds, built_s))

@@ -205,7 +205,7 @@ def _list_unpaired(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) 
 
 
 def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
-    """Return a line where the exports differ: the weights, the data or the exporter are others."""
+    """Return a line where the exports differ: in weights, data, exporter, or what they were made for."""
     for one, other in pairs:
         if EXPORT in find_differing(one.asked, other.asked):
             keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))

@@ -126,7 +126,7 @@ def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
 def tell_differing(name: str, one: Asked, other: Asked) -> str:
     """Return a field that differs, with both values."""
     if name == EXPORT:
-        return "their exports differ, in weights, data or exporter"
+        return "their exports differ, in weights, data, exporter, or only in the precisions or the time for them"
     first, second = (
         ", ".join(map(str, sorted(found))) if isinstance(found, set) else found
         for found in (one.get(name), other.get(name))

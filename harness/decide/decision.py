@@ -21,7 +21,7 @@ from pydantic import Field
 from shootout.compare.matching import Machine
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import MORE, Finding, judge_limits
+from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits
 from shootout.decide.objective import (
     Cost,
     Flip,
@@ -47,7 +47,8 @@ from shootout.results.choice import (
     usual_start_s,
 )
 from shootout.results.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
-from shootout.stats.quantiles import median
+from shootout.results.p99_limit import TOO_BUSY
+from shootout.stats.quantiles import LEAST_TAILS, median
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import short
@@ -180,12 +181,12 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         return Decision(**facts, **found)
     if open_:
         best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
-        why = next((one.reason for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
+        unknown = next((one for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
+        why = _explain_unknown(best, unknown) if unknown else measures[best.label].reason
         return Decision(
             **facts,
             outcome="undecided",
-            reason=f"no candidate is known to meet every limit; {short(best.label)}: "
-            f"{why or measures[best.label].reason}",
+            reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
             settle=_command_to_settle(question, best, measures[best.label], findings[best.label]),
             candidates=tuple(judged),
             misses=_find_misses(judged),
@@ -196,6 +197,17 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         reason="no candidate meets every limit",
         candidates=tuple(judged),
         misses=_find_misses(judged),
+    )
+
+
+def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
+    """Return why a limit isn't known, and what helps if the machine was busy."""
+    play, share = candidate.play, candidate.play.group.void_share
+    is_short = 0 < max(play.restarts, len(play.group.served.get(play.row.arm, ()))) < LEAST_TAILS
+    if finding.limit not in SPREAD or share <= TOO_BUSY or is_short:
+        return finding.reason
+    return (
+        f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
     )
 
 

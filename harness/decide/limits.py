@@ -34,7 +34,7 @@ from shootout.export.input_sets import tell_rows_to_bring
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Row, Timing
-from shootout.results.p99_limit import TOO_BUSY
+from shootout.results.p99_limit import TOO_BUSY, explain_unknown
 from shootout.results.wording import tell_limit_doubt
 from shootout.stats.paired import (
     CONFIDENCE,
@@ -55,6 +55,8 @@ Except for limits that the run judged: each has 5 % of its own.
 """
 _OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
+SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
+"""Limits whose bound is the worst of several restarts."""
 WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
 MORE = "--goal 'resolve 2%'"
 """The option that makes a run go on for more restarts."""
@@ -314,6 +316,9 @@ def tell_finding(finding: Finding) -> str:
 def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
     told = LIMITS[limit].unit.tell
+    if (figure.low is None) is not (figure.high is None):
+        side, bound = ("upper", figure.high) if figure.low is None else ("lower", figure.low)
+        return f"only {'an' if side == 'upper' else 'a'} {side} bound is known, {told(bound or 0.0)}"
     if figure.low is None or figure.high is None:
         return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
@@ -325,7 +330,7 @@ def _bound_p99(asked: _Asked) -> Bounds:
         return _bound_p99_of_calls(asked)
     if policy.asks_cost:
         return _bound_p99_shared(asked, policy.load)
-    return _bound_p99_served(asked.candidate.under(policy.load), policy.load)
+    return _bound_p99_served(asked.candidate, policy.load)
 
 
 def _bound_p99_of_calls(asked: _Asked) -> Bounds:
@@ -372,15 +377,15 @@ def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=rate_needs(policy))
     share = load / count_machines(load, rate.low, policy.utilization)
-    return _bound_p99_served(asked.candidate.under(share), share)
+    return _bound_p99_served(asked.candidate, share)
 
 
-def _bound_p99_served(play: Play | None, load: float) -> Bounds:
+def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
     """Return the p99 under requests that arrive by themselves, at that rate or more: fewer are answered no later."""
-    needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
+    play, needs = candidate.under(load), f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
     if served is None:
-        return Bounds(reason="never served requests", needs=needs)
+        return Bounds(reason=_explain_unserved(candidate), needs=needs)
     low, broken = None, math.nextafter(served.limit_ns, math.inf)
     if play and has_failed_at(play, load):
         return Bounds(low=broken, needs=needs)  # its p99 was beyond the limit in every restart
@@ -389,8 +394,14 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
         low = broken
     if served.p99_highest_ns is None and low is None:
-        return Bounds(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
+        return Bounds(value=served.p99_ns, reason=_explain_unserved(candidate), needs=needs)
     return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
+
+
+def _explain_unserved(candidate: Candidate) -> str:
+    """Return why no p99 under requests is known."""
+    done = [found for play in candidate.plays if (found := play.group.served.get(play.row.arm))]
+    return explain_unknown(max(done, key=len)) if done else "never served requests"
 
 
 def _tell_count(count: int, what: str) -> str:

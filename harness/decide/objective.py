@@ -129,9 +129,9 @@ def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
             return ObjectiveValue(reason=rate, needs=rate_needs(policy))
-        if math.isinf(rate.high):
-            return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
         play = rate_play(policy, candidate)
+        if math.isinf(rate.high) and not (play and _is_searched_out(play)):
+            return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
         return ObjectiveValue(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
     if policy.objective is Objective.COST:
         cost = find_cost(policy, candidate)
@@ -269,6 +269,8 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     """
     play = rate_play(policy, candidate)
     if play is None:
+        if any(one.group.served.get(one.row.arm) for one in candidate.plays):
+            return "no rate is known to hold the limit on p99"
         limited = Limit.P99 in policy.limits
         return "no rate under requests is measured" if limited else "no throughput is measured"
     row = play.row
@@ -296,6 +298,12 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
     ]
     found = max(held, key=lambda one: (one[1].searched, one[0].restarts, one[1].rate_per_s.low), default=None)
     return found[0] if found else None
+
+
+def _is_searched_out(play: Play) -> bool:
+    """Tell whether rates were searched as high as they go: higher ones failed, if only in disturbed rounds."""
+    served = play.group.served.get(play.row.arm, ())
+    return bool(served) and all(one.given_per_s is None and one.enough_per_s is None for one in served)
 
 
 def has_failed_at(play: Play, rate: float) -> bool:

@@ -17,7 +17,7 @@ from shootout.errors import UsageError
 from shootout.study.options import Flag, HelpGroup
 from shootout.units import duration, number, round_limit, size
 
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
+_QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

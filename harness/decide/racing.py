@@ -11,9 +11,9 @@ from typing import Any
 from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Bounds, judge_figure, judge_limits, tell_finding
+from shootout.decide.limits import SPREAD, Bounds, Finding, judge_figure, judge_limits, tell_finding
 from shootout.decide.mix import find_unmet, is_broken, refuse_unmixed
-from shootout.decide.objective import EXACT, refuse_unpriced
+from shootout.decide.objective import EXACT, ObjectiveValue, compare, measure, refuse_unpriced
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
@@ -26,14 +26,12 @@ from shootout.results.analysis import analyse
 from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.stats.verdicts import Standing
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import selection
 from shootout.study.few_rows import refuse_few_labels, refuse_few_scores
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
-SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
-"""Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
 
 
@@ -195,6 +193,44 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
             for play in one.plays:
                 barred[play.cell.group].add(play.row.arm)
     return barred
+
+
+def find_unsettled(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
+    """Return by group the arms that further restarts may show to meet the policy's limits, and that it might choose.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    unsettled: dict[str, set[str]] = defaultdict(set)
+    if policy is None or journal.read(out).header.mix:
+        return unsettled
+    candidates = read_question([out]).candidates
+    measures = {one.label: measure(policy, one) for one in candidates}
+    findings = judge_limits(policy, candidates, measures=measures)
+    standings = {label: {finding.standing for finding in found} for label, found in findings.items()}
+    met = [label for label in measures if standings[label] <= {Standing.MET} and not _is_out(measures[label])]
+    for one in candidates:
+        mine, unknown = measures[one.label], [f for f in findings[one.label] if f.standing is Standing.UNKNOWN]
+        is_beaten = any(compare(policy, mine, measures[other]).verdict is Verdict.SLOWER for other in met)
+        may_meet = unknown and all(map(_may_settle, unknown)) and Standing.BROKEN not in standings[one.label]
+        if may_meet and not mine.fault and not (is_beaten and not mine.reason):
+            for play in one.plays:
+                unsettled[play.cell.group].add(play.row.arm)
+    return unsettled
+
+
+def _is_out(found: ObjectiveValue) -> bool:
+    return bool(found.fault or found.reason)
+
+
+def _may_settle(finding: Finding) -> bool:
+    """Tell whether further restarts may show what isn't known.
+
+    The worst of several restarts gets no better, so one that is known to lie beyond its limit stays there.
+    """
+    if finding.limit in (Limit.CPU, Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
+        return True
+    return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE or finding.high is None)
 
 
 def find_breach(policy: Policy | None, by_metric: bool, line: Played, install_bytes: int | None) -> NotRun | None:

@@ -43,7 +43,7 @@ Breach = Callable[[Played, int | None], NotRun | None]
 goes on.
 """
 Bars = Callable[[Path], Mapping[str, Collection[str]]]
-"""By group, the arms that break what the run is for, by all that its folder holds so far."""
+"""By group, the arms that break what the run is for, or wait for it, by all that its folder holds so far."""
 
 
 def no_breach(*_: object) -> None:
@@ -67,6 +67,8 @@ class RaceRunner:
         racing_s: the most seconds that the racing may take; None: no limit of its own.
         breach: why an arm leaves that broke what the run is for; asked after each restart.
         bars: the arms that need no verdict against the others; called whenever a group has played twice as long.
+        waits: the arms that need further restarts though every verdict is in; called when the race would end.
+        is_short: whether the race ended at the most restarts while some arms waited for more.
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
         ending: estimates when the run ends.
@@ -82,6 +84,8 @@ class RaceRunner:
     racing_s: float | None = None
     breach: Breach = no_breach
     bars: Bars = no_bars
+    waits: Bars = no_bars
+    is_short: bool = field(default=False, init=False)
     groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     entrants: list[ScheduledGroup] = field(default_factory=list)
@@ -165,7 +169,7 @@ class RaceRunner:
             if self._add_crossover_groups(asks):
                 continue
             chosen = self._find_confirmations()
-            if not (chosen or self._call_for_mix()):
+            if not (chosen or self._call_for_mix() or self._call_for_limits()):
                 return True
             if not self._has_time_for(0.0):
                 return False
@@ -373,6 +377,20 @@ class RaceRunner:
                     self.called.setdefault(one.group.record.name, (one.race.played, []))[1].append(pair)
         self._choose_next_arms(())
         return any(one.players for one in self.entrants)
+
+    def _call_for_limits(self) -> bool:
+        """Call the arms once more whose limits further restarts may settle; return False if none can play."""
+        waits = self.waits(self.out)
+        waiting = [one for one in self.entrants if waits.get(one.group.record.name)]
+        self.called = {}
+        for one in waiting:
+            name, rules = one.group.record.name, one.race.rules
+            pairs = [(label, rules.control if label == rules.baseline else rules.baseline) for label in waits[name]]
+            self.called[name] = one.race.played, [(label, other) for label, other in pairs if other]
+        self._choose_next_arms(())
+        can_play = any(one.players for one in self.entrants)
+        self.is_short = not can_play and any(one.race.played >= one.race.rules.max_restarts for one in waiting)
+        return can_play
 
     def _find_called(self, one: ScheduledGroup) -> dict[Pair, float]:
         """Return the pairs that the mix has called for a group's next restart."""

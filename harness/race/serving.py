@@ -42,6 +42,8 @@ P99 = 0.99
 _FIRST_MOVE = math.sqrt(2.0)
 _HOPELESS = 4
 """So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
+_LONG_STEP_S = 10.0
+"""A rate that failed in disturbed rounds alone is halved while a step takes no longer."""
 _MOST_REQUESTS = 200_000
 _BACKLOG = 0.02
 """The share of a step by which an arm may be behind at its end; by more, it was offered more than it can do."""
@@ -135,6 +137,7 @@ class RateSearch:
         )
 
     def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]], calm: Sequence[Turn]) -> float:
+        alone_per_s = _alone_per_s(live)
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
             if self.first and len(calm) >= _HOPELESS:
                 lowest = min(turn.offer.rate_per_s for turn in calm if turn.offer)
@@ -144,8 +147,10 @@ class RateSearch:
                     "raise the limit with --p99",
                     NotRunKind.TOO_SLOW,
                 )
-            tried = tried[: _HOPELESS - 1]  # the lowest rate again
-        alone_per_s = _alone_per_s(live)
+            # Disturbed rounds alone failed: that rate again, then half of it, twice each.
+            lowest = next_rate(alone_per_s / 2 * self.shift, tried[: _HOPELESS - 1])
+            halved = (len(tried) - _HOPELESS + 1) // 2
+            return max(lowest / 2**halved, min(lowest, SERVE_REQUESTS / _LONG_STEP_S))
         best, failed = _bracket(tried)
         open_ = [one for one in self.enough_per_s if best < one < failed and one <= alone_per_s]
         rate = max(open_, default=None) or next_rate(alone_per_s / 2 * self.shift, tried)

@@ -101,7 +101,7 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Cost", _tell_chosen_cost(decision, chosen)),
         ("Tied", _tell_ties(decision)),
         ("Unsure", _tell_unsettled(decision)),
-        ("Sure", _tell_trust(decision, question)),
+        ("Sure" if chosen else "Noise", _tell_trust(decision, question)),
         (BETTER[decision.policy.objective], _tell_better(decision, question)),
         ("Not", fold(_tell_passed(decision), SHOWN)),
         ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
@@ -151,7 +151,9 @@ def _tell_figures(
     row, objective = rows[chosen.candidate], decision.policy.objective
     timing = row.end_to_end
     if objective not in (Objective.SIZE, Objective.INSTALL):
-        yield tell_objective(decision, chosen)
+        is_least = objective is Objective.RATE and row.serve is not None and row.serve.may_do_more
+        told = tell_objective(decision, chosen)
+        yield f"at least {told}: higher rates failed in disturbed rounds alone" if is_least else told
     if against := _tell_against_usual(decision, chosen, rows, question):
         yield against
     if timing and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:

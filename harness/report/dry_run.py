@@ -40,6 +40,8 @@ from shootout.constants import (
     WINDOW_NS,
 )
 from shootout.contract import Arm, Artifact, Scenario
+from shootout.decide.options import LIMITS, PER_SECOND
+from shootout.decide.policy import Policy
 from shootout.export.client import is_file
 from shootout.export.request import labels_of
 from shootout.exported import data_files, truth_files
@@ -202,7 +204,8 @@ def _exports_s(groups: Sequence[Foresight]) -> float:
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
-    return planned.study.turns or min(min_restarts(group.record.comparisons), planned.study.most_restarts)
+    fewest = max(min_restarts(group.record.comparisons), group.record.least_restarts)
+    return planned.study.turns or min(fewest, planned.study.most_restarts)
 
 
 def _count_steps(study: Study) -> tuple[int, int]:
@@ -259,8 +262,8 @@ def needed_disk_bytes(planned: Plan) -> int:
     return sum(group.disk_bytes for group in planned.groups)
 
 
-def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
-    """Return the plan as JSON values; `max_time_s`: the time of the whole command.
+def as_data(planned: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> dict[str, Any]:
+    """Return the plan as JSON values; `max_time_s`: the time of the whole command; `policy`: what the run decides by.
 
     `build_s` is the sum of all builds, and `restart_s` the first restart of the first group.
     """
@@ -274,6 +277,7 @@ def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
         "truth": _describe_truth(planned),
         "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
+        "policy": policy.model_dump(mode="json") if policy else None,
         "racing_s": planned.racing_s if max_time_s is None else None,
         "max_time_s": max_time_s,
         "estimate_s": round(least_seconds(planned, max_time_s), 1),
@@ -320,12 +324,13 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(values) for name, values in values_of.items() if len(values) > 1}
 
 
-def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
-    """Render the plan group by group, or by its axes if there are many; `max_time_s` as in `as_data`."""
+def render(planned: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> RenderableType:
+    """Render the plan group by group, or by its axes if there are many; `max_time_s` and `policy` as in `as_data`."""
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
         *_tell_mix(planned),
         *_tell_rows(planned),
+        *([tell_policy(policy)] if policy else []),
         _tell_measured(planned),
         _tell_time(planned, max_time_s),
         _tell_memory(planned),
@@ -424,6 +429,15 @@ def _describe_inputs(planned: Plan) -> str:
 def _describe_truth(planned: Plan) -> str:
     truth = rows_of(planned.study).truth
     return truth_files.describe(truth) if truth else ""
+
+
+def tell_policy(policy: Policy) -> str:
+    """Write what a policy optimizes, its load and its limits on one line."""
+    told = [f"policy: objective {policy.objective}"]
+    told += [f"load {PER_SECOND.tell(policy.load)}"] if policy.load else []
+    for name, wanted in policy.limits.items():
+        told.append(f"{name} {'≤' if LIMITS[name].side == 'most' else '≥'} {LIMITS[name].unit.tell(wanted)}")
+    return ", ".join(told)
 
 
 def _tell_measured(planned: Plan) -> str:

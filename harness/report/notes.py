@@ -499,7 +499,7 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     if served:
         what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
         if any(one.searched and one.may_do_more for one in served):
-            what += ", above which none was tried"
+            what += ", above which none was tried, or some failed in disturbed rounds alone"
         late = max(serving.start_late_ns for serving in served)
         rates.append(
             f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "

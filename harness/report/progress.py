@@ -57,11 +57,11 @@ class ProgressDisplay:
         """Show that a restart begins.
 
         Args:
-            left_s: the expected rest of the whole run, 0 if unknown.
+            left_s: the expected rest of the whole run, 0 if unknown; less if it is overdue.
             standing: the arm that leads so far, "" before there is one.
         """
-        self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s else 0.0
-        left = f"about {span(left_s)} left" if left_s else ""
+        self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s > 0 else 0.0
+        left = f"about {span(left_s)} left" if left_s > 0 else ""
         begins = f"{group}: restart {played + 1} of {max(expected, played + 1)} or more"
         self._headline = ", ".join(filter(None, (begins, left, standing)))
         self.detail("")

@@ -204,12 +204,15 @@ class Serving(Part):
         rate_per_s: requests a second: the highest that held the limit (of a restart in which none did, the lowest
             that was tried), or the given one. Its upper end is above every restart's: there the limit didn't hold.
         searched: whether it was searched.
-        may_do_more: whether the rate has no upper end: it was given, or in a restart nothing above it was tried.
-        holds: whether p99 stayed within the limit: after a search, in more than half of the restarts. Null where it
-            didn't, but one restart or a busy machine is all that shows it.
+        may_do_more: whether the rate has no upper end: it was given, or in a restart nothing above it was tried, or
+            failed in disturbed rounds alone.
+        holds: whether p99 stayed within the limit: after a search, in more than half of the restarts. Those that failed
+            in disturbed rounds alone don't count if four others tell. Null where it didn't, but one restart or a busy
+            machine is all that shows it.
         p99_ns: the median over restarts of p99's 99 % upper bound, at that rate; null where so many requests were
             late that most restarts gave up.
-        p99_highest_ns: the highest of these bounds; null of fewer than 4 restarts, and where one gave up.
+        p99_highest_ns: the highest of these bounds, without restarts that failed in disturbed rounds alone; null of
+            fewer than 4 restarts, and where one gave up.
         unloaded_ns: the median call without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """

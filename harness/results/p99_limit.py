@@ -69,6 +69,9 @@ def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_shar
     """
     if holds(done, time_ns):
         return True
+    telling = _telling(done)
+    if len(telling) >= LEAST_TAILS and holds(telling, float(np.median([_restart_p99_ns(one) for one in telling]))):
+        return True
     return None if len(_calm(done)) < _LEAST_TO_BREAK or disturbed_share > TOO_BUSY else False
 
 
@@ -78,7 +81,7 @@ def breaks(done: Sequence[LoadTestResult], time_ns: float) -> bool:
     Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold. A disturbed
     restart shows only that an arm holds.
     """
-    told = [one for one in done if _held(one) or not _is_disturbed(one)]
+    told = _telling(done)
     if len(_calm(done)) < _LEAST_RESTARTS:
         return False
     if not given_rate(done):
@@ -93,9 +96,37 @@ def p99_ns(done: Sequence[LoadTestResult], time_ns: float) -> float:
 
 
 def highest_p99_ns(done: Sequence[LoadTestResult]) -> float | None:
-    """Return the highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up."""
-    found = [_given_p99_ns(one) if one.given_per_s else _found_p99_ns(one) for one in done]
+    """Return the highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up.
+
+    A neighbor makes requests late and none early. So a disturbed restart that held counts, and one that didn't tells
+    nothing.
+    """
+    found = [_restart_p99_ns(one) for one in _telling(done)]
     return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
+
+
+def explain_unknown(done: Sequence[LoadTestResult]) -> str:
+    """Return why no upper bound of the p99 is known, in a few words."""
+    if len(done) < LEAST_TAILS:
+        return f"{len(done)} of {LEAST_TAILS} restarts"
+    telling = _telling(done)
+    if untold := len(done) - len(telling):
+        return (
+            f"the limit held in {sum(map(_held, telling))} of {len(done)} restarts, and {LEAST_TAILS} are needed; "
+            f"{untold} failed in disturbed rounds alone"
+        )
+    failed = sum(not _held(one) for one in telling)
+    return f"the limit failed in {failed} of {len(done)} restarts"
+
+
+def _telling(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
+    """Return the restarts that tell of an arm; of a disturbed one, the steps that held, since no other tells."""
+    told = ((one, [step for step in one.steps if step.held or not _is_disturbed(one)]) for one in done)
+    return [one.model_copy(update={"steps": tuple(steps)}) for one, steps in told if steps or not _is_disturbed(one)]
+
+
+def _restart_p99_ns(one: LoadTestResult) -> float:
+    return _given_p99_ns(one) if one.given_per_s else _found_p99_ns(one)
 
 
 def _given_p99_ns(one: LoadTestResult) -> float:
@@ -124,7 +155,9 @@ def _is_disturbed(one: LoadTestResult) -> bool:
 
 
 def _held(one: LoadTestResult) -> bool:
-    return any(step.held for step in one.steps)
+    """Tell whether some rate of a search held, or most steps at a given rate."""
+    held = sum(step.held for step in one.steps)
+    return 2 * held > len(one.steps) if one.given_per_s else held > 0
 
 
 def _found_p99_ns(one: LoadTestResult) -> float:

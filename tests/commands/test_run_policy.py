@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from shootout.decide.options import Limit
 from shootout.errors import Interrupted
 from shootout.host import environment
 from shootout.host.placement import place
+from shootout.journal import journal
+from shootout.results.group import group_of
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 
@@ -108,6 +110,36 @@ def test_after_an_interrupt_the_decision_is_that_of_what_was_measured(
     monkeypatch.setattr(run, "measure", cut)
     assert decided(study) == Interrupted.exit_code
     assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"
+
+
+def test_a_race_goes_on_while_a_limit_may_be_settled_and_so_does_the_same_command(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Its verdicts are in after few restarts; at the most restarts it ends, and isn't finished."""
+    study.write_text(f"{study.read_text()}max_restarts = 4\n")
+    out, enough = study.with_name("out"), 6
+
+    def waits(_: object, folder: Path) -> Mapping[str, Collection[str]]:
+        history = journal.read(folder)
+        found = group_of(history, history.groups[0])
+        return {found.record.name: {"numpy:cpu:fp32"}} if found.next_restart < enough else {}
+
+    def count() -> int:
+        history = journal.read(out)
+        return group_of(history, history.groups[0]).next_restart
+
+    monkeypatch.setattr(run, "find_unsettled", waits)
+    decided(study)
+    assert (count(), journal.read(out).complete) == (4, False), "as many as the study allows"
+    decided(study)
+    assert (count(), journal.read(out).complete) == (6, True)
+    capsys.readouterr()
+    enough = 7
+    decided(study)
+    assert count() == 7, "an old run that ended too early goes on"
+    assert "finished" not in capsys.readouterr().err
+    decided(study)
+    assert "finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "limit_ns"), [({}, 5e6), ({"p99_limit_ms": 0.05}, 5e4)])

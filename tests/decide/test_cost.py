@@ -21,6 +21,7 @@ from shootout.decide.policy import Policy, read_policy
 from shootout.decide.racing import find_barred, fit_study
 from shootout.errors import UsageError
 from shootout.journal import samples
+from shootout.report.decision import tell_parts
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.schema import checked
 
@@ -224,6 +225,20 @@ def test_an_arm_that_failed_in_disturbed_rounds_alone_is_not_known_to_break_the_
     found = decide(policy, searched(tmp_path / "busy", {"a": fails}, disturbed=True), today=TODAY)
     assert (found.outcome, found.exit_code) == ("undecided", 7)
     assert find_barred(policy, tmp_path / "busy") == {}, "it plays on"
+
+
+@pytest.mark.usefixtures("no_samples")
+def test_the_highest_rate_is_chosen_though_higher_ones_failed_in_disturbed_rounds_alone(tmp_path: Path):
+    """Times, too, are compared as they are on a busy machine; that a rate is a lower bound of what it does is told."""
+    policy = read_policy(None, {"objective": "rate", "load": "200/s", "p99": "5ms"})
+    steps = {"quick": [(900.0, False), (800.0, True)], "slow": [(900.0, False), (400.0, True)]}
+    asked = searched(tmp_path, steps, disturbed=True)
+    found = decide(policy, asked, today=TODAY)
+    assert (found.outcome, found.chosen) == ("chosen", "quick:cpu:fp32")
+    (told,) = [items[0] for label, items in tell_parts(found, asked) if not label]
+    assert told == "at least 800/s: higher rates failed in disturbed rounds alone"
+    few = decide(policy, searched(tmp_path / "few", steps, restarts=3, disturbed=True), today=TODAY)
+    assert (few.outcome, few.chosen) == ("undecided", None)
 
 
 @pytest.mark.usefixtures("no_samples")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.plain import as_plain
 from support.races import made
-from support.races.candidates import question
-from support.races.cells import fidelity, row
+from support.races.candidates import question, served
+from support.races.cells import fidelity, row, timing
 
 from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Question, read_question
@@ -46,6 +46,21 @@ def part(text: str, label: str) -> str:
 
 def rough(**fields: Any) -> Any:
     return row("rough:cpu:int8", 2.5e5, fidelity=fidelity(1.87e-3, top1_agreement=1.0), **fields)
+
+
+@pytest.mark.parametrize("disturbed", [0.0, 0.9])
+def test_an_undecided_answer_is_sure_of_nothing_and_says_what_helps_on_a_busy_machine(disturbed: float):
+    asked = question(served("a", 200, 4.8), disturbed=disturbed)
+    text = screen(asked, load="200/s", p99="5ms", objective="size")
+    assert "5 restarts" in part(text, "Noise")
+    assert not part(text, "Sure")
+    busy = "90% of the rounds were disturbed: close other programs, or loosen p99"
+    assert (busy in part(text, "Ship")) is bool(disturbed)
+    assert "a: only an upper bound is known, 5.28 ms" in part(text, "Ship")
+    few = question(
+        served("a", 200, None, end_to_end=timing(5e6).model_copy(update={"restarts": 2})), disturbed=disturbed
+    )
+    assert "close other programs" not in screen(few, load="200/s", p99="5ms", objective="size"), "time is what it lacks"
 
 
 def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted():

@@ -70,6 +70,8 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("[limits]\np99 = '1e999s'", ("it must be more than 0",)),
         ("[limits]\np99 = ['5ms']", ("p99 is ['5ms']",)),
         ("[limits]\np99 = '0ms'", ("must be more than 0",)),
+        ("[limits]\np99 = '-5ms'", ("p99 is '-5ms': it must be more than 0",)),
+        ('load = "-200/s"', ("load is '-200/s': it must be more than 0",)),
         ("[limits]\nmin-accuracy = '150%'", ("at most 100 %",)),
         ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
         ("load = true", ("load is True",)),

@@ -21,6 +21,7 @@ from shootout.decide.racing import (
     choose_study_for,
     find_barred,
     find_breach,
+    find_unsettled,
     fit_study,
     refuse_few_rows,
     refuse_several,
@@ -30,7 +31,7 @@ from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
-from shootout.journal.records import Line, not_run
+from shootout.journal.records import Line, LoadTestResult, TriedRate, not_run
 from shootout.messages import Scores
 from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
@@ -174,6 +175,40 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
     for share, barred in ("90%", {made.GROUP: {made.B.label}}), ("40%", {}), ("50%", {}):
         assert find_barred(policy(min_accuracy=share), folder) == barred
     assert find_barred(None, folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "failed", "waits"),
+    [
+        ({"p99": "5ms"}, 3, {"a"}),
+        ({"p99": "5ms"}, 0, set()),
+        ({"p99": "0.5ms"}, 0, set()),
+        ({"p99": "5ms", "min_accuracy": "90%"}, 3, set()),
+        ({"p99": "5ms", "size": "1B"}, 3, set()),
+        ({}, 3, set()),
+    ],
+    ids=["disturbed", "known", "a known p99 gets no better", "no restart tells the accuracy", "broken", "no limit"],
+)
+def test_a_race_goes_on_for_who_may_yet_be_shown_to_meet_a_limit(
+    keys: dict[str, Any], failed: int, waits: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`a` failed in so many of five restarts, all in disturbed rounds; `b` held, at half of its rate."""
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    arms = {name: replace(arm, scenario=Scenario.SERVE) for name, arm in (("a", made.A), ("b", made.B))}
+    copy = replace(made.COPY, scenario=Scenario.SERVE)
+    lines: list[Line] = []
+    for restart in range(5):
+        for arm, is_late, rate in ((arms["a"], restart < failed, 800.0), (arms["b"], False, 400.0), (copy, False, 800)):
+            bound_ns = None if is_late else 1e6
+            tried = TriedRate(rate_per_s=rate, requests=1_000, bound_ns=bound_ns, held=not is_late, counts=False)
+            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=0.0, steps=(tried,))
+            facts = {"executed": replace(made.EXECUTED, artifact_bytes=1_000), "served": served}
+            lines.append(made.played(arm, restart, 1e9 / rate, block_median_ns={"end_to_end": (1e9 / rate,)}, **facts))
+        lines.append(made.rounds(restart, voided=3))
+    folder = made.write(tmp_path / "run", made.header((*arms.values(), copy)), *lines, made.ended())
+    found = find_unsettled(policy(objective="rate", load="200/s", **keys), folder)
+    assert {name for name, arm in arms.items() if arm.label in found.get(made.GROUP, ())} == waits
+    assert find_unsettled(None, folder) == {}
 
 
 INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))

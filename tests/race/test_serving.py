@@ -382,6 +382,23 @@ def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: 
         assert serving.outcome_ns(live.turns)[0] <= 1e9 / rates[6], "and holds"
 
 
+@pytest.mark.parametrize("lowest_held", [None, 600.0])
+def test_a_search_that_fails_in_disturbed_rounds_alone_goes_on_below(lowest_held: float | None) -> None:
+    """Each rate has a second try, since the disturbance may have passed; a slow target isn't given minutes a step."""
+    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
+    live: Any = SimpleNamespace(turns=[], call_ns=5e4, arm=SimpleNamespace(instances=1))
+    for _ in range(SERVE_ROUNDS):
+        rate = search.offer(live, range(SERVE_ROUNDS)).rate_per_s
+        live.turns.append(step(rate, ok=lowest_held is not None and rate < lowest_held))
+    rates = [turn.offer.rate_per_s for turn in live.turns]
+    lowest = 10_000 / 2**3.5
+    below = [lowest, lowest, lowest / 2]
+    below += [lowest / 2, lowest / 4, lowest / 4] if lowest_held is None else [lowest / math.sqrt(2)]
+    assert rates[3 : 3 + len(below)] == pytest.approx(below)
+    slow: Any = SimpleNamespace(turns=[step(one / 100, ok=False) for one in rates[:6]], call_ns=5e6, arm=live.arm)
+    assert search.offer(slow, range(SERVE_ROUNDS)).rate_per_s == pytest.approx(lowest / 100)
+
+
 def test_a_restart_in_which_no_rate_holds_counts_as_badly_as_it_went():
     turns = [step(400.0, ok=False), step(200.0, ok=False), step(50.0, ok=False)]
     assert serving.outcome_ns(turns) == (1e9 / 50,)

@@ -16,6 +16,7 @@ from support.onnx_made import value, write
 from shootout import backends
 from shootout.commands.node import narrow
 from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.decide.policy import Policy, read_policy
 from shootout.exported import cost
 from shootout.host.placement import Placement
 from shootout.report import dry_run
@@ -51,10 +52,10 @@ def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dry_run, name, lambda placement: [placement.arms])
 
 
-def text(found: Plan, max_time_s: float | None = None) -> list[str]:
+def text(found: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> list[str]:
     console = Console(width=300)
     with console.capture() as captured:
-        console.print(dry_run.render(found, max_time_s))
+        console.print(dry_run.render(found, max_time_s, policy))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -64,6 +65,22 @@ def test_a_small_plan_names_every_arm():
     assert lines.count("  torch-eager:cpu:fp32 (baseline)") == 2
     assert "  skipped: onnxruntime: it is not installed. Fix: get it" in lines
     assert lines[-1] == "nothing was measured"
+
+
+def test_a_policy_is_named_with_its_load_and_limits():
+    keys = {"objective": "rate", "load": "200/s", "p99": "5ms", "min-accuracy": "90%", "memory": "600MB"}
+    policy = read_policy(None, keys)
+    told = "policy: objective rate, load 200/s, p99 ≤ 5 ms, min-accuracy ≥ 90 %, memory ≤ 600 MB"
+    assert told in text(planned(), policy=policy)
+    assert dry_run.as_data(planned(), policy=policy)["policy"]["load"] == 200
+    assert not any(line.startswith("policy") for line in text(planned()))
+    assert dry_run.as_data(planned())["policy"] is None
+
+
+@pytest.mark.parametrize(("asked", "fewest"), [(0, 2), (4, 4)])
+def test_a_limit_on_the_worst_restart_takes_more_of_them(asked: int, fewest: int):
+    found = planned(targets=("torch-eager", "numpy"), least_restarts=asked, max_restarts=9)
+    assert f"  {fewest} to 9 restarts of 12 rounds" in text(found)
 
 
 def test_a_model_is_looked_at_before_anything_runs():

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from shootout.report import progress
 from shootout.report.progress import ProgressDisplay
+from shootout.units import span
 
 
 class Clock:
@@ -36,6 +37,14 @@ def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
         "g: restart 1 of 5 or more",
         "g: restart 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
     ]
+
+
+def test_time_that_is_over_is_never_negative(clock: Clock):
+    text = io.StringIO()
+    told = ProgressDisplay(Console(file=text, width=200), clock)
+    told.restart("g", 1, 5, -232.0, "onnxruntime leads")
+    assert text.getvalue().splitlines() == ["g: restart 2 of 5 or more, onnxruntime leads"]
+    assert [span(one) for one in (-232.0, -0.1, 0.0, 8.0)] == ["0 s", "0 s", "0 s", "8 s"]
 
 
 def test_off_a_terminal_there_is_a_line_every_15_seconds_at_most(clock: Clock):

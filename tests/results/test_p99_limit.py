@@ -139,6 +139,48 @@ def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     assert p99_limit.highest_p99_ns(done) == highest
 
 
+@pytest.mark.parametrize("given", [None, 500.0])
+@pytest.mark.parametrize(
+    ("held", "failed", "calm_failed", "highest", "holds"),
+    [(4, 9, 0, 2e6, True), (3, 9, 0, None, None), (4, 0, 1, 9e6, True), (4, 0, 5, 9e6, None), (4, 9, 4, 9e6, None)],
+)
+def test_a_limit_that_held_in_four_disturbed_restarts_is_met_whatever_failed_in_others(
+    given: float | None, held: int, failed: int, calm_failed: int, highest: float | None, holds: bool | None
+):
+    """A neighbor makes requests late and none early; a failure without a neighbor counts as ever."""
+    done = [restart(held=False, disturbed=True, given=given)] * failed
+    done += [restart(held=False, disturbed=False, given=given)] * calm_failed
+    done += [restart(held=True, disturbed=True, given=given)] * held
+    worst_ns = 2e6 if 2 * held > len(done) else 9e6
+    assert p99_limit.highest_p99_ns(done) == highest
+    assert p99_limit.known_to_hold(done, worst_ns, 0.9) is holds
+
+
+@pytest.mark.parametrize(("disturbed", "highest"), [(True, 3e6), (False, 9e6)])
+def test_a_step_that_held_beside_a_neighbor_shows_that_the_given_rate_holds(disturbed: bool, highest: float):
+    """As in a search; without a neighbor it is the middle step that counts."""
+    steps = [
+        TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns < 5e6, counts=not disturbed)
+        for ns in (9e6, 3e6, 9e6)
+    ]
+    one = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=tuple(steps))
+    assert p99_limit.highest_p99_ns([one] * 4) == highest
+    assert p99_limit.known_to_hold([one] * 4, 9e6, 0.0) is disturbed
+
+
+@pytest.mark.parametrize(
+    ("held", "failed", "calm_failed", "why"),
+    [
+        (1, 2, 0, "3 of 4 restarts"),
+        (3, 13, 0, "the limit held in 3 of 16 restarts, and 4 are needed; 13 failed in disturbed rounds alone"),
+        (4, 0, 2, "the limit failed in 2 of 6 restarts"),
+    ],
+)
+def test_why_no_p99_is_known_counts_the_restarts(held: int, failed: int, calm_failed: int, why: str):
+    done = [restart(held=True, disturbed=True)] * held + [restart(held=False, disturbed=True)] * failed
+    assert p99_limit.explain_unknown(done + [restart(held=False, disturbed=False)] * calm_failed) == why
+
+
 def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:
     """Else it would lead again, and draw restarts, after every interrupt."""
     arms = [serves("a"), serves("b"), serves("c"), serves("a", control=True)]

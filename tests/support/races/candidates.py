@@ -37,7 +37,8 @@ def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0, distur
     }
     rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
     known = GroupEvidence(blocks, rules)
-    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, void_share=disturbed))
+    facts = {"void_share": disturbed, "served": {}}
+    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, **facts))
 
 
 def analysed(
