@@ -10,7 +10,17 @@ from typing import Any
 from shootout import backends, schemes
 from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact, BoundStanding, Inside, OutputError, TensorSpec
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Artifact,
+    BoundStanding,
+    Device,
+    Inside,
+    OutputError,
+    Scenario,
+    TensorSpec,
+)
 from shootout.errors import ArmFailed, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
@@ -22,6 +32,7 @@ from shootout.explain.explanation import (
     SideTimes,
     choose_floats,
     find_first_beyond,
+    find_rise,
     sum_blocks,
     sum_times,
 )
@@ -32,7 +43,9 @@ from shootout.host.placement import Placement, allowed_cpus, child_environment, 
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
+from shootout.results.accuracy import ask_drop
 from shootout.ship.artifact import find_built
+from shootout.stats.paired import DEFAULT_DROP
 from shootout.study import reproduce
 from shootout.study.target import own_words
 from shootout.worker.process import log_name, worker
@@ -176,6 +189,8 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
     ]
     source, inside = sides[0].source, seen[1][2]
     floats = choose_floats(layers, 1, keeps_tails=inside is not None and inside.keeps_tails)
+    mix, rise = write_mix(sides, floats, len(layers)) if floats else "", find_rise(layers, 1)
+    is_wrong = rise is not None or summaries[1].error_bound is not None
     return Explanation(
         run=source.document.run,
         group=source.row.group,
@@ -184,7 +199,9 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         layers=tuple(layers),
         blocks=sum_blocks(layers),
         floats=floats,
-        mix=write_mix(sides, floats, len(layers)) if floats else "",
+        mix=mix,
+        rise=rise,
+        next=mix or (write_search(sides[1]) if is_wrong else ""),
     )
 
 
@@ -196,7 +213,7 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
         count: of all layers.
     """
     arms = [side.source.arm for side in sides]
-    target, given = arms[1].target, sides[1].source.history.header.given
+    target = arms[1].target
     can = backends.capabilities(target.backend)
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
     now = {*schemes.parse(target.scheme, own).floats}
@@ -211,8 +228,34 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
     if lost:
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
-    options = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], given)
+    options = _list_options(sides[1], [*(arm for arm in arms[:1] if not arm.file), mixed])
     return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+
+
+def write_search(side: Side) -> str:
+    """Write the command that searches for layers to leave in float, or without rows to score ranks them; "" if none.
+
+    A target can be mixed if its backend leaves layers in float by their numbers, and the file isn't quantized already.
+    """
+    arm, row = side.source.arm, side.source.row
+    offers = backends.offers(arm.target.backend, arm.target.precision, f"{FLOATS}0")
+    if arm.target.precision not in INTEGERS or arm.target.device is not Device.CPU or not offers:
+        return ""
+    options = _list_options(side, [arm])
+    names = {name for name, _ in options}
+    if arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
+        return reproduce.rank_layers(options, arm.target.precision)
+    right = row.fidelity.right if row.fidelity else ""
+    limit = DEFAULT_DROP if "--metric" in names else ask_drop(len(right))
+    return reproduce.search_mix(options, row.backend, arm.target.precision, ("--max-drop", limit))
+
+
+def _list_options(side: Side, arms: Sequence[Arm]) -> list[tuple[str, str]]:
+    """List the options that race arms of a side's run, with files as seen from the current folder."""
+    header = side.source.history.header
+    base = reproduce.find_base(side.source.folder, header.began_in)
+    found = reproduce.options(arms, header.given)
+    return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
 
 
 def _find_times(inside: Inside | None, owners: Mapping[str, int]) -> SideTimes | None:
