@@ -44,7 +44,7 @@ from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.results.accuracy import ask_drop
-from shootout.ship.artifact import find_built
+from shootout.ship.artifact import find_built, find_own_graph
 from shootout.stats.paired import DEFAULT_DROP
 from shootout.study import reproduce
 from shootout.study.target import own_words
@@ -63,7 +63,7 @@ def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
     """
     builts = [find_built(side.source, progress, to="explain") for side in sides]
     check_alike(builts)
-    reference = _choose_graph(builts)
+    reference = choose_graph(builts, sides)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
@@ -124,15 +124,22 @@ def _describe_specs(specs: Sequence[TensorSpec], *, typed: bool) -> str:
     return ", ".join(sorted(f"{one.name} {one.dtype if typed else ''}{[*one.shape]}" for one in specs))
 
 
-def _choose_graph(builts: Sequence[Built]) -> ExportedModel:
+def choose_graph(builts: Sequence[Built], sides: Sequence[Side]) -> ExportedModel:
     """Return the export whose graph is the reference: a plain one, of the first target that has it.
+
+    Targets that run the torch module of an ONNX file are compared with that file.
 
     Raises:
         UsageError: there is no ONNX graph.
     """
     with_graph = [built.exported for built in builts if Artifact.ONNX in built.exported.artifacts]
     if not with_graph:
-        raise UsageError(f"{builts[0].exported.model} has no ONNX graph that could be the reference")
+        if own := find_own_graph(sides[0].source):
+            return own
+        raise UsageError(
+            f"{builts[0].exported.model} has no ONNX graph to compare the layers with, since torch can't export the "
+            "module: change the module so that torch can"
+        )
     return next((one for one in with_graph if not (one.variant or one.original)), with_graph[0])
 
 
@@ -218,7 +225,7 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
     now = {*schemes.parse(target.scheme, own).floats}
     wanted = now | {*floats}
-    if wanted == now or len(wanted) == count:
+    if wanted == now or len(wanted) == count or not reproduce.numbers_layers(arms[1].model, can.consumes):
         return ""
     scheme = "+".join([*words, schemes.write_floats(wanted)])
     try:
@@ -243,7 +250,8 @@ def write_search(side: Side) -> str:
         return ""
     options = _list_options(side, [arm])
     names = {name for name, _ in options}
-    if arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
+    is_known = reproduce.numbers_layers(arm.model, backends.capabilities(arm.target.backend).consumes)
+    if not is_known or arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
         return reproduce.rank_layers(options, arm.target.precision)
     right = row.fidelity.right if row.fidelity else ""
     limit = DEFAULT_DROP if "--metric" in names else ask_drop(len(right))

@@ -783,6 +783,8 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
 
     if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
+    if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):
+        return None
     limit = DEFAULT_DROP if metric else ask_drop(len(row.fidelity.right) if row.fidelity else 0)
     return reproduce.search_mix(cell.again([row.arm]), row.backend, row.precision, ("--max-drop", limit))
 

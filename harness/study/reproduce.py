@@ -6,11 +6,11 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from shootout.constants import CONVERTED, SHIPPED
-from shootout.contract import Arm, Scenario, Value
+from shootout.contract import Arm, Artifact, Scenario, Value
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
@@ -191,6 +191,14 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
     return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+
+
+def numbers_layers(model: str, artifacts: Collection[str]) -> bool:
+    """Tell whether a backend that loads these artifacts knows a model's layers by number.
+
+    The torch program that is made of an ONNX file doesn't.
+    """
+    return Path(model).suffix.lower() != ".onnx" or Artifact.ONNX in artifacts
 
 
 def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str, limit: tuple[str, str]) -> str:
