@@ -100,12 +100,15 @@ def layers_in(exported: ExportedModel) -> tuple[Layer, ...]:
     """Return a model's layers, which a scheme names by their numbers.
 
     Raises:
-        SkippedArm: it has no ONNX file here, whose order gives the numbers.
+        SkippedArm: it has no ONNX file here, whose order gives the numbers; such as the torch module of a user's file.
     """
     import onnx
 
     from shootout.exported.layers import layers_of
 
+    if Artifact.ONNX not in exported.artifacts and not exported.unmade:
+        reason = "float-… numbers the layers of the ONNX file, and this backend runs a torch program made from the file"
+        raise SkippedArm(reason, "name onnxruntime or openvino for that, or leave the word float-… out")
     if Artifact.ONNX not in exported.artifacts or not exported.path(Artifact.ONNX).exists():
         reason = f"layers have the numbers of the ONNX file's, and there is none here: {exported.unmade or 'not sent'}"
         raise SkippedArm(reason, "leave the word float-… out, or change the module so that torch can export it")

@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
@@ -54,6 +55,8 @@ CALLS = range(5, 101)
 BUDGET_US = 1_000_000
 SLOW_US = 300_000
 """The length of a call above which its second run alone is profiled."""
+WINDOWS = 5
+"""The calls that are profiled are counted in so many windows."""
 FINEST_US = 10
 """Nodes must take this on the average: what is cut off is then a tenth at most."""
 
@@ -171,6 +174,10 @@ def list_products(
 def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     """Return nanoseconds of each node in one call; empty if the counters are too coarse.
 
+    The calls are counted in a few windows, each as long as all before, and each node has the median of its windows. A
+    pause of the process for milliseconds then isn't some node's time. A shorter window would be cut off by more: the
+    counters round the mean of all calls since the start.
+
     Args:
         compiled: made with PERF_COUNT, not yet run.
         inputs: one input set.
@@ -179,11 +186,17 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     request.infer(dict(inputs))
     first = _means_us(request)
     calls, warm = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values())))), WARM_CALLS
+    parts = [share for power in range(WINDOWS - 1) if (share := calls * 2**power // (2**WINDOWS - 1))]
+    parts.append(calls - sum(parts))
     if sum(first.values()) > SLOW_US:
-        calls = warm = 1
-    before = _total_us_after(request, warm - 1, warm)
-    total = _total_us_after(request, calls, warm + calls)
-    per_call = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
+        warm, parts = 1, [1]
+    so_far, before, windows = warm, _total_us_after(request, warm - 1, warm), list[dict[str, float]]()
+    for part in parts:
+        so_far += part
+        total = _total_us_after(request, part, so_far)
+        windows.append({name: max(0.0, us - before.get(name, 0)) / part for name, us in total.items()})
+        before = total
+    per_call = {name: median(window.get(name, 0.0) for window in windows) for name in windows[-1]}
     if sum(per_call.values()) < FINEST_US * len(first):
         return {}
     return {name: us * 1e3 for name, us in per_call.items()}

@@ -9,20 +9,28 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from shootout import backends
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.report import check_installed
-from shootout.contract import Precision
+from shootout.contract import Arm, Artifact, Device, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export.request import check_sizes
 from shootout.export.sensitivity import measure_sensitivity
 from shootout.formats.files import check_file, write_file
+from shootout.host import environment
 from shootout.host.store import in_use
 from shootout.quantize.sensitivity import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
-from shootout.report.sensitivity import render
-from shootout.study import points, selection
+from shootout.report.sensitivity import FLOATS, OFFERING_FLOATS, render
+from shootout.results.accuracy import ask_drop
+from shootout.stats.paired import DEFAULT_DROP
+from shootout.study import points, reproduce, selection
 from shootout.study.options import SensitivityOptions
 from shootout.study.plan import check_metric, measure_of
-from shootout.units import size
+from shootout.study.schema import Study
+from shootout.units import round_limit, size
+
+TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1
+"""A suggested limit is the error of what is left rounded, so many times since runtimes fuse, within the other two."""
 
 
 def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as_json: bool) -> int:
@@ -63,7 +71,43 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
         svg = render_svg(found, name).encode()
         write_file(out, svg)
         sys.stderr.write(f"{out}: {size(len(svg))}\n")
-    return print_answer(render(found, name, width()), as_data(found, name), as_json=as_json)
+    then = write_search(found, chosen, point)
+    return print_answer(render(found, name, width(), then), as_data(found, name), as_json=as_json)
+
+
+def write_search(every: Sequence[PrecisionSensitivity], study: Study, point: points.Point) -> str:
+    """Write the command that searches for the layers to leave in float, in the first precision with mixes; "" if none.
+
+    The limit is on what scores rows. Without that it is on the error, at most twice that of a model whose worst part
+    stays in float.
+    """
+    found = next((one for one in every if one.precision in OFFERING_FLOATS and one.whole.sqnr_db < math.inf), None)
+    if found is None or study.stream or study.state:
+        return ""
+    names = [name for name in backends.names() if _is_mixing(name, found.precision)]
+    if not names:
+        return ""
+    arm = Arm(target=Target(backend=names[0]), model=point.model, parameters=point.parameters, batch=point.batch)
+    given = reproduce.options([arm], reproduce.given(study))
+    score = found.whole.score
+    if score is None or (score.name != "accuracy" and not study.truth):
+        error = 10 ** (-(found.without_worst or found.whole).sqnr_db / 20)
+        limit = "--max-error", round_limit(min(max(TIMES_THE_REST * error, LEAST_ERROR), MOST_ERROR))
+        given = [option for option in given if option[0] not in ("--metric", "--labels")]
+    elif score.name == "accuracy":
+        limit = "--max-drop", ask_drop(score.rows)
+    else:
+        limit = "--max-drop", DEFAULT_DROP
+    return reproduce.search_mix(given, ",".join(names), found.precision, limit)
+
+
+def _is_mixing(backend: str, precision: Precision) -> bool:
+    """Tell whether a backend is installed, runs an ONNX graph first, and leaves layers in float by their numbers."""
+    if backend not in backends.SHIPPED or not backends.offers(backend, precision, f"{FLOATS}0"):
+        return False
+    can = backends.capabilities(backend)
+    is_here = (Device.CPU, precision) in can.targets and backends.is_installed(backend, environment.libraries())
+    return is_here and can.consumes[:1] == (Artifact.ONNX,)
 
 
 def read_precisions(names: Sequence[str]) -> tuple[Precision, ...]:

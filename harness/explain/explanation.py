@@ -14,6 +14,10 @@ WORTH = 1e-2
 """Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
 
 
+STEEP, WRONG = 3.0, 5e-2
+"""An error rises at a layer if it is so many times the largest before it, and above the second figure."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """Hold what lies between a layer and one before it, and is rounded on its own.
@@ -160,6 +164,21 @@ class SideSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """Hold the layer at which an error rises most.
+
+    Attributes:
+        layer: its number.
+        before: the largest error of the layers before it; 0 for the first one.
+        after: its own tensor's error; None if that isn't finite.
+    """
+
+    layer: int
+    before: float
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Hold two targets side by side; the first is the one to compare with.
 
@@ -168,6 +187,9 @@ class Explanation:
             those before them if something in between is rounded on its own, and the backend keeps that in float, too.
         mix: the command that races the second so; "" if its backend can't, it is so, or nothing would be left to
             quantize.
+        rise: where the second's error rises; None if it rises nowhere by much.
+        next: the command that leads on: `mix`, or one that searches or ranks layers to leave in float; "" if the second
+            isn't known to be wrong, or there is none.
     """
 
     run: str
@@ -178,6 +200,8 @@ class Explanation:
     blocks: tuple[BlockPair, ...]
     floats: tuple[int, ...] = ()
     mix: str = ""
+    rise: Rise | None = None
+    next: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +246,25 @@ def sum_times(nodes: Sequence[RanNode], places: Sequence[int | None]) -> SideTim
 def find_first_beyond(layers: Iterable[LayerPair], side: int) -> int | None:
     """Return the number of the first layer that errs beyond what its precision explains."""
     return next((layer.number for layer in layers if layer.sides[side].is_beyond), None)
+
+
+def find_rise(layers: Iterable[LayerPair], side: int) -> Rise | None:
+    """Return where the error rises most above that of all layers before; None if by less than `STEEP`, or to a low one.
+
+    A model with branches has layers that lie before one only in order, so the largest of all errors before counts.
+    """
+    largest, found, most = 0.0, None, 0.0
+    for layer in layers:
+        one = layer.sides[side]
+        if not one.value:
+            continue
+        after = math.inf if one.error is None else one.error
+        if after - largest > most and after > max(STEEP * largest, WRONG):
+            most, found = after - largest, Rise(layer=layer.number, before=largest, after=one.error)
+        largest = max(largest, after)
+        if largest == math.inf:
+            break
+    return found
 
 
 def choose_floats(layers: Sequence[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:

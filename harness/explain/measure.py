@@ -11,7 +11,17 @@ from shootout import backends, schemes
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Artifact, BoundStanding, Inside, OutputError, TensorSpec
+from shootout.contract import (
+    INTEGERS,
+    Arm,
+    Artifact,
+    BoundStanding,
+    Device,
+    Inside,
+    OutputError,
+    Scenario,
+    TensorSpec,
+)
 from shootout.errors import ArmFailed, Hung, OutOfTime, SkippedArm, UsageError
 from shootout.explain import look
 from shootout.explain.explanation import (
@@ -23,6 +33,7 @@ from shootout.explain.explanation import (
     SideTimes,
     choose_floats,
     find_first_beyond,
+    find_rise,
     sum_blocks,
     sum_times,
 )
@@ -33,7 +44,9 @@ from shootout.host.placement import Placement, allowed_cpus, child_environment, 
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
-from shootout.ship.artifact import find_built
+from shootout.results.accuracy import ask_drop
+from shootout.ship.artifact import find_built, find_own_graph
+from shootout.stats.paired import DEFAULT_DROP
 from shootout.study import reproduce
 from shootout.study.target import own_words
 from shootout.units import span
@@ -57,7 +70,7 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
     limit = limit or Deadline(None)
     builts = [_build(side, progress, limit) for side in sides]
     check_alike(builts)
-    reference = _choose_graph(builts)
+    reference = choose_graph(builts, sides)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
@@ -150,15 +163,22 @@ def _describe_specs(specs: Sequence[TensorSpec], *, typed: bool) -> str:
     return ", ".join(sorted(f"{one.name} {one.dtype if typed else ''}{[*one.shape]}" for one in specs))
 
 
-def _choose_graph(builts: Sequence[Built]) -> ExportedModel:
+def choose_graph(builts: Sequence[Built], sides: Sequence[Side]) -> ExportedModel:
     """Return the export whose graph is the reference: a plain one, of the first target that has it.
+
+    Targets that run the torch module of an ONNX file are compared with that file.
 
     Raises:
         UsageError: there is no ONNX graph.
     """
     with_graph = [built.exported for built in builts if Artifact.ONNX in built.exported.artifacts]
     if not with_graph:
-        raise UsageError(f"{builts[0].exported.model} has no ONNX graph that could be the reference")
+        if own := find_own_graph(sides[0].source):
+            return own
+        raise UsageError(
+            f"{builts[0].exported.model} has no ONNX graph to compare the layers with, since torch can't export the "
+            "module: change the module so that torch can"
+        )
     return next((one for one in with_graph if not (one.variant or one.original)), with_graph[0])
 
 
@@ -217,6 +237,8 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
     ]
     source, inside = sides[0].source, seen[1][2]
     floats = choose_floats(layers, 1, keeps_tails=inside is not None and inside.keeps_tails)
+    mix, rise = write_mix(sides, floats, len(layers)) if floats else "", find_rise(layers, 1)
+    is_wrong = rise is not None or summaries[1].error_bound is not None
     return Explanation(
         run=source.document.run,
         group=source.row.group,
@@ -225,7 +247,9 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         layers=tuple(layers),
         blocks=sum_blocks(layers),
         floats=floats,
-        mix=write_mix(sides, floats, len(layers)) if floats else "",
+        mix=mix,
+        rise=rise,
+        next=mix or (write_search(sides[1]) if is_wrong else ""),
     )
 
 
@@ -237,12 +261,12 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
         count: of all layers.
     """
     arms = [side.source.arm for side in sides]
-    target, given = arms[1].target, sides[1].source.history.header.given
+    target = arms[1].target
     can = backends.capabilities(target.backend)
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
     now = {*schemes.parse(target.scheme, own).floats}
     wanted = now | {*floats}
-    if wanted == now or len(wanted) == count:
+    if wanted == now or len(wanted) == count or not reproduce.numbers_layers(arms[1].model, can.consumes):
         return ""
     scheme = "+".join([*words, schemes.write_floats(wanted)])
     try:
@@ -252,8 +276,35 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
     if lost:
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
-    options = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], given)
+    options = _list_options(sides[1], [*(arm for arm in arms[:1] if not arm.file), mixed])
     return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+
+
+def write_search(side: Side) -> str:
+    """Write the command that searches for layers to leave in float, or without rows to score ranks them; "" if none.
+
+    A target can be mixed if its backend leaves layers in float by their numbers, and the file isn't quantized already.
+    """
+    arm, row = side.source.arm, side.source.row
+    offers = backends.offers(arm.target.backend, arm.target.precision, f"{FLOATS}0")
+    if arm.target.precision not in INTEGERS or arm.target.device is not Device.CPU or not offers:
+        return ""
+    options = _list_options(side, [arm])
+    names = {name for name, _ in options}
+    is_known = reproduce.numbers_layers(arm.model, backends.capabilities(arm.target.backend).consumes)
+    if not is_known or arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
+        return reproduce.rank_layers(options, arm.target.precision)
+    right = row.fidelity.right if row.fidelity else ""
+    limit = DEFAULT_DROP if "--metric" in names else ask_drop(len(right))
+    return reproduce.search_mix(options, row.backend, arm.target.precision, ("--max-drop", limit))
+
+
+def _list_options(side: Side, arms: Sequence[Arm]) -> list[tuple[str, str]]:
+    """List the options that race arms of a side's run, with files as seen from the current folder."""
+    header = side.source.history.header
+    base = reproduce.find_base(side.source.folder, header.began_in)
+    found = reproduce.options(arms, header.given)
+    return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
 
 
 def _find_times(inside: Inside | None, owners: Mapping[str, int]) -> SideTimes | None:

@@ -17,6 +17,7 @@ from shootout.explain.screen import (
     tabulate_blocks,
     tabulate_layers,
     tell_answer,
+    tell_next,
     tell_side,
     tell_time,
 )
@@ -44,11 +45,13 @@ LEGEND = (
 def render(explanation: Explanation) -> str:
     """Render the page."""
     answer, *more = tell_answer(explanation)
+    then = tell_next(explanation)
     headline = Headline(
         title=f"{answer[:1].upper()}{answer[1:]}",
         where=f"{name_model(explanation.model)} \u00b7 {explanation.group}",
         points=[
             *([Point(label="Then", lines=[Line(text=one) for one in more])] if more else []),
+            *([Point(label="Next", lines=[Line(text=" ".join([*then, explanation.next]))])] if then else []),
             *(
                 Point(label=letter, lines=[Line(text=one) for one in tell_side(side, explanation)])
                 for letter, side in zip(LETTERS, explanation.sides, strict=True)

@@ -16,10 +16,12 @@ from shootout.explain.explanation import (
     Explanation,
     LayerPair,
     LayerSide,
+    Rise,
     SideSummary,
 )
 from shootout.report.columns import Cell, make_table
-from shootout.report.screen import fold, labeled
+from shootout.report.screen import INDENT, fold, labeled, typed
+from shootout.schemes import write_floats
 from shootout.study.group import short
 from shootout.units import counted, duration
 
@@ -42,11 +44,15 @@ def render(explanation: Explanation, width: int, *, full: bool) -> RenderableTyp
 
 def list_lines(explanation: Explanation, width: int) -> Iterator[Text]:
     """Yield the answer's lines."""
-    yield from labeled("Answer", tell_answer(explanation), width)
+    for number, line in enumerate(tell_answer(explanation)):
+        yield from labeled("" if number else "Answer", [line], width)
     for letter, side in zip(LETTERS, explanation.sides, strict=True):
         yield from labeled(letter, tell_side(side, explanation), width)
     if more := len(explanation.blocks) - len(choose_blocks(explanation)):
         yield from labeled("Blocks", [f"{more} more with --full or in the page (--out FILE.html)"], width)
+    if explanation.next:
+        yield from labeled("Next", tell_next(explanation), width)
+        yield from labeled("", [typed(explanation.next, width - INDENT)], width)
 
 
 def tell_answer(explanation: Explanation) -> list[str]:
@@ -58,13 +64,29 @@ def tell_answer(explanation: Explanation) -> list[str]:
             told.append(_tell_beyond(explanation, index, explanation.layers[side.first_beyond]))
         elif side.is_fused_wrong:
             told.append(_tell_fused(side))
-    if not told:
+    is_beyond = bool(told)
+    if rise := explanation.rise:
+        told.append(_tell_rise(explanation, rise))
+    if not is_beyond:
         told.append(_tell_none(explanation))
         told += [_tell_refused(side, explanation) for side in explanation.sides[::-1] if side.error_bound is not None]
-    if explanation.mix:
-        left = counted(len(explanation.floats), "layer")
-        told.append(f"to race B with {left} in float: {explanation.mix}")
     return [*told, *_tell_slowest(explanation)]
+
+
+def tell_next(explanation: Explanation) -> list[str]:
+    """Tell what the next command does; nothing if there is none."""
+    if not explanation.next:
+        return []
+    if explanation.mix:
+        return [f"race B with {counted(len(explanation.floats), 'layer')} in float:"]
+    does = "search for" if explanation.next.startswith("shootout tune") else "rank"
+    return [f"{does} the layers to leave in float:"]
+
+
+def _tell_rise(explanation: Explanation, rise: Rise) -> str:
+    after = _NOT_FINITE if rise.after is None else f"{rise.after:.2g}"
+    layer = f"layer {explanation.layers[rise.layer].name} ({write_floats([rise.layer])})"
+    return f"the error of {short(explanation.sides[1].arm)} rises at {layer}: {rise.before:.2g} → {after}"
 
 
 def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:
@@ -109,7 +131,7 @@ def _tell_refused(side: SideSummary, explanation: Explanation) -> str:
         after = "the layers" if side.read == len(explanation.layers) else "the layers that were read"
         operators = ", ".join(fold(side.tail_operators, TAIL))
         return f"{told}: what follows {after} ({operators}) is no layer, and errs by {tell_error(side.tail_error)}"
-    return f"{told}: no layer alone errs beyond its own; shootout sensitivity ranks what each costs"
+    return f"{told}: no layer alone errs beyond its own"
 
 
 def _unread_before(explanation: Explanation, index: int, layer: LayerPair) -> str:

@@ -109,6 +109,7 @@ class ExportJob:
         file_bytes: their bytes; 0 for other models.
         holds: the precisions other than FP32 that the file holds itself.
         classical: the file's operators of `ai.onnx.ml`.
+        layers: how many layers the file's main graph has (see `exported.layers`); 0: that isn't known before export.
         native: the library whose own file it was converted from here, if it was (see `export.trees`).
         source_sha256: of the source of a user's own model, "" for other models.
         libraries: versions of what that source imports, by package.
@@ -131,6 +132,7 @@ class ExportJob:
     file_bytes: int = 0
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
+    layers: int = 0
     native: Artifact | None = None
     source_sha256: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
@@ -284,6 +286,7 @@ def _file_job(request: Request) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _explaining_errors(path := path_of(request.model)):
+        from shootout.exported.layers import layers_of
         from shootout.exported.onnx_files import (
             classical_operators,
             external_files,
@@ -293,6 +296,7 @@ def _file_job(request: Request) -> ExportJob:
         )
 
         converted = trees.open_converted(path)
+        graph = header(path)
         files = {
             path.name: path,
             **external_files(path),
@@ -305,8 +309,9 @@ def _file_job(request: Request) -> ExportJob:
         file=str(path),
         contents=contents,
         file_bytes=file_bytes,
-        holds=own_precisions(header(path)),
-        classical=classical_operators(header(path)),
+        holds=own_precisions(graph),
+        classical=classical_operators(graph),
+        layers=0 if graph.functions else len(layers_of(graph)),  # functions are put into the main graph later
         native=converted.artifact if converted else None,
     )
 

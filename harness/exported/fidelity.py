@@ -252,6 +252,10 @@ def with_accuracy(
     return dataclasses.replace(found, accuracy=float(found_right.mean()), right=kept)
 
 
+OF_ZEROS = ", the limit for any precision (outputs of zeros alone would err by 1)"
+"""Follows the limit of an error that shows hardly more than zeros would."""
+
+
 def widened(error: float | None) -> float | None:
     """Return the error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
     return None if error is None else error * FIDELITY_MARGIN
@@ -294,7 +298,7 @@ def gate(
     of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
     if is_real and not is_judged and not is_scored and found.relative_l2 > max(USEFUL_BOUND, max_error):
-        return f"{told} nearer to that of all zeros than to 0"
+        return f"{told} above {max(USEFUL_BOUND, max_error):g}{OF_ZEROS}"
     if not is_judged or (error_bound is None and is_scored) or (max_error and found.relative_l2 <= max_error):
         error_bound = math.inf
     if error_bound is None:
@@ -302,8 +306,7 @@ def gate(
     if found.relative_l2 > error_bound:
         return f"{told} above {_name_limit(error_bound, max_error)}"
     if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND and not is_scored:
-        weak = f"the error bound of this precision, {error_bound:.2g}, proves nothing above {USEFUL_BOUND}"
-        return f"{told} nearer to that of all zeros than to 0: {weak}"
+        return f"{told} above {USEFUL_BOUND:g}{OF_ZEROS}"
     if least and found.relative_l2 <= least:
         return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None

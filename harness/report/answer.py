@@ -506,10 +506,12 @@ def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
 
 
 def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
-    """List what to type to find the layer of the first target whose outputs were refused."""
-    refused = [group for group in answer.not_raced if group.cause in FAILURES and group.fix]
-    for group in refused[:1]:
-        yield WayOut(EXPLAIN, group.fix or "", "")
+    """List what to type to find the layer of the first target whose outputs were refused, and to spare such layers."""
+    failed = [group for group in answer.not_raced if group.cause in FAILURES]
+    if fix := next((group.fix for group in failed if group.fix), None):
+        yield WayOut(EXPLAIN, fix, "")
+    if mix := next((group.mix for group in failed if group.mix), None):
+        yield WayOut(MIX, mix, "")
 
 
 def label_accept(what: str, *, beside: bool) -> str:

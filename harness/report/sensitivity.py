@@ -12,26 +12,29 @@ from shootout.contract import Precision
 from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
 from shootout.report.columns import Cell, fit_table
+from shootout.report.screen import INDENT, labeled, typed
 from shootout.schemes import write_floats
 from shootout.units import counted, points, size
 
-NAMES, SQNR = ("layer", "block", "number", "operator"), "SQNR"
+NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 """The word of schemes that leave layers in float, and the precisions that have it."""
 MOST_LINES = 20
 """The table has no more lines: JSON and the figure have all."""
 
 
-def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
-    """Render the answer of each precision, a table with the worst part first, and how to read it.
+def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then: str = "") -> RenderableType:
+    """Render the answer of each precision, a table with the worst part first, how to read it, and what is next.
 
     Args:
         name: of the model and its size, for people.
         columns: width of the console.
+        then: the command that makes a mix; "" for none.
     """
     first, *others = found
     shown = first.parts[:MOST_LINES]
-    lines = [_tell_part(part, first) for part in shown]
+    has_mixes = any(one.precision in OFFERING_FLOATS for one in found)
+    lines = [_tell_part(part, first, has_mixes=has_mixes) for part in shown]
     for other in others:
         known = {part.name: part for part in other.parts}
         for line, part in zip(lines, shown, strict=True):
@@ -42,7 +45,10 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> Re
     titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
     answers = [Text(answer) for one in found for answer in tell_answer(one)]
     notes = [Text(note) for note in _tell_notes(found)]
-    table = fit_table(headers, lines, columns, left=(first.by, "operator"), titles=titles)
+    if then:
+        notes += [Text(""), *labeled("Next", ["search for the mix that keeps the limit, and race it:"], columns)]
+        notes += labeled("", [typed(then, columns - INDENT)], columns)
+    table = fit_table(headers, lines, columns, left=(first.by, "in float", "operator"), titles=titles)
     return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
 
 
@@ -53,19 +59,25 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
         return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
     told = [f"All of it in {precision}: {_tell_state(found.whole)}."]
     if found.without_worst:
-        told = [*told, f"With {worst.name} in float: {_tell_state(found.without_worst)}."]
+        told = [*told, f"With {found.by} {worst.name} in float: {_tell_state(found.without_worst)}."]
     if worst.sqnr_db == -math.inf:
-        advice = f"Leave {worst.name} in float: in {precision} it gives NaN or infinity."
+        advice = f"Leave {_name(worst, found)} in float: in {precision} it gives NaN or infinity."
     elif found.unmeasured:
         total = counted(len(found.parts) + found.unmeasured, found.by)
-        advice = f"{worst.name} errs most of the {len(found.parts)} of {total} that --max-time left time for."
+        some = f"{len(found.parts)} of {total}"
+        advice = f"Of the {some} that --max-time left time for, {_name(worst, found)} errs most."
     elif len(found.parts) == 1:
         advice = f"{worst.name} is the only {found.by} of this model."
     else:
         share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
-        scheme = f" ({write_floats(_numbers(worst))})" if found.precision in OFFERING_FLOATS else ""
-        advice = f"Leave {worst.name} in float first{scheme}{share}."
+        advice = f"Leave {_name(worst, found)} in float first{share}."
     return [advice, " ".join(told)]
+
+
+def _name(part: LayerSensitivity, found: PrecisionSensitivity) -> str:
+    """Name a part, and the scheme that leaves it in float if its precision has one: `layer 8 (int8/float-4)`."""
+    scheme = f" ({found.precision}/{write_floats(_numbers(part))})" if found.precision in OFFERING_FLOATS else ""
+    return f"{found.by} {part.name}{scheme}"
 
 
 def _tell_state(part: LayerSensitivity) -> str:
@@ -92,13 +104,14 @@ def _numbers(part: LayerSensitivity) -> list[int]:
     return [layer.number for layer in part.layers]
 
 
-def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str, Cell]:
-    """Return the cells of a part's line, by header."""
+def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes: bool) -> dict[str, Cell]:
+    """Return the cells of a part's line, by header; `has_mixes`: layers have schemes, not just numbers."""
+    scheme = write_floats(_numbers(part))
     operators = dict.fromkeys(layer.operator for layer in part.layers)
     score = next((one.score.name for one in found.parts if one.score), "")
     return {
         found.by: part.name,
-        "number": write_floats(_numbers(part)).removeprefix(FLOATS),
+        **({"in float": scheme} if has_mixes else {"number": scheme.removeprefix(FLOATS)}),
         "operator": ", ".join(operators),
         SQNR: tell_decibels(part.sqnr_db),
         "weights alone": "" if part.weights_db is None else tell_decibels(part.weights_db),
@@ -106,7 +119,7 @@ def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str,
         "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
         **({score: tell_change(part.score) if part.score else ""} if score else {}),
         "weights": size(part.weight_bytes) if part.weight_bytes else "",
-        "operations": f"{part.flops_share:.1%}",
+        "ops": f"{part.flops_share:.1%}",
     }
 
 
@@ -125,11 +138,15 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
     if len(found) > 1:
         notes.append("Weights and activations apart from each other: name one precision, or --json.")
     else:
+        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s.")
+    if any(one.precision in OFFERING_FLOATS for one in found):
         notes.append(
-            f"error: the {by}'s noise among the sum of those of all {by}s. "
-            f"number: of the scheme {FLOATS}N, which leaves the layer in float. A runtime may still round what that "
-            f"layer reads: if it doesn't help, leave the layer before it in float, too, as in {FLOATS}1.2."
+            f"{by}: its name in the model's file. in float: the scheme that leaves it in float. N of {FLOATS}N counts "
+            f"layers from 0 in the graph's order. A runtime may still round what that {by} reads: then leave the layer "
+            f"before it in float, too, as in {FLOATS}1.2."
         )
+    else:
+        notes.append(f"{by}: its name in the model's file. number: counts layers from 0 in the graph's order.")
     if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
         unit, rows = " in percentage points" if scored.name == "accuracy" else "", counted(scored.rows, scored.unit)
         notes.append(f"{scored.name}: its change{unit} on {rows} of the selection split, and its 95 % interval.")

@@ -48,6 +48,7 @@ from shootout.stats.paired import (
 )
 from shootout.stats.verdicts import Standing, judge_limit
 from shootout.study.group import GroupRecord, is_exact, own_fp32
+from shootout.units import round_limit
 
 MARGIN = 0.01
 """A loss of accuracy that the interval keeps below one point counts as none."""
@@ -56,6 +57,16 @@ MARGIN = 0.01
 def keeps_accuracy(change: PairedChange) -> bool:
     """Tell whether the model is known to have lost less than `MARGIN`."""
     return change.low > -MARGIN
+
+
+def ask_drop(rows: int) -> str:
+    """Write the drop of accuracy that a search is limited to, in points; more than one if so few rows can't show that.
+
+    Args:
+        rows: that are scored; 0: that isn't known.
+    """
+    held = -compare_right("1" * rows, "1" * rows).low if rows else 0.0
+    return f"{100 * MARGIN:g}pp" if held <= MARGIN else f"{round_limit(100 * held)}pp"
 
 
 def right_rows(group: Group) -> dict[tuple[str, str], str]:

@@ -20,7 +20,7 @@ import numpy as np
 from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import MARGIN, keeps_accuracy
+from shootout.results.accuracy import MARGIN, ask_drop, keeps_accuracy
 from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
@@ -709,6 +709,8 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         arms: those of the cell that a run to measure its accuracy would race.
     """
     measure, loses = _command_to_measure(cell, arms, row), _is_known_to_lose(row)
+    change = row.fidelity.accuracy_change if row.fidelity else None
+    may_lose = loses or (change is not None and change.value < -MARGIN)
     return WouldChange(
         when="looser",
         arm=row.arm,
@@ -717,7 +719,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         measure=measure,
         accept=_command_to_accept(cell, row),
         explain=_command_to_explain(cell, row) if loses else None,
-        mix=_command_to_mix(cell, row) if loses else None,
+        mix=_command_to_mix(cell, row) if may_lose else None,
         **_accuracy_of(row),
     )
 
@@ -794,10 +796,10 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
 
     if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
-    given = dict(cell.again([row.arm])) | {"--backends": row.backend, "--precision": row.precision}
-    given.setdefault("--max-drop", DEFAULT_DROP if metric else f"{100 * MARGIN:g}pp")
-    words = (word for option in given.items() for word in option if word)
-    return f"shootout tune {reproduce.quote(words)}"
+    if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):
+        return None
+    limit = DEFAULT_DROP if metric else ask_drop(len(row.fidelity.right) if row.fidelity else 0)
+    return reproduce.search_mix(cell.again([row.arm]), row.backend, row.precision, ("--max-drop", limit))
 
 
 def _is_known_to_lose(row: Row) -> bool:
@@ -951,16 +953,22 @@ def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...
     The fix of one whose outputs were refused is to find the layer.
     """
     ran = {family(row.arm) for row in measured}
-    why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
+    why: dict[tuple[NotRunKind, str, str | None, str | None], list[str]] = {}
     for row in cell.rows:
         if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
             is_refused = row.fidelity is not None and row.fidelity.standing is BoundStanding.REFUSED
             fix = _command_to_explain(cell, row) if is_refused else row.fix
-            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix), []).append(row.arm)
+            mix = _command_to_mix(cell, row) if is_refused and _is_scored(row) else None
+            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix, mix), []).append(row.arm)
     return tuple(
-        NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
-        for (cause, reason, fix), arms in why.items()
+        NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None, mix=mix)
+        for (cause, reason, fix, mix), arms in why.items()
     )
+
+
+def _is_scored(row: Row) -> bool:
+    """Tell whether labels or a metric score a row, so that a search may limit what it loses."""
+    return bool(row.fidelity and (row.fidelity.metric or row.fidelity.accuracy is not None))
 
 
 def _has_played(row: Row) -> bool:

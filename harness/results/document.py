@@ -718,12 +718,15 @@ class NotRaced(Part):
 
     Attributes:
         fix: what can be done; if outputs were refused, the command that finds the layer.
+        mix: the command that searches for layers to leave in float, if outputs were refused and rows are scored; null
+            for others.
     """
 
     arms: tuple[str, ...]
     cause: NotRunKind
     reason: str
     fix: str | None
+    mix: str | None = None
 
 
 class WouldChange(Part):

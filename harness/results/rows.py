@@ -135,7 +135,7 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
 def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
     if fidelity and fidelity.standing is BoundStanding.NOT_JUDGED and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
-        yield f"error {fidelity.relative_l2:.1e}: its outputs are nearer to all zeros than to the right ones"
+        yield f"error {fidelity.relative_l2:.1e} is above {USEFUL_BOUND:g}: outputs of zeros alone would err by 1"
     is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
     if fidelity and fidelity.standing is BoundStanding.TOLERATED and is_explained:
         told = f"{arm.target.precision} may cause {fidelity.error_bound:.2g} here"

@@ -19,7 +19,7 @@ from shootout.compare.matching import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.errors import DISK_FULL, UsageError, tell_refusal
-from shootout.exported.fidelity import useful_flips
+from shootout.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.exported.model import save_sets
 from shootout.exported.shipped_folder import (
     CHECK,
@@ -217,8 +217,8 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
         return min(fidelity.error_bound, USEFUL_BOUND)
     if fidelity.standing is BoundStanding.NOT_JUDGED and fidelity.relative_l2 > USEFUL_BOUND:
         raise UsageError(
-            f"its error of {fidelity.relative_l2:.2g} is nearer to that of all zeros than to 0, and no error bound "
-            "of its precision is known: give real --inputs, or more --max-time, and ship what that run measures"
+            f"its relative error of {fidelity.relative_l2:.2g} is above {USEFUL_BOUND:g}{OF_ZEROS}; no error bound of "
+            "its precision is known: give real --inputs, or more --max-time, and ship what that run measures"
         )
     return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -56,6 +57,7 @@ class Here:
         file_bytes: size of each of the user's ONNX files, in place of a parameter count.
         holds: the precisions other than FP32 that each of them holds itself.
         classical: the operators of `ai.onnx.ml` in each of them.
+        layers: how many layers each of them has; 0: that isn't known yet.
         natives: which library's own file each was converted from, if it was here.
     """
 
@@ -67,6 +69,7 @@ class Here:
     file_bytes: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
     classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    layers: Mapping[str, int] = field(default_factory=dict)
     natives: Mapping[str, Artifact | None] = field(default_factory=dict)
 
     def first(self, model: str) -> Describe:
@@ -161,6 +164,8 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if scheme.variant and arm.file:
         reason = f"{scheme.variant} is made of the first file alone"
         return NotRun(NotRunKind.UNFIT, reason, "race the other file by itself for that")
+    if why := _check_floats(arm, scheme, here.layers.get(arm.model, 0)):
+        return why
     offered = _list_offered(arm, here, quantized=scheme.is_quantized)
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return availability.why
@@ -192,6 +197,20 @@ def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
     if is_file(arm.model) and Artifact.ONNX not in can.consumes:
         reason = "the torch module of a file is made for one size"
         return NotRun(NotRunKind.UNFIT, reason, fix)
+    return None
+
+
+def _check_floats(arm: Arm, scheme: schemes.Scheme, count: int) -> NotRun | None:
+    """Explain why a scheme can't leave these layers in float: there are fewer, or none would be left to quantize."""
+    if not scheme.floats or not count:
+        return None
+    fix = f"`shootout sensitivity {shlex.quote(arm.model)}` lists the layers with their numbers"
+    has = f"{name_model(arm.model)} has {counted(count, 'layer')}, numbered from 0 to {count - 1}"
+    if scheme.floats[-1] >= count:
+        return NotRun(NotRunKind.UNFIT, f"there is no layer {scheme.floats[-1]}: {has}", fix)
+    if len(scheme.floats) == count:
+        word = schemes.write_floats(scheme.floats)
+        return NotRun(NotRunKind.UNFIT, f"{word} leaves no layer to quantize: {has}", fix)
     return None
 
 

@@ -301,6 +301,7 @@ def make_plan(
         file_bytes={model: facts.file_bytes for model, facts in checked.items()},
         holds={model: facts.holds for model, facts in checked.items()},
         classical={model: facts.classical for model, facts in checked.items()},
+        layers={model: facts.layers for model, facts in checked.items()},
         natives={model: facts.native for model, facts in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds

@@ -6,20 +6,22 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from shootout.constants import CONVERTED, SHIPPED
-from shootout.contract import Arm, Device, Precision, Scenario, Value
+from shootout.contract import Arm, Artifact, Device, Precision, Scenario, Value
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.exported.streams import OFF
 from shootout.host.store import without_home
-from shootout.study.options import RunOptions, StudyOptions, TuneOptions, flags_of
+from shootout.study.options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 from shootout.study.schema import Study
 
 SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
+_TUNING = {keyword: flag.name for keyword, flag in flags_of(TuneOptions).items()}
+_RANKING = frozenset(flag.name for flag in flags_of(SensitivityOptions).values())
 _ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
 _WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
 """The kind of value of each option, in the words of its help; the gate's own take a model or target, or no file."""
@@ -191,6 +193,39 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
     return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+
+
+def numbers_layers(model: str, artifacts: Collection[str]) -> bool:
+    """Tell whether a backend that loads these artifacts knows a model's layers by number.
+
+    The torch program that is made of an ONNX file doesn't.
+    """
+    return Path(model).suffix.lower() != ".onnx" or Artifact.ONNX in artifacts
+
+
+def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str, limit: tuple[str, str]) -> str:
+    """Return the command that searches for layers to leave in float, so that a precision keeps a limit.
+
+    Args:
+        options: those that race the target (see `options`); `tune` doesn't have all of them.
+        limit: the option and its value, unless the options have it.
+    """
+    own = {_FLAGS["backends"]: backends, _TUNING["precision"]: precision}
+    kept = [(name, value) for name, value in options if name in _TUNING.values() and name not in own]
+    kept += [*own.items(), *([] if limit[0] in dict(kept) else [limit])]
+    return f"shootout tune {quote(word for option in kept for word in option if word)}"
+
+
+def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
+    """Return the command that ranks a model's layers by what a precision does to each.
+
+    Args:
+        options: those that race it (see `options`); `sensitivity` doesn't have all of them.
+    """
+    given = [*options]
+    models = [value for name, value in given if name == _FLAGS["model"]]
+    kept = [*(option for option in given if option[0] in _RANKING), (_TUNING["precision"], precision)]
+    return f"shootout sensitivity {quote([*models, *(word for option in kept for word in option if word)])}"
 
 
 def _find_typed(model: str) -> str:

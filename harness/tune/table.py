@@ -41,6 +41,8 @@ from shootout.tune.settings import describe_setting
 from shootout.units import duration, size, span
 
 SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
+FLOATS = "left in float, by name"
+"""The header of the layers that a mix leaves in float; its scheme has their numbers, and a name may be a number."""
 NEXT = "Next"
 """The label of the command that comes next."""
 SHOWN = 3
@@ -172,7 +174,7 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     return [
         Text(""),
         Text(title, style="bold"),
-        *stack_tables([*lines[0]], lines, width, left={"precision", "left in float"}, long=("left in float",)),
+        *stack_tables([*lines[0]], lines, width, left={"precision", FLOATS}, long=(FLOATS,)),
         *(Text(line) for _, line in fold_reasons(reasons)),
         *(Text(f"unknown: {why}") for why in list(unknown)[:1]),
     ]
@@ -192,7 +194,7 @@ def _precision_line(tuned: TunedTarget, searched: TuningStage, row: Row) -> dict
         "limit": "refused"
         if was_refused(row)
         else {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],
-        "left in float": ", ".join(fold(layers, SHOWN)),
+        FLOATS: ", ".join(fold(layers, SHOWN)),
     }
 
 

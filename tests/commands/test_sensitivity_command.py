@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 from rich.console import Console
 from support.console import here
 
-from shootout.commands.sensitivity import as_data
+from shootout.commands.sensitivity import as_data, write_search
 from shootout.contract import Precision
 from shootout.exported.layers import Layer
 from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
 from shootout.report.sensitivity import MOST_LINES, render
+from shootout.study import points, selection
 
 
 def layer(number: int) -> Layer:
@@ -33,6 +35,13 @@ def precision(*parts: LayerSensitivity, name: Precision = Precision.INT8, **more
     return PrecisionSensitivity(precision=name, by="layer", parts=parts, whole=whole, **more)
 
 
+def screen_of(found: PrecisionSensitivity, then: str) -> str:
+    console = Console(width=200, record=True, file=None)
+    with console.capture() as shown:
+        console.print(render([found], "net, batch 1", 200, then))
+    return shown.get()
+
+
 def screen(*found: PrecisionSensitivity, width: int = 120) -> str:
     console = Console(width=width, record=True, file=None)
     with console.capture() as shown:
@@ -45,10 +54,10 @@ def test_the_answer_comes_first_and_says_what_it_is_worth():
     worst = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=score)
     found = precision(worst, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
     lines = screen(found).splitlines()
-    assert lines[1] == "Leave body.3.fc in float first (float-3): it alone causes 81% of INT8's error."
-    assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With body.3.fc in float: SQNR 29.5 dB."
+    assert lines[1] == "Leave layer body.3.fc (int8/float-3) in float first: it alone causes 81% of INT8's error."
+    assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With layer body.3.fc in float: SQNR 29.5 dB."
     (row,) = (line for line in lines if line.startswith("body.3.fc"))
-    assert [*row.split()][1:9] == ["3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
+    assert [*row.split()][1:9] == ["float-3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
     assert "81.0%  -1.0 (-1.5 to -0.3)" in row
     assert "400 rows of the selection split" in " ".join(lines)
 
@@ -58,9 +67,51 @@ def test_several_precisions_have_a_column_each():
         precision(part(0, 21.0), part(1, 30.0)), precision(part(1, 55.0), part(0, 60.0), name=Precision.BF16)
     )
     (row,) = (line for line in shown.splitlines() if line.startswith("body.1.fc"))
-    assert row.split() == ["body.1.fc", "1", "Gemm", "30.0", "dB", "55.0", "dB"]
+    assert row.split() == ["body.1.fc", "float-1", "Gemm", "30.0", "dB", "55.0", "dB"]
     assert "SQNR int8" in shown
     assert "SQNR bf16" in shown
+
+
+def test_a_layer_named_by_a_number_is_not_taken_for_its_place():
+    named = replace(part(4, 0.7), name="8", layers=(replace(layer(4), name="8"),))
+    lines = screen(precision(named, part(8, 40.0), without_worst=part(0, 35.7))).splitlines()
+    assert lines[1].startswith("Leave layer 8 (int8/float-4) in float first")
+    (row,) = (line for line in lines if line.startswith("8 "))
+    assert row.split()[:2] == ["8", "float-4"]
+    assert lines[4].split()[:3] == ["layer", "in", "float"]
+    alone = screen(precision(named, name=Precision.BF16)).splitlines()
+    assert "float-" not in "".join(alone), "no scheme leaves a layer of BF16 in float"
+
+
+ACCURACY = ScoreChange(name="accuracy", before=0.99, after=0.4, value=-0.5, low=-0.6, high=-0.4, rows=500)
+IOU = replace(ACCURACY, name="iou")
+
+
+@pytest.mark.parametrize(
+    ("given", "score", "limit"),
+    [
+        ({"inputs": "x.npz", "labels": "y.npz"}, ACCURACY, "--inputs x.npz --labels y.npz {} --max-drop 1pp"),
+        (
+            {"inputs": "x.npz", "labels": "y.npz"},
+            replace(ACCURACY, rows=50),
+            "--inputs x.npz --labels y.npz {} --max-drop",
+        ),
+        ({"truth": "t.npz", "metric": "iou"}, IOU, "--truth t.npz --metric iou {} --max-drop 1%"),
+        ({"metric": "iou"}, IOU, "{} --max-error 0.033"),
+        ({"inputs": "x.npz"}, None, "--inputs x.npz {} --max-error 0.033"),
+    ],
+)
+def test_the_last_line_is_the_command_that_searches_for_the_mix(given: dict[str, str], score: Any, limit: str):
+    chosen = selection.choose(selection.DEFAULT, {"model": "digits"})
+    (point,) = points.points(chosen)
+    found = precision(part(3, 0.7), part(0, 30.0), whole=part(9, 0.7, score=score), without_worst=part(9, 35.7))
+    command = write_search([found], chosen.model_copy(update=given), point)
+    words = limit.format("--backends onnxruntime,openvino --precision int8")
+    assert command.startswith(f"shootout tune --model digits --batch 1 --threads 1 {words}")
+    assert [*filter(None, screen_of(found, command).splitlines())][-1].strip() == command
+    bf16 = precision(part(3, 0.7), part(0, 30.0), name=Precision.BF16)
+    assert write_search([bf16], chosen, point) == "", "no backend leaves a layer in float by its number"
+    assert "--precision int8" in write_search([bf16, found], chosen, point)
 
 
 def test_what_a_long_table_leaves_out_is_counted():
@@ -68,7 +119,7 @@ def test_what_a_long_table_leaves_out_is_counted():
     assert "5 more layers, 5.0% of the error: --json and -o FILE.svg have all." in screen(precision(*parts))
     assert "more layer" not in screen(precision(*parts[:MOST_LINES]))
     late = screen(precision(part(0, 21.0), unmeasured=3))
-    assert "body.0.fc errs most of the 1 of 4 layers that --max-time left time for." in late
+    assert "Of the 1 of 4 layers that --max-time left time for, layer body.0.fc (int8/float-0) errs most." in late
 
 
 def test_no_error_and_no_number_are_told_apart():

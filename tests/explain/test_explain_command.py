@@ -16,17 +16,20 @@ from support.races import made
 from support.races.shipping import let_numpy_ship
 
 from shootout.backends.adapter import Built
+from shootout.backends.common_onnx import layers_in
 from shootout.clock import Deadline
 from shootout.commands import explain as command
 from shootout.commands.explain import explain
 from shootout.contract import Arm, Precision, Target, TensorSpec
-from shootout.errors import Hung, OutOfTime, UsageError
+from shootout.errors import Hung, OutOfTime, SkippedArm, UsageError
 from shootout.explain import measure
-from shootout.explain.measure import check_alike, write_mix
+from shootout.explain.measure import check_alike, choose_graph, write_mix, write_search
 from shootout.explain.sides import choose_sides
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal.records import Failure
+from shootout.ship import artifact
+from shootout.study import reproduce
 from shootout.study.group import GroupRecord
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
@@ -212,6 +215,35 @@ def test_the_command_that_leaves_layers_in_float_is_one_of_the_run(
     backends = f"onnxruntime:cpu:fp32,onnxruntime:cpu:{mixed}"
     told = f"shootout run --model m.onnx --batch 2 --backends {backends} --threads 1" if mixed else ""
     assert write_mix(sides, [1, 3], 5) == told
+
+
+def test_targets_that_run_the_torch_program_of_a_file_are_compared_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = [Arm(target=Target(backend="litert"), model="m.onnx", batch=2)]
+    arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
+    program, asked = replace(bare_exported({}), artifacts=()), list[Any]()
+    monkeypatch.setattr(artifact.client, "obtain", lambda request: asked.append(request) or bare_exported({}))
+    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    builts = [Built(arm=arm, exported=program, folder=tmp_path) for arm in arms]
+    assert choose_graph(builts, sides) == bare_exported({})
+    assert [(one.model, one.batch, one.module) for one in asked] == [("m.onnx", 2, False)]
+    monkeypatch.setattr(measure, "find_own_graph", lambda _: None)
+    with pytest.raises(UsageError, match="no ONNX graph to compare the layers with, since torch can't export the mod"):
+        choose_graph(builts, sides)
+
+
+def test_no_mix_is_proposed_if_a_backend_runs_the_torch_program_of_a_file(tmp_path: Path) -> None:
+    arms = [Arm(target=Target(backend="litert"), model="m.onnx", batch=2)]
+    arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
+    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    assert write_mix(sides, [1, 3], 5) == ""
+    assert write_search(sides[1]) == "shootout sensitivity m.onnx --batch 2 --precision int8"
+    assert reproduce.numbers_layers("net.py:make", ())
+    with pytest.raises(SkippedArm) as refused:
+        layers_in(replace(bare_exported({}), artifacts=()))
+    assert refused.value.reason.endswith("this backend runs a torch program made from the file")
+    assert refused.value.fix == "name onnxruntime or openvino for that, or leave the word float-… out"
 
 
 def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_path: Path) -> None:

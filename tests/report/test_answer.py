@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,14 @@ def test_outputs_that_were_refused_lead_to_the_layers():
     told = screen(SLOW, FAST, int8)["Skipped"]
     assert "failed: error 0.9 is above the error bound" in told
     assert told.endswith(LAYERS)
+    scored = replace(refused, accuracy=0.87, right="1" * 435 + "0" * 65)
+    told = screen(SLOW, FAST, int8.model_copy(update={"fidelity": scored}))["Skipped"]
+    assert LAYERS in told
+    search = "leave some in float:   shootout tune --model toy --threads 1 --backends onnxruntime --precision int8"
+    assert told.replace(" \\", "").endswith(f"{search} --max-drop 1pp")
+    few = int8.model_copy(update={"fidelity": replace(scored, right="1" * 50)})
+    told = screen(SLOW, FAST, few)["Skipped"]
+    assert re.search(r"--max-drop [2-9](\.\d)?pp$", told), "50 rows can't show a loss of one point"
 
 
 def test_an_arm_that_only_measured_slower_is_not_called_slower():

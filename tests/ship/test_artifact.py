@@ -168,7 +168,7 @@ def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
     assert error_limit(fidelity(0.1, error_bound=0.9, standing=BoundStanding.NOT_JUDGED)) == pytest.approx(0.4)
     with pytest.raises(UsageError, match="isn't known"):
         error_limit(None)
-    with pytest.raises(UsageError, match=r"error of 0\.8 is nearer to that of all zeros than to 0"):
+    with pytest.raises(UsageError, match=r"error of 0\.8 is above 0\.5, the limit for any precision"):
         error_limit(fidelity(0.8, error_bound=0.9, standing=BoundStanding.NOT_JUDGED))
 
 

@@ -29,6 +29,7 @@ def groups(
     holds: tuple[Precision, ...] | Mapping[str, tuple[Precision, ...]] = (),
     classical: tuple[str, ...] = (),
     native: Artifact | None = None,
+    layers: int = 0,
 ) -> list[PlannedGroup]:
     known = (*ALL, "spin", "openvino", "ncnn", "litert", "iree", "sklearn", "lightgbm")
     available: Mapping[tuple[str, Device], Availability] = {
@@ -44,6 +45,7 @@ def groups(
         file_bytes=dict.fromkeys(asked.model, file_bytes),
         holds=holds if isinstance(holds, Mapping) else dict.fromkeys(asked.model, holds),
         classical=dict.fromkeys(asked.model, classical),
+        layers=dict.fromkeys(asked.model, layers),
         natives=dict.fromkeys(asked.model, native),
     )
     return plan_groups(asked, here)

@@ -214,6 +214,26 @@ def test_a_file_of_a_classical_model_is_skipped_in_the_same_words_by_all_that_do
     assert not found.request_of(found.playing[0]).module, "no torch program is tried"
 
 
+@pytest.mark.parametrize(
+    ("scheme", "reason"),
+    [
+        ("float-99", "there is no layer 99: a.onnx has 9 layers, numbered from 0 to 8"),
+        ("float-0.9", "there is no layer 9: a.onnx has 9 layers, numbered from 0 to 8"),
+        ("shared+float-2to12", "there is no layer 12: a.onnx has 9 layers, numbered from 0 to 8"),
+        ("float-0to8", "float-0to8 leaves no layer to quantize: a.onnx has 9 layers, numbered from 0 to 8"),
+        ("float-8", ""),
+        ("", ""),
+    ],
+)
+def test_a_layer_that_a_file_does_not_have_is_refused_at_once(scheme, reason):
+    target = f"onnxruntime:cpu:int8{'/' if scheme else ''}{scheme}"
+    (found,) = groups(study("onnxruntime", target, model="a.onnx"), layers=9)
+    told = [(why.reason, why.fix) for why in found.skips.values()]
+    assert told == ([(reason, "`shootout sensitivity a.onnx` lists the layers with their numbers")] if reason else [])
+    (unknown,) = groups(study("onnxruntime", target, model="a.onnx"))
+    assert not unknown.skips, "how many there are isn't known before export"
+
+
 def test_native_is_for_files_and_for_devices_that_can():
     (file,) = groups(study("onnxruntime:cpu:native", "torch-eager:cuda:native", model="a.onnx"))
     assert {label: why.reason for label, why in file.skips.items()} == {

@@ -347,6 +347,30 @@ def test_counters_of_whole_microseconds_are_not_believed_for_short_nodes(us: int
     assert all(abs(ns - us * 1e3) < 3e3 for ns in found.values())
 
 
+@pytest.mark.parametrize("paused_at", [(12,), (40,), (90,), (30, 80)])
+def test_a_pause_of_the_process_is_no_time_of_a_node(paused_at: tuple[int, ...]) -> None:
+    class Request:
+        """Two nodes of 20 and 40 us; one is stopped for 30 ms now and then."""
+
+        calls = 0
+
+        def infer(self, _: object = None) -> None:
+            self.calls += 1
+
+        @property
+        def profiling_info(self) -> list[SimpleNamespace]:
+            paused = 30_000 * sum(self.calls >= at for at in paused_at)
+            totals = {"first": 20 * self.calls + paused, "second": 40 * self.calls}
+            return [
+                SimpleNamespace(node_name=name, real_time=timedelta(microseconds=us // self.calls))
+                for name, us in totals.items()
+            ]
+
+    found = node_ns(SimpleNamespace(create_infer_request=Request), {})
+    assert found["first"] == pytest.approx(20e3, abs=3e3)
+    assert found["second"] == pytest.approx(40e3, abs=3e3)
+
+
 def test_nncf_finds_no_torch_that_nobody_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with without_torch():
