@@ -17,8 +17,8 @@ from typing import Any
 from shootout import backends, models
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Device, Target
+from shootout.decide.limits import SPREAD
 from shootout.decide.options import Limit
-from shootout.decide.racing import SPREAD
 from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError
 from shootout.export.client import is_file
 from shootout.exported.shipped_folder import open_shipped

@@ -150,7 +150,7 @@ class RateSearch:
             # Disturbed rounds alone failed: that rate again, then half of it, twice each.
             lowest = next_rate(alone_per_s / 2 * self.shift, tried[: _HOPELESS - 1])
             halved = (len(tried) - _HOPELESS + 1) // 2
-            return max(lowest / 2**halved, min(lowest, SERVE_REQUESTS / _LONG_STEP_S))
+            return max(lowest * 0.5**halved, min(lowest, SERVE_REQUESTS / _LONG_STEP_S))
         best, failed = _bracket(tried)
         open_ = [one for one in self.enough_per_s if best < one < failed and one <= alone_per_s]
         rate = max(open_, default=None) or next_rate(alone_per_s / 2 * self.shift, tried)
