@@ -15,7 +15,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan, tell_row_sizes
+from shootout.export.request import axis_sizes_of, path_of, stream_of, takes_nan, tell_row_sizes
 from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -137,11 +137,11 @@ def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:
         return INPUT_BUFFERS if request.calibration_npz else buffer_count(specs)
     rows = None
     with suppress(UsageError):  # of a file that races another, or data that only the other machine has
-        if request.scored or labels_of(request) or table_files.is_table(request.inputs_npz):
-            return buffer_count(specs)
+        if table_files.is_table(request.inputs_npz):
+            return INPUT_BUFFERS
         rows = data_files.check(request.inputs_npz, specs)
     batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
-    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), MOST_INPUT_SETS)
+    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), buffer_count(specs, MOST_INPUT_SETS))
 
 
 @lru_cache(maxsize=16)
