@@ -32,7 +32,7 @@ from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
-from shootout.exported.data_files import note_renamed, read_sets
+from shootout.exported.data_files import note_renamed, note_repeated, read_sets
 from shootout.exported.effort import LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
@@ -364,6 +364,7 @@ def prepare(
             *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
             *_note_input_weights(model),
             *([] if stream else note_renamed(asked.inputs_npz, specs)),
+            *([] if stream or original else note_repeated(asked.inputs_npz, specs)),
         ),
     )
     if split and asked.scored == "outputs":

@@ -24,7 +24,7 @@ from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, torch_files
 from shootout.export.assembly import MIXED, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.request import ExportJob, Request, stream_of
-from shootout.exported.data_files import read_sets
+from shootout.exported.data_files import note_repeated, read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.exported.streams import Stream
@@ -124,6 +124,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
             *input_sets.note_sample(len(buffers), data.whole, calibrating),
+            *([] if stream else note_repeated(asked.inputs_npz, specs)),
             *filter(None, [alone]),
             *mixed,
         ),
