@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout import backends
 from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
@@ -26,12 +25,20 @@ from shootout.report.answer import (
     tell_machine,
     tell_race,
     tell_skipped,
+    tell_threads_beside,
     write_command,
     write_head,
 )
 from shootout.report.columns import error_of, share
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
-from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept
+from shootout.results.choice import (
+    UNSHIPPABLE,
+    describe_refused,
+    find_usual,
+    is_faster,
+    option_to_accept,
+    why_no_folder,
+)
 from shootout.results.document import Ratio, Row, WouldChange
 from shootout.results.wording import (
     NEVER_TOGETHER,
@@ -42,11 +49,10 @@ from shootout.results.wording import (
     tell_lead,
     tell_metric,
     tell_ratio,
-    tell_threads,
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
-from shootout.study.group import name_model, short
+from shootout.study.group import short
 from shootout.units import counted, duration, number, seconds, size
 
 STABLE = 0.995
@@ -135,8 +141,7 @@ def list_title_parts(decision: Decision, question: Question) -> list[str]:
     """List model, batch, threads and machine; or the number of machines."""
     by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
     environments = list(by_machine.values())
-    threads = {candidate.row.threads for candidate in question.candidates}
-    told = [tell_threads(threads)] if threads else []
+    told = tell_threads_beside(decision.title, (candidate.row for candidate in question.candidates))
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 
@@ -314,7 +319,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
 def _why_no_folder(decision: Decision, question: Question) -> list[str]:
     """Tell why no folder can be made of the chosen one, and what to do with it; nothing if one can."""
     row = _rows_by_candidate(question).get(decision.chosen or "")
-    why = backends.why_unshippable(row.backend, row.device, name_model(row.model)) if row else ""
+    why = why_no_folder(row) if row and row.scenario not in UNSHIPPABLE else ""
     return [f"none: {why}"] if why else []
 
 

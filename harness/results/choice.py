@@ -44,7 +44,7 @@ from shootout.results.document import (
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.results.why import gains
-from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
+from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points, tell_threads
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
@@ -350,7 +350,7 @@ def _make_answer(
     usual = find_usual(sound, shipped, cell.baseline)
     passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     is_over = reason is None and (bool(rivals) or cell.complete)
-    no_folder = _why_no_folder(shipped) or None if is_over else None
+    no_folder = why_no_folder(shipped) or None if is_over else None
     instead = _find_instead(kept, rivals) if no_folder else None
     return Answer(
         **told,
@@ -373,18 +373,36 @@ def _make_answer(
     )
 
 
-def _why_no_folder(row: Row) -> str:
+def why_no_folder(row: Row) -> str:
     """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
     if row.scenario in UNSHIPPABLE:
         return UNSHIPPABLE[row.scenario]
     from shootout import backends  # which reading most runs doesn't need
 
-    return backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    return f"{why}; {_tell_how_measured(row)}" if why and is_own_library(row.backend) else why
+
+
+def is_own_library(backend: str) -> bool:
+    """Tell whether a row's backend is the library that wrote the model's file."""
+    from shootout import backends
+
+    return backends.reads_own_files(backend)
+
+
+def _tell_how_measured(row: Row) -> str:
+    """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
+    from shootout import backends
+
+    package = next(iter(backends.entry(row.backend).installs.get("", ())), row.backend).rpartition("|")[2]
+    version = (row.executed or {}).get("version")
+    pinned = f"{package}=={version}" if version else package
+    return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"
 
 
 def _find_instead(kept: Iterable[Row], rivals: Mapping[str, Ratio | None]) -> Rival | None:
     """Return the fastest of the rows that may be shipped and can be put into a folder."""
-    able = [row for row in kept if row.arm in rivals and not _why_no_folder(row)]
+    able = [row for row in kept if row.arm in rivals and not why_no_folder(row)]
     found = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
     return Rival(arm=found.arm, ratio=rivals[found.arm]) if found else None
 
@@ -403,7 +421,8 @@ def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: 
 
 
 def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row | None:
-    """Return the row that an expert would take otherwise: the fastest of `USUAL`, else the baseline.
+    """Return the row that one would take otherwise: the library that wrote the file, the fastest of `USUAL`, or else
+    the baseline.
 
     Args:
         rows: those with a sound time.
@@ -411,7 +430,8 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     """
     names = USUAL.get(Device(shipped.device), USUAL[Device.CPU])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
-    usual = [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
+    usual = [row for row in others if is_own_library(row.backend)]
+    usual = usual or [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
     usual = usual or [row for row in others if row.arm == baseline]
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
@@ -436,7 +456,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.VARYING:
         return _race_one_size(cell, [shipped.arm])
-    if not instead and _why_no_folder(shipped):
+    if not instead and why_no_folder(shipped):
         return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
