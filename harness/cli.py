@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Unpack
@@ -579,10 +580,29 @@ def _raise_interrupt(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+SHOWN_GROUPS = 8
+"""So many groups have their command told."""
+
+
+def _list_group_commands(groups: Sequence[str], words: Sequence[str]) -> Iterator[str]:
+    """List the typed command for each of some groups, in place of the group that it names, if any."""
+    from shootout.study.reproduce import quote
+
+    kept, rest = list[str](), iter(words)
+    for word in rest:
+        if word == "--group":
+            next(rest, None)
+        elif not word.startswith("--group="):
+            kept.append(word)
+    yield from (quote(["shootout", *kept, "--group", group]) for group in groups[:SHOWN_GROUPS])
+    if len(groups) > SHOWN_GROUPS:
+        yield f"and {len(groups) - SHOWN_GROUPS} more groups"
+
+
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.errors import ExitCode, ShootoutError, tell_system_error
+    from shootout.errors import ExitCode, SeveralGroups, ShootoutError, tell_system_error
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -590,6 +610,9 @@ def main() -> None:
     try:
         with standard_streams():
             app()
+    except SeveralGroups as error:
+        tell("\n  ".join([f"{error.reason}:", *_list_group_commands(error.groups, sys.argv[1:])]))
+        raise SystemExit(error.exit_code) from None
     except ShootoutError as error:
         tell(str(error))
         raise SystemExit(error.exit_code) from None

@@ -112,6 +112,19 @@ class UsageError(ShootoutError):
     exit_code = ExitCode.USAGE
 
 
+class SeveralGroups(UsageError):
+    """Report that a run has several groups, and the request names none; the command line tells each one's command.
+
+    Args:
+        reason: what has them, in one clause.
+        groups: their names.
+    """
+
+    def __init__(self, reason: str, groups: Iterable[str]) -> None:
+        self.reason, self.groups = f"{reason}; name one with --group", tuple(groups)
+        super().__init__(f"{self.reason}: {', '.join(map(repr, self.groups))}")
+
+
 class ModelError(ShootoutError):
     """Report that the model can't be measured: a broken file, degenerate reference outputs, inputs that don't fit.
 

@@ -186,9 +186,13 @@ def set_bytes(specs: Sequence[TensorSpec]) -> int:
     return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
 
 
-def buffer_count(specs: Sequence[TensorSpec]) -> int:
-    """Return how many input buffers calls rotate through: fewer if they are large (see BUFFERS_BYTES)."""
-    return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), INPUT_BUFFERS)
+def buffer_count(specs: Sequence[TensorSpec], most: int = INPUT_BUFFERS) -> int:
+    """Return how many input buffers calls rotate through: fewer if they are large (see BUFFERS_BYTES).
+
+    Args:
+        most: however small they are.
+    """
+    return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), most)
 
 
 def buffer_notes(specs: Sequence[TensorSpec]) -> tuple[str, ...]:

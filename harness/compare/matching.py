@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.contract import Scenario
-from shootout.errors import UsageError
+from shootout.errors import SeveralGroups, UsageError
 from shootout.results.analysis import Analysed
 from shootout.results.choice import Cell
 from shootout.study.group import name_model
@@ -154,8 +154,7 @@ def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
             continue
         name = run.document.run
         if run is first_run:
-            there = ", ".join(repr(name) for name in run.cells)
-            raise UsageError(f"{name} has several groups: `shootout decide {name} --group NAME`, with one of {there}")
+            raise SeveralGroups(f"{name} has several groups", run.cells)
         told = tell_differing(differing, first, one)
         raise UsageError(f"{first_run.document.run} and {name} can't be merged: {told}")
 

@@ -36,7 +36,7 @@ from shootout.compare.matching import (
     tell_strange,
 )
 from shootout.constants import INDIFFERENT
-from shootout.errors import Undecided, UsageError, unknown
+from shootout.errors import SeveralGroups, Undecided, UsageError, unknown
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import Cell, find_fault, is_judged
@@ -131,8 +131,9 @@ def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellI
         if not found:
             raise unknown("group", group, known)
     if len(found) > 1:
-        every = ", ".join(repr(sites[0].cell.group) for sites in found)
-        raise UsageError(f"the runs have an answer for each of their groups; name one with --group: {every}")
+        raise SeveralGroups(
+            "the runs have an answer for each of their groups", [sites[0].cell.group for sites in found]
+        )
     return found[0]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.contract import Precision, Scenario
-from shootout.errors import UsageError, unknown
+from shootout.errors import SeveralGroups, UsageError, unknown
 from shootout.journal.records import Prepared
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
@@ -62,7 +62,7 @@ def _rows_of_group(document: Document, names: Sequence[str], group: str | None) 
     if not holding and groups:
         raise UsageError(f"{' and '.join(names)} ran in different groups: name two targets of one")
     if len(holding) > 1:
-        raise UsageError(f"the run has several groups; name one with --group: {', '.join(map(repr, sorted(holding)))}")
+        raise SeveralGroups("the run has several groups", sorted(holding))
     return _of_group(document, next(iter(holding), ""))
 
 

@@ -16,6 +16,7 @@ from shootout.export.input_sets import RowSplit
 from shootout.export.request import ExportJob
 from shootout.exported.fidelity import spread
 from shootout.exported.model import (
+    BUFFER_ROWS,
     CALIBRATION,
     GRADIENTS,
     INPUTS,
@@ -47,6 +48,7 @@ class ExportFindings:
     Attributes:
         parameters: complete; of a user's file the sizes of its free axes.
         buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
+        buffer_rows: the number that each of their rows has in the user's own data; None if there is none.
         drawn: whether the buffers are drawn numbers.
         shared_outputs: what a file that races its original gives as it is written, if the reference outputs are the
             original's.
@@ -73,6 +75,7 @@ class ExportFindings:
     artifacts: tuple[Artifact, ...] = ()
     bounds_by_mark: Sequence[Mapping[str, float | None]] = ({},)
     flips: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    buffer_rows: Array | None = None
     drawn: bool = False
     shared_outputs: Sequence[Arrays] | None = None
     unseen: Unseen = ()
@@ -106,6 +109,8 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
     for name, arrays in sets.items():
         if arrays is not None:
             save_sets(folder / name, arrays)
+    if found.buffer_rows is not None:
+        np.save(folder / BUFFER_ROWS, found.buffer_rows)
     if found.split:
         found.split.save(folder)
     weights = Path(job.opened_folder) if found.shares else folder

@@ -6,8 +6,9 @@ Drawn numbers are not always valid, and never typical, so a user may give real o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,35 +26,43 @@ from shootout.models.drawing import InputWay
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
 """The number of calibration sets: the values of one set are luck, not a range."""
+T = TypeVar("T")
 SAMPLED = "{count} of your {whole:,} input sets are timed and verified, from all over them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenSets:
-    """Hold a sample of the user's input sets, with neither labels nor a metric.
+    """Hold a sample of the user's input sets.
 
     Attributes:
-        buffers: to time and verify, at most MOST_INPUT_SETS.
-        calibration: for quantizers, about CALIBRATION_ROWS rows, in CALIBRATION_SETS at least.
+        buffers: to time and verify, at most MOST_INPUT_SETS, and fewer if they are large.
+        rows: (rows,), the number that each row of the buffers has in the user's own data.
+        calibration: for quantizers, about CALIBRATION_ROWS rows, in CALIBRATION_SETS at least; of rows that are split,
+            all that aren't scored.
         whole: the number of all sets.
     """
 
     buffers: list[dict[str, Array]]
+    rows: Array
     calibration: list[dict[str, Array]]
     whole: int
 
 
-def sample_sets(sets: list[dict[str, Array]], batch: int) -> GivenSets:
+def sample_sets(sets: list[dict[str, Array]], specs: Sequence[TensorSpec], batch: int) -> GivenSets:
     """Choose sets from all over a user's, since rows beside each other are often alike.
 
     Args:
         batch: the rows of each.
     """
-    buffers = _spread(sets, MOST_INPUT_SETS)
+    places = _spread(range(len(sets)), buffer_count(specs, MOST_INPUT_SETS))
     whole = without_nan(sets)
     source = whole if len(whole) >= CALIBRATION_SETS else sets
-    calibration = _spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch)))
-    return GivenSets(buffers=buffers, calibration=calibration, whole=len(sets))
+    return GivenSets(
+        buffers=[sets[place] for place in places],
+        rows=np.concatenate([np.arange(place * batch, (place + 1) * batch) for place in places]),
+        calibration=_spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch))),
+        whole=len(sets),
+    )
 
 
 def without_nan(sets: list[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -73,7 +82,7 @@ def note_sample(count: int, whole: int, calibrating: int) -> tuple[str, ...]:
     return (SAMPLED.format(count=count, whole=whole) + calibrates,)
 
 
-def _spread(sets: list[dict[str, Array]], most: int) -> list[dict[str, Array]]:
+def _spread(sets: Sequence[T], most: int) -> list[T]:
     """Return at most so many sets, at even distances."""
     count = min(most, len(sets))
     return [sets[at * len(sets) // count] for at in range(count)]
@@ -165,7 +174,8 @@ class RowSplit:
 
     Attributes:
         batch: rows that a call takes.
-        other: rows for timing and calibration, by input name.
+        whole: all rows in their order, by input name: what is timed is from all over them.
+        other: rows for calibration and searches, and for a stream's timing, by input name.
         other_labels: the right class of each; None if there are no labels.
         report: rows for accuracy and metrics.
         report_labels: likewise.
@@ -175,6 +185,7 @@ class RowSplit:
     """
 
     batch: int
+    whole: Arrays
     other: Arrays
     other_labels: Array | None
     report: Arrays
@@ -184,9 +195,15 @@ class RowSplit:
     shared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
-    def buffers(self, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-        """Return the input sets that calls rotate through."""
-        return self.sets()[: buffer_count(specs)]
+    def sample(self, specs: Sequence[TensorSpec]) -> GivenSets:
+        """Choose the input sets that calls rotate through, as for rows without labels, and the calibration sets.
+
+        What is timed may be scored too, since nothing is fitted to it. What calibrates may not.
+        """
+        sets = _split_batches(self.whole, self.batch)
+        found = sample_sets(sets, specs, self.batch)
+        count = max(map(len, self.whole.values()))
+        return replace(found, rows=found.rows % count, calibration=self.sets())
 
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""
@@ -285,13 +302,13 @@ def split_rows(
     *,
     calibrates: bool = True,
 ) -> RowSplit:
-    """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
+    """Take every other row for the report, the rest for calibration and searches; all for both if they are few.
 
     Args:
         labels: the right class of each row; None if another metric than accuracy scores them.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
         stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
-        calibrates: whether the other rows calibrate, too; not if the user gives rows for that.
+        calibrates: whether the other rows calibrate: something may be quantized, and the user gives no rows for that.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -311,16 +328,18 @@ def split_rows(
         report, other = numbers, numbers
     if stream:
         report, other = stream.in_order(report, batch), stream.in_order(other, batch)
-    serves = "calibration and timing" if calibrates else "timing and searches (`tune`)"
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
     if len(report) < len(numbers):
-        note = f"{len(other)} of your {count} {kind}rows were used for {serves}; {what} is of the other {len(report)}"
+        uses = "calibration, `tune` and timing" if stream else "calibration and `tune`" if calibrates else "`tune`"
+        note = f"{what} is of {len(report)} of your {count} {kind}rows; the other {len(other)} are for {uses}"
     else:
         enough = f"; {2 * least:,} would do" if units is None else ""
-        note = f"all your {count} {kind}rows serve {what}, {serves} alike: {TOO_FEW}{enough}"
+        uses = "calibration and timing" if calibrates else "searches and timing"
+        note = f"all your {count} {kind}rows serve {what}, {uses} alike: {TOO_FEW}{enough}"
     return RowSplit(
         batch=batch,
         shared=shared,
+        whole=inputs,
         other={name: array if name in shared else array[other] for name, array in inputs.items()},
         other_labels=None if labels is None else labels[other],
         report={name: array if name in shared else array[report] for name, array in inputs.items()},
@@ -386,9 +405,8 @@ def read_split(
         labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
         specs: the model's inputs; axis 0 of each is the batch.
         rows_by: a file with what each row belongs to.
-        stream: see `split_rows`.
+        stream, calibrates: see `split_rows`.
         takes_nan: see `read_sets`.
-        calibrates: see `split_rows`.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
@@ -396,8 +414,8 @@ def read_split(
     common_batch(specs, stream)
     rows_of = read_rows(inputs, specs, stream, takes_nan=takes_nan)
     found = read_labels(labels) if labels else None
+    units = truth_files.read_ids(rows_by)[1] if rows_by else None
     try:
-        units = truth_files.read_ids(rows_by)[1] if rows_by else None
         return split_rows(rows_of, found, specs, units, stream, calibrates=calibrates)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None

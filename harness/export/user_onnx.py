@@ -32,10 +32,10 @@ from shootout.export.request import ExportJob, Request, axis_sizes_of, stream_of
 from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions, streams
 from shootout.exported.cost import ModelSize, module_s
-from shootout.exported.data_files import note_renamed, read_sets
+from shootout.exported.data_files import note_renamed, note_repeated, read_sets
 from shootout.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.exported.fidelity import check_outputs, compare, gate, useful_flips
-from shootout.exported.model import FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
+from shootout.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.exported.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.exported.onnx_files import header
 from shootout.exported.streams import Stream
@@ -87,7 +87,7 @@ class PreparedFile:
         graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
         error_bounds: the FP32 fidelity gate, at each mark of the stream.
-        given: the sample of the user's input sets; None if there are none, or they are a stream's or rows to score.
+        given: the sample of the user's input sets; None if there are none, or they are a stream's.
     """
 
     found: ExportFindings
@@ -124,11 +124,11 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             if rows:
                 inputs = _as_typed(rows.inputs, found.inputs)
                 save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
+        if (original.folder / BUFFER_ROWS).exists():
+            copy_file(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
     sets, fault = _choose_calibration(asked, prepared, original, effort)
-    whole, calibrating = (
-        prepared.given.whole if prepared.given else 0,
-        0 if asked.calibration_npz or fault else len(sets),
-    )
+    whole = prepared.given.whole if prepared.given else 0
+    calibrating = 0 if asked.calibration_npz or fault or native or found.split else len(sets)
     sampled = input_sets.note_sample(len(found.buffers), whole, calibrating)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split and asked.labels_npz:
@@ -229,7 +229,7 @@ def _choose_calibration(
         fault = original.calibration_fault
         return buffers if fault else _all_typed(original.calibration(), found.inputs), fault
     if asked.inputs_npz:
-        own = found.split.sets() if found.split else prepared.given.calibration if prepared.given else buffers
+        own = prepared.given.calibration if prepared.given else found.split.sets() if found.split else buffers
     else:
         own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
     own = own[: effort.most_sets]
@@ -284,18 +284,20 @@ def prepare(
     takes_nan = native is not None or onnx_files.takes_nan(model)
     stream = None if native else _find_stream(asked, model, specs, original)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
-    split = given = None
+    split, given, buffer_rows = None, None, None
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        files, calibrates = (asked.inputs_npz, asked.labels_npz), asked.calibration_npz is None
+        files, calibrates = (asked.inputs_npz, asked.labels_npz), native is None and asked.calibration_npz is None
         split = read_split(*files, specs, asked.rows_by, stream, takes_nan=takes_nan, calibrates=calibrates)
-        real = split.sets()[:most]
+        given = None if stream else split.sample(specs)
+        real = given.buffers if given else split.sets()[:most]
+        buffer_rows = given.rows if given else split.other_rows
     elif asked.inputs_npz and stream:
         real = read_sets(asked.inputs_npz, specs, stream, takes_nan=takes_nan)[:most]
     elif asked.inputs_npz:
-        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs, takes_nan=takes_nan), axes.batch)
-        real = given.buffers
+        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs, takes_nan=takes_nan), specs, axes.batch)
+        real, buffer_rows = given.buffers, given.rows
     else:
         sets = asked.calibration_npz
         real = (not stream and input_sets.calibration_as_inputs(sets, specs, takes_nan=takes_nan)) or []
@@ -345,6 +347,7 @@ def prepare(
         outputs=_output_specs(raw),
         parameter_count=onnx_files.parameter_count(model),
         buffers=buffers,
+        buffer_rows=buffer_rows,
         reference_outputs=reference_outputs,
         drawn=bool(ways),
         split=split,
@@ -355,6 +358,7 @@ def prepare(
             *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
             *_note_input_weights(model),
             *([] if stream else note_renamed(asked.inputs_npz, specs)),
+            *([] if stream or original else note_repeated(asked.inputs_npz, specs)),
         ),
     )
     if split and asked.scored == "outputs":

@@ -24,7 +24,7 @@ from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, open_axes, torch_files
 from shootout.export.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.export.request import ExportJob, Request, stream_of
-from shootout.exported.data_files import read_sets
+from shootout.exported.data_files import note_repeated, read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.exported.streams import Stream
@@ -44,13 +44,15 @@ SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Ar
 class InputData:
     """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn.
 
-    `whole` is the number of the user's input sets if these are a sample of them, else 0.
+    `rows` are the buffers' numbers in the user's own data, if these are rows. `whole` is the number of the user's input
+    sets if these are a sample of them, else 0.
     """
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
     split: input_sets.RowSplit | None = None
     drawn: bool = False
+    rows: Array | None = None
     whole: int = 0
 
 
@@ -92,6 +94,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
     buffers = buffers[: len(reference_outputs)]
+    calibrating = 0 if asked.calibration_npz or fault or data.split else len(sets)
     outputs = _output_specs(called, reference_outputs)
     require_telling(job.short, outputs, reference_outputs)
     if data.split and data.split.report_labels is not None:
@@ -104,6 +107,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
+        buffer_rows=data.rows,
         reference_outputs=reference_outputs,
         artifacts=made,
         bounds_by_mark=bounds_by_mark,
@@ -119,7 +123,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *called.notes,
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
-            *input_sets.note_sample(len(buffers), data.whole, 0 if asked.calibration_npz or fault else len(sets)),
+            *input_sets.note_sample(len(buffers), data.whole, calibrating),
+            *([] if stream else note_repeated(asked.inputs_npz, specs)),
             *filter(None, [alone]),
             *mixed,
         ),
@@ -241,14 +246,15 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
+    if split and not stream:
+        return _sample(split.sample(specs), split)
     if split:
-        return InputData(buffers=split.sets()[:most], calibration=split.sets(), split=split)
+        return InputData(buffers=split.sets()[:most], rows=split.other_rows, calibration=split.sets(), split=split)
     if npz:
         sets = read_sets(npz, specs, stream)
         if stream:
             return InputData(buffers=sets[:most], calibration=sets)
-        given = input_sets.sample_sets(sets, asked.batch)
-        return InputData(buffers=given.buffers, calibration=given.calibration, whole=given.whole)
+        return _sample(input_sets.sample_sets(sets, specs, asked.batch))
     if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
         return InputData(buffers=real, calibration=real)
     more = set_count(CALIBRATION_ROWS, asked.batch, specs)
@@ -259,6 +265,12 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
         for count, seed in ((most, INPUT_SEED), (more, CALIBRATION_SEED))
     )
     return InputData(buffers=buffers, calibration=calibration, drawn=True)
+
+
+def _sample(given: input_sets.GivenSets, split: input_sets.RowSplit | None = None) -> InputData:
+    return InputData(
+        buffers=given.buffers, rows=given.rows, calibration=given.calibration, split=split, whole=given.whole
+    )
 
 
 def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:

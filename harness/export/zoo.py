@@ -76,6 +76,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
 def _split_of_task(task: LabeledTask, batch: int) -> RowSplit:
     return RowSplit(
         batch=batch,
+        whole=task.calibration,
         other=task.calibration,
         other_labels=task.calibration_labels,
         report=task.report,

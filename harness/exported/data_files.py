@@ -36,8 +36,8 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (2, 0): npy.read_array_header_2_0,
 }
 TAKEN = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
-_SEPARATORS = {".csv": "", ".tsv": ", sep='\\t'"}
-"""By suffix of a table of text: what pandas has to be told to read it."""
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""By suffix of a table of text: what stands between its columns."""
 ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.user.reading`."""
 _NAMELESS = "arr_{}"
@@ -113,6 +113,14 @@ def note_renamed(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str
     (name, stored), *_ = _stored_names(path, specs, read_headers(path)).items()
     if stored not in (name, _NAMELESS.format(0)):
         yield f"the array {stored!r} of {title(path)} is taken for the input {name!r}, since each is the only one"
+
+
+def note_repeated(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """Say so if a call takes more rows than the data hold."""
+    count = check(path, specs, takes_nan=True) if path else None
+    batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
+    if count is not None and count < batch:
+        yield f"a call takes {batch:,} rows and the data hold {counted(count, 'row')}: they are repeated to fill it"
 
 
 def holds_labels(path: Path) -> bool:
@@ -367,8 +375,27 @@ def _tell_fix(path: Path) -> str:
     """Tell how to write a file of another kind anew; of a table of text, the line that does."""
     kind, made = path.suffix.lower(), str(path.with_suffix(table_files.PARQUET))
     if kind in _SEPARATORS:
-        return f"write it with pandas.read_csv({str(path)!r}{_SEPARATORS[kind]}).to_parquet({made!r})"
+        separator = _SEPARATORS[kind]
+        if dtype := _find_headless_type(path, separator):
+            read = f"numpy.genfromtxt({str(path)!r}, delimiter={separator!r}, dtype={dtype!r})"
+            return f"write it with numpy.savez({str(path.with_suffix('.npz'))!r}, {read})"
+        told = f", sep={separator!r}" if separator != "," else ""
+        return f"write it with pandas.read_csv({str(path)!r}{told}).to_parquet({made!r})"
     return "write one line per row as .jsonl" if kind == ".json" else "write it with numpy.savez"
+
+
+def _find_headless_type(path: Path, separator: str) -> str:
+    """Return the type of a text table's numbers if its first line holds no names; "" if it does, or can't be read."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            fields = file.readline().strip("\r\n").split(separator)
+        numbers = [float(field) for field in fields if field.strip()]
+    except (OSError, ValueError):
+        return ""
+    if not numbers:
+        return ""
+    is_label = len(fields) == 1 and fields[0].strip().lstrip("+-").isdigit()
+    return "int64" if is_label else "float32"
 
 
 def _open_data(

@@ -55,13 +55,14 @@ ALONE = "exported for each size by itself"
 """The beginning of a note on why sizes share no export."""
 GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
+BUFFER_ROWS = "buffer-rows.npy"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
 QUANTIZING = (CALIBRATION, SELECTION)
 """The files that only a build that quantizes reads."""
 SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
 """The files that some targets read, and others don't."""
-SETS = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
+SETS = (INPUTS, BUFFER_ROWS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
 """The files of input sets and what is known of them, which a variant has from its plain model."""
 LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 TOO_FEW = "too few to share out"
@@ -375,11 +376,10 @@ class ExportedModel:
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
-        if not self.has_report:
+        if not (self.folder / BUFFER_ROWS).exists():
             return row
-        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
-            numbers = stored[OTHER_ROWS]
-        return int(numbers[row % len(numbers)])  # the first rows fill up the last buffer
+        numbers = np.load(self.folder / BUFFER_ROWS, allow_pickle=False)
+        return int(numbers[row % len(numbers)])  # a stream's first rows fill up its last buffer
 
     @property
     def has_own_report_outputs(self) -> bool:
@@ -405,7 +405,7 @@ class ExportedModel:
             return -(-len(stored[ROWS]) // self.batch)
 
     def selection(self) -> ReportRows | None:
-        """Return the rows for timing and calibration, which a search may look at; None for a model without a data
+        """Return the rows for calibration, which a search may look at; None for a model without a data
         set.
         """
         return self._read_rows(SELECTION)

@@ -18,7 +18,7 @@ from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
-from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL
+from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_library
 from shootout.results.document import (
     AccuracyChange,
     Answer,
@@ -112,6 +112,8 @@ SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
 ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
+PROBABILITIES = "probabilities"
+"""The output of a converted classifier; a regression's is another."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -198,9 +200,15 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
+    parts = _OUTSIDE.split(answer.group)
+    return " · ".join([*parts, *tell_threads_beside(parts, rows), *tell_machine(environment)])
+
+
+def tell_threads_beside(parts: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """Tell the rows' threads, unless a part of their group's name does, such as `threads 2` or `threads default`."""
     threads = {row.threads for row in rows}
-    count = [tell_threads(threads)] if threads - {0} else []  # the group's own name says `threads default`
-    return " · ".join([*_OUTSIDE.split(answer.group), *count, *tell_machine(environment)])
+    is_told = any(part.startswith("threads ") for part in parts)
+    return [tell_threads(threads)] if threads - {0} and not is_told else []
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
@@ -254,6 +262,28 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
+    if told := tell_same_classes(row, rows):
+        yield told
+
+
+def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
+    """Tell how often a classifier's largest score is that of the original: of labeled rows, and of a file of trees.
+
+    For example `same class as sklearn on all timed rows`; "" if it is no classifier, or the original itself.
+    """
+    figures, library = row.fidelity, name_reference(rows)
+    if figures is None or figures.top1_agreement is None or row.backend == library:
+        return ""
+    if figures.accuracy is None and not (library and figures.by_output[0].name == PROBABILITIES):
+        return ""
+    share = figures.top1_agreement
+    often = "all timed rows" if share == 1 else f"{math.floor(1000 * share) / 10:g}% of the timed rows"
+    return f"same class as {library or 'the original'} on {often}"
+
+
+def name_reference(rows: Iterable[Row]) -> str:
+    """Name the library whose outputs are the reference, since the model is its own file; "" for other models."""
+    return next((row.backend for row in rows if is_own_library(row.backend)), "")
 
 
 def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
@@ -662,7 +692,8 @@ def render_mixes(document: Document, width: int) -> list[RenderableType]:
 def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
     """Render a line for each group: what to ship, and what may be equally fast; then what holds for all groups."""
     answers = document.answer
-    yield Text(f"What to ship, in {len(answers)} groups", style="bold")
+    head = " · ".join([f"What to ship, in {len(answers)} groups", *tell_machine(document.environment)])
+    yield Text(head, style="bold")
     yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
@@ -758,22 +789,31 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     ship = answer.ship
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
+    row = next(row for row in rows if row.arm == ship.arm)
     figures = (
         f"{short(ship.arm)}{qualify(answer)}",
         duration(ship.median_ns),
-        tell_against_usual(answer, briefly=True),
+        tell_against_usual(answer, briefly=True) or _tell_against_closest(answer),
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         tell_metric(ship.metric)
         if ship.admitted == "metric" and ship.metric
         else tell_points(ship.accuracy_change)
         if ship.admitted == "accuracy" and ship.accuracy_change
+        else tell_same_classes(row, rows)
+        if name_reference(rows)
         else "",
-        tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
+        tell_error_of_ship(ship, row),
         ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED)),
         tell_choice(answer.chosen_by),
         ", ".join(fold((short(rival.arm) for rival in answer.unsettled), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
+
+
+def _tell_against_closest(answer: Answer) -> str:
+    """Compare what is shipped, if it is what most would take, with the closest that is slower."""
+    closest = answer.sure.closest
+    return tell_ratio(closest.ratio.inverse(), short(closest.arm)) if closest and closest.ratio else ""
 
 
 def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

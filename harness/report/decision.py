@@ -25,6 +25,7 @@ from shootout.report.answer import (
     tell_machine,
     tell_race,
     tell_skipped,
+    tell_threads_beside,
     write_command,
     write_head,
 )
@@ -41,7 +42,6 @@ from shootout.results.wording import (
     tell_lead,
     tell_metric,
     tell_ratio,
-    tell_threads,
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
@@ -134,8 +134,7 @@ def list_title_parts(decision: Decision, question: Question) -> list[str]:
     """List model, batch, threads and machine; or the number of machines."""
     by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
     environments = list(by_machine.values())
-    threads = {candidate.row.threads for candidate in question.candidates}
-    told = [tell_threads(threads)] if threads else []
+    told = tell_threads_beside(decision.title, (candidate.row for candidate in question.candidates))
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 

@@ -348,10 +348,12 @@ def _preview_models(planned: Plan) -> list[Preview]:
 def _describe_model(model: Preview) -> list[str]:
     lines = [f"input {sample.text}{_tell_shape(sample)}, {sample.filled}" for sample in model.inputs]
     lines += [f"note: {note}" for note in model.notes]
-    buffers = f"{counted(model.buffers, 'input set')} to rotate through; " if model.buffers else ""
+    data = [f"{counted(model.buffers, 'input set')} to rotate through"] if model.buffers else []
     if model.steps:
-        buffers = f"a stream: clips of {counted(model.steps, 'call')}; "
-    lines.append(f"{buffers}calibration where something is quantized: {model.calibration}")
+        data = [f"a stream: clips of {counted(model.steps, 'call')}"]
+    if model.calibration:
+        data.append(f"calibration where something is quantized: {model.calibration}")
+    lines += ["; ".join(data)] if data else []
     facts = [f"{model.parameter_count:,} parameters"] if model.parameter_count is not None else []
     facts += [f"{model.flops / 1e9:.3g} GFLOP a call"] if model.flops else []
     if model.operators:

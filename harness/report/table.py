@@ -11,7 +11,16 @@ from rich.text import Text
 
 from shootout.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.report import notes
-from shootout.report.answer import LONGEST_REASON, name_metric_verdict, qualify, render_answers, tell_race, tell_why
+from shootout.report.answer import (
+    LONGEST_REASON,
+    name_metric_verdict,
+    name_reference,
+    qualify,
+    render_answers,
+    tell_race,
+    tell_threads_beside,
+    tell_why,
+)
 from shootout.report.columns import (
     BASELINE,
     BY_HEADER,
@@ -31,7 +40,7 @@ from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.results.why import gains, tell_gain
-from shootout.results.wording import tell_direction, tell_threads
+from shootout.results.wording import tell_direction
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
 from shootout.worker import interpreters
@@ -388,6 +397,7 @@ FOR_ALL_ROWS = " alone; Sure holds at 95 % for all its comparisons together."
 FOR_EACH_GROUP = "; verdicts hold for all rows of a group together."
 MARKED = f"{NOT_ELIGIBLE}: not shipped by default."
 ERRORS = "error: relative to the model in float64."
+ERRORS_OF_LIBRARY = "error: relative to the outputs of {library}, which wrote the file."
 PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 OVER_RESTARTS = "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
 COMPUTE = "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
@@ -410,7 +420,8 @@ def tell_legend(printed: Sequence[PrintedTable], answers: Sequence[Answer], *, m
     if marked and any(found.is_refused(row) for found, row, _ in rows):
         first.append(MARKED)
     if any("error" in headers for _, headers in printed):
-        first.append(ERRORS)
+        library = name_reference(row for _, row, _ in rows)
+        first.append(ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS)
     if first:
         yield " ".join(first)
     if any(found.differs_from_quotient(row) for found, row, _ in rows):
@@ -512,8 +523,7 @@ def _tell_front(document: Document, *, full: bool) -> list[Text]:
 
 def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     """Write the group's name, with its threads."""
-    threads = {row.threads for row in rows}
-    return f"{summary.name}, {tell_threads(threads)}" if threads != {0} else summary.name
+    return ", ".join([summary.name, *tell_threads_beside(summary.name.split(", "), rows)])
 
 
 def _tell_whys(rows: Sequence[Row], answers: Sequence[Answer], *, full: bool) -> list[Text]:

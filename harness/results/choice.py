@@ -44,7 +44,7 @@ from shootout.results.document import (
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.results.why import gains
-from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points
+from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points, tell_threads
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
@@ -380,7 +380,25 @@ def why_no_folder(row: Row) -> str:
         return UNSHIPPABLE[row.scenario]
     from shootout import backends  # which reading most runs doesn't need
 
-    return backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
+    return f"{why}; {_tell_how_measured(row)}" if why and is_own_library(row.backend) else why
+
+
+def is_own_library(backend: str) -> bool:
+    """Tell whether a row's backend is the library that wrote the model's file."""
+    from shootout import backends
+
+    return backends.reads_own_files(backend)
+
+
+def _tell_how_measured(row: Row) -> str:
+    """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
+    from shootout import backends
+
+    package = next(iter(backends.entry(row.backend).installs.get("", ())), row.backend).rpartition("|")[2]
+    version = (row.executed or {}).get("version")
+    pinned = f"{package}=={version}" if version else package
+    return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"
 
 
 def _find_instead(kept: Iterable[Row], rivals: Mapping[str, Ratio | None]) -> Rival | None:
@@ -404,7 +422,8 @@ def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: 
 
 
 def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row | None:
-    """Return the row that an expert would take otherwise: the fastest of `USUAL`, else the baseline.
+    """Return the row that one would take otherwise: the library that wrote the file, the fastest of `USUAL`, or else
+    the baseline.
 
     Args:
         rows: those with a sound time.
@@ -412,7 +431,8 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     """
     names = USUAL.get(Device(shipped.device), USUAL[Device.CPU])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
-    usual = [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
+    usual = [row for row in others if is_own_library(row.backend)]
+    usual = usual or [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
     usual = usual or [row for row in others if row.arm == baseline]
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 

@@ -11,7 +11,7 @@ from shootout.contract import Arm
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import read_policy
-from shootout.errors import Infeasible, NotRunKind, SkippedArm, Undecided, UsageError, unknown
+from shootout.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Prepared
@@ -102,8 +102,7 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
     if not timed:
         raise UsageError(f"{name!r} was not measured: {named[0].reason}")
     if len(timed) > 1:
-        groups = ", ".join(repr(row.group) for row in timed)
-        raise UsageError(f"{name!r} was measured in several groups; name one with --group: {groups}")
+        raise SeveralGroups(f"{name!r} was measured in several groups", [row.group for row in timed])
     return timed[0]
 
 
@@ -148,8 +147,7 @@ def refuse_without_folder(wanted: ArmToShip) -> None:
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:
     if len(answers) > 1:
-        groups = ", ".join(repr(answer.group) for answer in answers)
-        raise UsageError(f"the run has an answer for each of its groups; name one with --group: {groups}")
+        raise SeveralGroups("the run has an answer for each of its groups", [answer.group for answer in answers])
     if not answers or answers[0].ship is None:
         why = answers[0].reason if answers else "nothing was measured"
         raise Undecided(f"the run has no answer: {why}; name what to ship with --target")

@@ -170,10 +170,9 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return availability.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
-    has = ", ".join(_ARTIFACT_NAMES[artifact] for artifact in offered)
     return NotRun(
         NotRunKind.UNFIT,
-        f"{arm.target.backend} takes {takes}; {name_model(arm.model)} is only there as {has}",
+        f"{arm.target.backend} takes {takes}, which {name_model(arm.model)} isn't",
         f"give it {takes}" if is_file(arm.model) else "choose a model that has it",
     )
 

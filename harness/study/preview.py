@@ -13,9 +13,9 @@ from shootout import models
 from shootout.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
-from shootout.export import input_sets
+from shootout.export import input_sets, trees
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan, tell_row_sizes
+from shootout.export.request import axis_sizes_of, path_of, stream_of, takes_nan, tell_row_sizes
 from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -52,7 +52,7 @@ class Preview:
         inputs: none where only running the user's code tells them.
         buffers: how many input sets calls rotate through; None where only the data tell.
         steps: how many of them make a clip; None if calls are no stream, or only running the user's code tells.
-        calibration: what quantization takes its ranges from.
+        calibration: what quantization takes its ranges from; "" if nothing of it is ever quantized.
         notes: what was decided about the axes.
         operators: how often the graph has each, branches and loops inside; empty where there is no graph yet.
         parameter_count: None where it isn't known yet.
@@ -137,11 +137,11 @@ def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:
         return INPUT_BUFFERS if request.calibration_npz else buffer_count(specs)
     rows = None
     with suppress(UsageError):  # of a file that races another, or data that only the other machine has
-        if request.scored or labels_of(request) or table_files.is_table(request.inputs_npz):
-            return buffer_count(specs)
+        if table_files.is_table(request.inputs_npz):
+            return INPUT_BUFFERS
         rows = data_files.check(request.inputs_npz, specs)
     batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
-    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), MOST_INPUT_SETS)
+    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), buffer_count(specs, MOST_INPUT_SETS))
 
 
 @lru_cache(maxsize=16)
@@ -215,11 +215,14 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         if stream
         else buffer_count(specs),
         steps=stream.steps if stream else None,
-        calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
+        calibration=""
+        if trees.is_converted(path_of(request.model))
+        else calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
         notes=(
             *axes.notes,
             *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))]),
             *tell_row_sizes(request, head, axes.sizes),
+            *([] if stream else data_files.note_repeated(request.inputs_npz, specs)),
         ),
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),

@@ -72,5 +72,5 @@ def test_a_run_that_asks_several_questions_is_told_the_command_that_takes_one(mo
     more = SimpleNamespace(**{**vars(group), "record": SimpleNamespace(name=EIGHT, arms=[larger])})
     cells = {**run.cells, EIGHT: replace(run.cells[GROUP], group=EIGHT)}
     several = replace(run, cells=cells, groups={**run.groups, EIGHT: cast(Any, more)})
-    with pytest.raises(UsageError, match="sweep has several groups: `shootout decide sweep --group NAME`, with one of"):
+    with pytest.raises(UsageError, match="sweep has several groups; name one with --group: '"):
         ask(monkeypatch, several)

@@ -199,7 +199,9 @@ def test_why_a_target_failed_is_told_in_full_since_no_list_of_reasons_follows():
 def test_a_choice_that_no_folder_can_be_made_of_says_what_to_copy():
     mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
     text = screen(question(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine)))
-    assert part(text, "Folder") == "none: it runs forest.ubj as it is, so copy that file"
+    assert part(text, "Folder") == (
+        "none: it runs forest.ubj as it is, so copy that file; at batch 1 it was measured with xgboost and 1 thread"
+    )
     assert "shootout ship" not in text
     assert "Folder" not in screen(question(row("numpy", 9e5), row("onnxruntime", 5e5)))
 

@@ -18,7 +18,8 @@ from shootout.export import client, input_sets
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
 from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.exported.data_files import read_sets
+from shootout.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.models.user import scoring
 from shootout.study import plan
 
@@ -39,7 +40,7 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     reported, other = ({row.tobytes() for row in part["x"]} for part in (split.report, split.other))
     assert (len(reported), len(other), reported & other) == (25, 25, set())
     assert np.array_equal(split.report_labels, CLASSES[::2])
-    assert "25 of your 50 labeled rows were used for calibration" in split.notes[0]
+    assert split.notes == ("accuracy is of 25 of your 50 labeled rows; the other 25 are for calibration and `tune`",)
     sets = split.sets()
     assert [one["x"].shape for one in sets] == [(2, 4)] * 13
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
@@ -62,7 +63,9 @@ def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     assert len({*units[split.report_rows]}) == len({*units[split.other_rows]}) == 20
     split.save(tmp_path)
     exported: Any = SimpleNamespace(folder=tmp_path, has_report=True)
-    first = split.buffers(SPECS)[0]["x"]
+    timed = split.sample(SPECS)
+    np.save(tmp_path / BUFFER_ROWS, timed.rows)
+    first = timed.buffers[0]["x"]
     assert all(np.array_equal(rows[ExportedModel.number_row(exported, at)], row) for at, row in enumerate(first))
 
 
@@ -87,10 +90,49 @@ def test_a_row_of_an_input_buffer_has_its_number_in_the_users_data(tmp_path: Pat
     specs = (replace(SPECS[0], shape=(4, 4)),)
     split = input_sets.split_rows({"x": ROWS[:count]}, None, specs)
     split.save(tmp_path)
-    exported: Any = SimpleNamespace(folder=tmp_path, has_report=True)
-    for number, row in enumerate(row for buffer in split.buffers(specs) for row in buffer["x"]):
+    timed = split.sample(specs)
+    np.save(tmp_path / BUFFER_ROWS, timed.rows)
+    exported: Any = SimpleNamespace(folder=tmp_path)
+    for number, row in enumerate(row for buffer in timed.buffers for row in buffer["x"]):
         assert np.array_equal(ROWS[ExportedModel.number_row(exported, number)], row)
-    assert ExportedModel.number_row(SimpleNamespace(has_report=False), 7) == 7  # type: ignore[arg-type] # drawn
+    drawn: Any = SimpleNamespace(folder=tmp_path / "drawn")
+    assert ExportedModel.number_row(drawn, 7) == 7
+
+
+@pytest.mark.parametrize(("batch", "sets"), [(1, 64), (3, 64), (50, 20), (1_000, 1)])
+def test_the_same_rows_are_timed_with_labels_as_without(tmp_path: Path, batch: int, sets: int):
+    """A processor learns the branches of eight rows of a forest by heart."""
+    specs = (replace(SPECS[0], shape=(batch, 4)),)
+    rows = RNG.standard_normal((1_000, 4)).astype(np.float32)
+    data, labels = files(tmp_path, rows, np.arange(1_000) % 3)
+    labeled = input_sets.read_split(data, labels, specs).sample(specs)
+    plain = input_sets.sample_sets(read_sets(data, specs), specs, batch)
+    assert len(plain.buffers) == len(labeled.buffers) == sets
+    assert all(np.array_equal(one["x"], other["x"]) for one, other in zip(plain.buffers, labeled.buffers, strict=True))
+    assert np.array_equal(rows[labeled.rows], np.concatenate([one["x"] for one in labeled.buffers]))
+    assert plain.whole == labeled.whole == -(-1_000 // batch)
+
+
+def test_timed_rows_may_be_scored_and_those_that_calibrate_may_not():
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
+    timed = split.sample(SPECS)
+    assert {*timed.rows} == {*range(50)}
+    scored = {row.tobytes() for row in split.report["x"]}
+    assert not scored & {row.tobytes() for one in timed.calibration for row in one["x"]}
+
+
+@pytest.mark.parametrize(("side", "count"), [(128, 64), (2_048, 4), (8_192, 2)])
+def test_large_inputs_are_timed_by_fewer_sets(side: int, count: int):
+    specs = (TensorSpec(name="x", shape=(1, side, side), dtype="int32"),)
+    sets = [{"x": np.broadcast_to(np.int32(at), (1, side, side))} for at in range(100)]
+    assert len(input_sets.sample_sets(sets, specs, 1).buffers) == count
+
+
+def test_of_a_model_that_is_never_quantized_no_row_calibrates():
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS, calibrates=False)
+    assert split.notes == ("accuracy is of 25 of your 50 labeled rows; the other 25 are for `tune`",)
+    few = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS, calibrates=False)
+    assert few.notes[0].startswith("all your 5 labeled rows serve accuracy, searches and timing alike")
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
@@ -179,7 +221,7 @@ def test_the_class_scores_are_found_behind_a_label_output():
 def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
     split = input_sets.split_rows({"x": ROWS}, None, SPECS)
     assert np.array_equal(split.report_rows, np.arange(0, 50, 2))
-    told = "25 of your 50 rows were used for calibration and timing; the metric is of the other 25"
+    told = "the metric is of 25 of your 50 rows; the other 25 are for calibration and `tune`"
     assert split.notes == (told,)
     path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     np.savez(tmp_path / "data.npz", x=ROWS)
@@ -248,11 +290,12 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     assert not isinstance(onnx, ShootoutError), onnx
     assert not isinstance(torch, ShootoutError), torch
     assert (onnx.batch, torch.batch) == (5, 3)
+    assert (len(onnx.input_buffers()), len(torch.input_buffers())) == (10, 22), "of all rows, scored or not"
     report = onnx.report()
     assert report is not None
     assert np.array_equal(report.inputs["x"], ROWS[::2])
     assert np.array_equal(report.labels, CLASSES[::2])
-    assert "labeled rows were used for calibration" in onnx.notes[-1]
+    assert any("labeled rows; the other" in note for note in onnx.notes)
     weights, found = torch.weights(), torch.report()
     assert found is not None
     counted = fidelity.with_accuracy(

@@ -30,6 +30,7 @@ from shootout.quantize.onnx_error_bounds import float32_error_bounds
 from shootout.study import feasibility, reproduce, selection
 from shootout.study.group import name_model
 from shootout.study.plan import make_plan
+from shootout.study.preview import preview
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -249,6 +250,24 @@ def test_labels_beyond_the_classes_are_refused_before_the_export(artifact: Artif
         with pytest.raises(UsageError, match=says) if says else nullcontext():
             request.check_sizes(asked)
         request.check_sizes(replace(asked, scored="truth"))  # a metric may read them otherwise
+
+
+def test_with_labels_as_many_rows_of_a_forest_are_timed_and_none_calibrates(tmp_path: Path):
+    made = trees.convert_file(str(write_lightgbm(tmp_path)))
+    rows = np.resize(ROWS, (200, ROWS.shape[1])) + np.arange(200, dtype="f4")[:, None] / 1_000
+    np.savez(tmp_path / "x.npz", X=rows)
+    np.savez(tmp_path / "y.npz", labels=np.arange(200) % 3)
+    asked = Request(model=made, inputs_npz=tmp_path / "x.npz", labels_npz=tmp_path / "y.npz")
+    exported = obtain(asked)
+    timed = np.concatenate([one["X"] for one in exported.input_buffers()])
+    assert np.array_equal(timed, rows[np.arange(64) * 200 // 64])
+    assert [exported.number_row(at) for at in (0, 1, 63)] == [0, 3, 196]
+    report, told = exported.report(), "accuracy is of 100 of your 200 labeled rows; the other 100 are for `tune`"
+    assert report
+    assert len(report.rows) == 100
+    assert told in exported.notes
+    assert "64 of your 200 input sets are timed and verified, from all over them" in exported.notes
+    assert preview(asked).calibration == "", "nothing of it is ever quantized"
 
 
 def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):

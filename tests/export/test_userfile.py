@@ -493,15 +493,18 @@ def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkey
     assert len(user_onnx._choose_calibration(asked, prepared, None, effort)[0]) == 256
 
 
+ONE = (TensorSpec(name="x", shape=(1, 1), dtype="float32"),)
+
+
 @pytest.mark.parametrize(("batch", "calibrating"), [(1, 256), (3, 86), (64, 4), (256, 2), (1_000, 2)])
 def test_about_256_rows_calibrate_at_any_batch(batch: int, calibrating: int):
-    given = input_sets.sample_sets([{"x": np.full((1, 1), at)} for at in range(400)], batch)
+    given = input_sets.sample_sets([{"x": np.full((1, 1), at)} for at in range(400)], ONE, batch)
     assert [len(given.buffers), len(given.calibration), given.whole] == [64, calibrating, 400]
 
 
 def test_sets_without_nan_calibrate_wherever_they_are():
     sets = [{"x": np.full((256, 1), np.nan if at in (0, 5) else at)} for at in range(10)]
-    assert all(np.isfinite(one["x"]).all() for one in input_sets.sample_sets(sets, 256).calibration)
+    assert all(np.isfinite(one["x"]).all() for one in input_sets.sample_sets(sets, ONE, 256).calibration)
 
 
 def test_the_note_on_a_sample_counts_what_was_timed_and_calibrates():

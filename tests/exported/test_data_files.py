@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
-from shootout.exported.data_files import check, digest, holds_labels, note_renamed, read_labels, read_rows, read_sets
+from shootout.exported.data_files import (
+    check,
+    digest,
+    holds_labels,
+    note_renamed,
+    note_repeated,
+    read_arrays,
+    read_labels,
+    read_rows,
+    read_sets,
+)
 from shootout.models.base import draw
 
 SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))
@@ -59,10 +70,41 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
     ],
 )
 def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path, name: str, says: str):
-    (tmp_path / name).write_text("1,2\n")
+    (tmp_path / name).write_text("a,b\n1,2\n")
     with pytest.raises(UsageError) as error:
         read_sets(tmp_path / name, SPECS)
     assert says.format(f"{tmp_path}/").replace("\\\\", "\\") in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "rows", "kind"),
+    [
+        ("a.csv", "1,2.5\n3,nan\n", [[1, 2.5], [3, math.nan]], "float32"),
+        ("a.csv", "1.5,\r\n3,4\r\n", [[1.5, math.nan], [3, 4]], "float32"),
+        ("a.tsv", "-1e3\t2\n3\t4\n", [[-1e3, 2], [3, 4]], "float32"),
+        ("labels.csv", "0\n2\n", [0, 2], "int64"),
+    ],
+)
+def test_a_text_table_without_names_keeps_its_first_row(
+    tmp_path: Path, name: str, text: str, rows: list[Any], kind: str
+):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_sets(tmp_path / name, SPECS)
+    exec(str(error.value).rpartition("write it with ")[2], {"numpy": np})
+    (found,) = read_arrays(tmp_path / Path(name).with_suffix(".npz")).values()
+    assert found.dtype == kind
+    assert np.array_equal(found, np.array(rows, kind), equal_nan=True)
+
+
+@pytest.mark.parametrize(("batch", "told"), [(2_000, ["2,000 rows and the data hold 1,000 rows"]), (64, [])])
+def test_rows_that_dont_fill_a_call_are_repeated_and_that_is_told(tmp_path: Path, batch: int, told: list[str]):
+    np.savez(tmp_path / "a.npz", x=np.zeros((1_000, 4), np.float32))
+    spec = TensorSpec(name="x", shape=(batch, 4), dtype="float32")
+    assert [*note_repeated(tmp_path / "a.npz", [spec])] == [
+        f"a call takes {one}: they are repeated to fill it" for one in told
+    ]
+    assert [*note_repeated(None, [spec])] == []
 
 
 @pytest.mark.parametrize(

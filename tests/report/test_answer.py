@@ -17,9 +17,9 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
-from shootout.contract import BoundStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind, OutputError
 from shootout.errors import install
-from shootout.report.answer import render_answers, tabulate_answers, tell_race
+from shootout.report.answer import render_answers, tabulate_answers, tell_race, tell_threads_beside
 from shootout.report.screen import INDENT, NAMED
 from shootout.report.table import render_tables
 from shootout.results.choice import UNSCORED, Cell
@@ -521,15 +521,21 @@ def test_what_comes_next_is_a_command():
     assert "a training step can't be shipped" in screen(*steps)["Next"]
 
 
+COPY_IT = "xgboost: it runs forest.ubj as it is, so copy that file"
+"""What is next if the library's own call wins."""
+
+
 def test_a_winner_that_cant_be_put_into_a_folder_says_so_and_what_can_be():
     mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    mine |= {"threads": 2, "executed": {"library": "xgboost", "version": "3.2.0"}}
     own, ort = row("xgboost", 5e5, **mine), row("onnxruntime", 9e5, **mine)
     found = screen(ort, own)["Next"]
     assert found == (
-        "xgboost: it runs forest.ubj as it is, so copy that file · or ship onnxruntime, 1.80x slower (1.76 to 1.84): "
+        f"{COPY_IT}; at batch 1 it was measured with xgboost==3.2.0 and 2 threads · "
+        "or ship onnxruntime, 1.80x slower (1.76 to 1.84): "
         "shootout ship RUN --target onnxruntime -o model-1"
     )
-    assert screen(own)["Next"] == "xgboost: it runs forest.ubj as it is, so copy that file"
+    assert screen(own)["Next"] == f"{COPY_IT}; at batch 1 it was measured with xgboost==3.2.0 and 2 threads"
     assert "Next" not in screen(ort, own, within=math.inf), "more is to be measured first"
     eager = screen(row("onnxruntime", 9e5), row("torch-eager", 5e5))["Next"]
     assert eager.startswith("torch-eager: it runs the Python of the model's own package: ship torch-compile+aoti")
@@ -550,6 +556,43 @@ def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
     assert "explain" not in str(screen(row("xgboost", 5e5, **mine), found.model_copy(update={"end_to_end": None})))
 
 
+OUTPUT = OutputError(name="probabilities", relative_l2=1e-7, mismatches=0, row=0)
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(1.0, "same class as sklearn on all timed rows"), (0.9996, "same class as sklearn on 99.9% of the timed rows")],
+)
+def test_a_classifiers_file_says_if_it_gives_the_classes_of_its_library(share: float, told: str):
+    mine = {"model": "/c/exported/trees-1/forest.joblib.onnx"}
+    ort = row("onnxruntime", 2e4, fidelity=fidelity(top1_agreement=share, by_output=(OUTPUT,)), **mine)
+    own = row("sklearn", 2e6, fidelity=fidelity(0.0, top1_agreement=1.0, by_output=(OUTPUT,)), **mine)
+    found = screen(own, ort)
+    assert found["Ship"].endswith(told)
+    assert "100x faster than sklearn (" in found["Ship"], "not than another usual choice"
+    wins = own.model_copy(update={"end_to_end": timing(1e4)})
+    assert "same class" not in screen(ort, wins)["Ship"], "it is the original"
+    value = replace(OUTPUT, name="variable")
+    regression = row("onnxruntime", 2e4, fidelity=fidelity(top1_agreement=share, by_output=(value,)), **mine)
+    assert "same class" not in screen(own, regression)["Ship"], "a regression has no classes"
+
+
+def test_labeled_rows_say_if_the_classes_are_those_of_the_original():
+    fast = row("fast", 5e5, fidelity=fidelity(top1_agreement=0.98, accuracy=0.9, by_output=(OUTPUT,)))
+    assert "accuracy 90.0% · same class as the original on 98% of the timed rows" in screen(SLOW, fast)["Ship"]
+    plain = row("fast", 5e5, fidelity=fidelity(top1_agreement=1.0, by_output=(OUTPUT,)))
+    assert "same class" not in screen(SLOW, plain)["Ship"], "these may be no classes"
+
+
+@pytest.mark.parametrize(("group", "told"), [("toy, batch 1", "2 threads"), ("toy, batch 1, threads 2", "threads 2")])
+def test_threads_are_told_once(group: str, told: str):
+    slow, fast = (one.model_copy(update={"threads": 2, "group": group}) for one in (SLOW, FAST))
+    found = document(cell(slow, fast, group=group))
+    assert [part for part in shown(found)[0].split(" · ") if "thread" in part] == [told]
+    parts = ["toy", "batch 1", *group.split(", ")[2:]]
+    assert ", ".join([*parts, *tell_threads_beside(parts, found.rows)]) == f"toy, batch 1, {told}", "tables have it so"
+
+
 def test_a_run_of_several_groups_has_a_next_command_for_each():
     def group(batch: int, *rows: Row) -> Cell:
         mine = [one.model_copy(update={"batch": batch, "group": f"toy, batch {batch}"}) for one in rows]
@@ -558,9 +601,10 @@ def test_a_run_of_several_groups_has_a_next_command_for_each():
     mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
     own, ort = row("xgboost", 5e5, **mine), row("onnxruntime", 9e5, **mine)
     found = document(group(1, SLOW, FAST), group(1000, ort, own))
+    text = " ".join(line.strip() for line in shown(found, 120) if line)
+    assert f"Next    {COPY_IT}; at batch 1000 it was measured with xgboost and 1 thread" in text
     lines = [line.strip() for line in shown(found, 120) if line]
-    assert lines[-3:] == [
-        "Next    xgboost: it runs forest.ubj as it is, so copy that file",
+    assert lines[-2:] == [
         "shootout ship RUN --group 'toy, batch 1' -o model-1",
         "shootout ship RUN --group 'toy, batch 1000' --target onnxruntime -o model-2",
     ]
@@ -738,9 +782,11 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     )
     lines = shown(found)
     assert lines[0] == "What to ship, in 5 groups"
+    placed = found.model_copy(update={"environment": MACHINE})
+    assert shown(placed)[0] == "What to ship, in 5 groups · Intel Xeon with AMX, 2 CPUs (VM)"
     assert " ".join(lines[3].split()) == "1 fast 500 us 4.00x faster than slow (3.92 to 4.08)"
     assert " ".join(lines[4].split()) == "16 fast 500 us 4.00x faster than slow (3.92 to 4.08) near lower time"
-    assert lines[5].split() == ["64", "slow", "300", "us"], "it is the baseline, and nothing else is usual"
+    assert " ".join(lines[5].split()) == "64 slow 300 us 1.67x faster than fast (1.63 to 1.70)", "it is the baseline"
     assert lines[6].split() == ["256", "no", "answer"]
     assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
     assert "No answer  batch=256: the control differs" in lines
