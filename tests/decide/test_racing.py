@@ -298,3 +298,21 @@ def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     said = f"max-metric-drop {drop} takes 368 scored rows" if told else ""
     assert said in str(caught.value if caught else "")
     assert f"give 736 rows or more, or max-metric-drop {told}" in str(caught.value) if caught else True
+
+
+def test_a_limit_on_what_no_row_is_scored_by_is_refused_before_it_takes_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
+    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
+    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
+    labeled = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
+    bare = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz")
+    scored = bare.changed(metric="iou", truth="y.npz")
+    with pytest.raises(UsageError, match="max-accuracy-drop: this run has no accuracy"):
+        refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [Request(model="m.onnx")])
+    with pytest.raises(UsageError, match="max-metric-drop: this run has no metric"):
+        refuse_few_rows(read_policy(None, {"max-metric-drop": "5%"}), bare, [labeled])
+    refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [labeled])
+    with pytest.raises(UsageError, match=r"max-metric-drop 1% takes 368 scored rows.* or max-metric-drop 3\.7%"):
+        refuse_few_rows(read_policy(None, {"max-metric-drop": "1%"}), scored, [Request(model="m.onnx")])
