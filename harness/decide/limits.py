@@ -504,7 +504,7 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
 
 
 def _told_rows(count: int, needed: int | None, what: str = "labeled row") -> str:
-    if needed and what == "labeled row":
+    if needed and what in ("labeled row", "row"):
         return f"{counted(count, what)} scored; {tell_rows_to_bring(needed)}"
     return f"{counted(count, what)}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 

@@ -88,7 +88,7 @@ def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: in
         (Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.9", "broken", None),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.79"),
-            *("unknown", "900 rows; about 3,600 would settle it"),
+            *("unknown", "900 rows scored; bring about 7,200 rows to settle it: half are scored"),
         ),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=True), "0.5"),

@@ -28,6 +28,7 @@ from shootout.decide.racing import (
 )
 from shootout.errors import UsageError
 from shootout.export.client import Request
+from shootout.export.input_sets import tell_rows_to_bring
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
 from shootout.journal.records import Line, not_run
@@ -205,7 +206,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
             finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
-                assert f"about {fidelity.metric.rows_needed:,} would settle it" in (finding.reason or "")
+                assert tell_rows_to_bring(fidelity.metric.rows_needed) in (finding.reason or "")
         seen.add(fidelity.metric.standing)
     assert seen == {*Standing}
 
