@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from shootout.decide.racing import (
     refuse_several,
     refuse_unpriced_here,
 )
-from shootout.errors import ExitCode, Interrupted, ModelError
+from shootout.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
@@ -97,9 +98,19 @@ def run(
 
 @contextmanager
 def _leading_on(study: str) -> Iterator[None]:
-    """Add to an error that names the file to cut out of the model the command that measures that file."""
+    """Complete an error that names another file to run, by the user's own options.
+
+    That is a file inside the folder that was named, or the one to cut out of the model.
+    """
     try:
         yield
+    except UsageError as error:
+        told, command, inside = str(error).rpartition("shootout run ")
+        if not command or study not in sys.argv or not inside.strip("'").startswith(study):
+            raise
+        (other,) = shlex.split(inside)
+        words = (other if word == study else word for word in sys.argv[1:])
+        raise UsageError(told + reproduce.quote(["shootout", *words])) from None
     except ModelError as error:
         from shootout.exported.onnx_cuts import name_part  # with onnx, which most runs do without here
 

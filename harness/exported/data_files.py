@@ -364,6 +364,8 @@ def _tell_fix(path: Path) -> str:
     kind, made = path.suffix.lower(), str(path.with_suffix(table_files.PARQUET))
     if kind in _SEPARATORS:
         return f"write it with pandas.read_csv({str(path)!r}{_SEPARATORS[kind]}).to_parquet({made!r})"
+    if kind == ".txt":
+        return "write it with numpy.savez; a list of lengths goes to --mix"
     return "write one line per row as .jsonl" if kind == ".json" else "write it with numpy.savez"
 
 
