@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from shootout.decide.racing import (
     refuse_several,
     refuse_unpriced_here,
 )
-from shootout.errors import ExitCode, Interrupted
+from shootout.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
@@ -78,7 +80,7 @@ def run(
     """
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
-    with show_progress() as progress:
+    with show_progress() as progress, _leading_on(study):
         plan, policy = plan_run(study, options, progress)
         if dry_run:
             given = plan, limit.seconds, policy
@@ -100,6 +102,31 @@ def run(
         return code if code == ExitCode.INTERRUPTED else decided or code  # the decision is what was asked for
     print_document(document, full=full, as_json=as_json)
     return code
+
+
+@contextmanager
+def _leading_on(study: str) -> Iterator[None]:
+    """Complete an error that names another file to run, by the user's own options.
+
+    That is a file inside the folder that was named, or the one to cut out of the model.
+    """
+    try:
+        yield
+    except UsageError as error:
+        told, command, inside = str(error).rpartition("shootout run ")
+        if not command or study not in sys.argv or not inside.strip("'").startswith(study):
+            raise
+        (other,) = shlex.split(inside)
+        words = (other if word == study else word for word in sys.argv[1:])
+        raise UsageError(told + reproduce.quote(["shootout", *words])) from None
+    except ModelError as error:
+        from shootout.exported.onnx_cuts import name_part  # with onnx, which most runs do without here
+
+        part, words = name_part(Path(study)), sys.argv[1:]
+        if f"{part}: python -c" not in str(error) or study not in words:
+            raise
+        command = reproduce.quote(["shootout", *(part if word == study else word for word in words)])
+        raise ModelError(f"{error}; then: {command}", error.kind) from None
 
 
 def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None = None) -> tuple[Plan, Policy | None]:

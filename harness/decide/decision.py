@@ -21,7 +21,7 @@ from pydantic import Field
 from shootout.compare.matching import Machine
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits
+from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits, refuse_unscored
 from shootout.decide.objective import (
     Cost,
     Flip,
@@ -152,9 +152,10 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         today: prices are as old as that.
 
     Raises:
-        UsageError: a cost is asked for, and none of the machines has a price.
+        UsageError: a cost is asked for, and none of the machines has a price; or a limit is on a score that none has.
     """
     candidates = question.candidates
+    refuse_unscored(policy, candidates)
     refuse_unpriced(policy, (one.machine for one in candidates))
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"

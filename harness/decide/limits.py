@@ -30,6 +30,7 @@ from shootout.decide.objective import (
 )
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
+from shootout.errors import UsageError
 from shootout.export.input_sets import tell_rows_to_bring
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
@@ -119,6 +120,8 @@ def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
 
     A metric that the run was given decides that, with the run's own limit; else the accuracy.
     """
+    if Limit.METRIC_DROP in policy.shares:
+        return {**policy.limits, Limit.METRIC_DROP: _share_of_mean(policy, candidate)}
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
     if not _goes_by_metric(candidate):
@@ -127,6 +130,67 @@ def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
     if metric and metric.against == "outputs" and metric.limits != "drop":
         return {**policy.limits, Limit.AGREEMENT: 1.0 if metric.limit is None else metric.limit}
     return {**policy.limits, Limit.METRIC_DROP: (metric.limit if metric else None) or 0.0}
+
+
+def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
+    """Return the most drop that a policy names as a share of plain FP32's mean, in the metric's unit."""
+    share, metric = policy.limits[Limit.METRIC_DROP], _metric_of(candidate)
+    if metric is None:
+        return share
+    most = share * abs(_mean_before(metric))
+    is_own = metric.limits == "drop" and metric.limit is not None and math.isclose(most, metric.limit)
+    return metric.limit if is_own and metric.limit is not None else most
+
+
+def _mean_before(metric: Metric) -> float:
+    """Return plain FP32's mean score."""
+    return metric.value - (metric.change.value if metric.change else 0.0)
+
+
+def refuse_unscored(policy: Policy, candidates: Sequence[Candidate]) -> None:
+    """Refuse limits on an accuracy if a metric scored the runs' rows, and on a metric if labels alone did.
+
+    Raises:
+        UsageError: the policy has one; names the limit that fits.
+    """
+    metric = next((found for one in candidates if (found := _metric_of(one))), None)
+    if metric and not any(_has_accuracy(one) for one in candidates):
+        refuse_limits_of_accuracy(policy, metric.name)
+    if candidates and not any(map(_goes_by_metric, candidates)) and any(map(_has_accuracy, candidates)):
+        refuse_limits_of_metric(policy)
+
+
+def refuse_limits_of_accuracy(policy: Policy, metric: str) -> None:
+    """Refuse limits on an accuracy, which a run by a metric doesn't have.
+
+    Raises:
+        UsageError: the policy has one.
+    """
+    fitting = {Limit.DROP: f"{Limit.METRIC_DROP}", Limit.ACCURACY: f"{Limit.METRIC} or {Limit.MOST_METRIC}"}
+    for limit in fitting.keys() & policy.limits.keys():
+        raise UsageError(
+            f"{limit}: this run has no accuracy, since a metric ({metric}) scores its rows: limit that by "
+            f"{fitting[limit]}"
+        )
+
+
+def refuse_limits_of_metric(policy: Policy) -> None:
+    """Refuse limits on a metric, which a run by labels alone doesn't have.
+
+    Raises:
+        UsageError: the policy has one.
+    """
+    fitting = {Limit.METRIC_DROP: Limit.DROP, Limit.METRIC: Limit.ACCURACY, Limit.MOST_METRIC: Limit.ACCURACY}
+    for limit in fitting.keys() & policy.limits.keys():
+        raise UsageError(
+            f"{limit}: this run has no metric, since its rows are scored by their labels: limit the accuracy by "
+            f"{fitting[limit]}, or run it with --metric"
+        )
+
+
+def _has_accuracy(candidate: Candidate) -> bool:
+    """Tell whether rows with labels say which share is right."""
+    return any(play.right or (play.row.fidelity and play.row.fidelity.accuracy is not None) for play in candidate.plays)
 
 
 def _goes_by_metric(candidate: Candidate) -> bool:
@@ -451,7 +515,7 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
 
 
 def _told_rows(count: int, needed: int | None, what: str = "labeled row") -> str:
-    if needed and what == "labeled row":
+    if needed and what in ("labeled row", "row"):
         return f"{counted(count, what)} scored; {tell_rows_to_bring(needed)}"
     return f"{counted(count, what)}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
@@ -578,7 +642,15 @@ def _bound_metric_drop(asked: _Asked) -> Bounds:
         return Bounds(reason="no metric is measured", needs=WITH_METRIC)
     others = metric.other_outputs if Limit.METRIC_DROP in asked.policy.limits else ()
     found = [_bound_drop_of_output(one, asked) for one in (metric, *others)]
+    if Limit.METRIC_DROP in asked.policy.shares:  # each output's loss is a share of its own mean
+        means = [abs(_mean_before(one)) for one in (metric, *others)]
+        found = [_scale(one, means[0] / mean) if mean else one for one, mean in zip(found, means, strict=True)]
     return max(found, key=lambda one: math.inf if one.high is None else one.high)
+
+
+def _scale(figure: Bounds, by: float) -> Bounds:
+    value, low, high = (None if one is None else one * by for one in (figure.value, figure.low, figure.high))
+    return replace(figure, value=value, low=low, high=high)
 
 
 def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:

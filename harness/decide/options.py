@@ -142,9 +142,14 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example, and its words."""
+    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example, and its words.
+
+    Attributes:
+        read_as: how it is written, if also in another unit than it is told in.
+    """
 
     unit: Unit
+    read_as: Unit | None = None
     side: Literal["most", "least"] = "most"
     example: str
     words: str
@@ -170,7 +175,15 @@ LIMITS: Mapping[Limit, Quantity] = {
     ),
     Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", words="Mean of a metric of which lower is better"),
     Limit.METRIC_DROP: Quantity(
-        unit=BARE, example="0.005", words="Loss of the metric against plain FP32, in its unit, on the same rows"
+        unit=BARE,
+        read_as=replace(
+            BARE,
+            what="a drop in the metric's own unit, or a share of FP32's mean,",
+            worth={"": 1.0, "%": 0.01},
+            examples="0.005 or 1%",
+        ),
+        example="0.005",
+        words="Loss of the metric against plain FP32 on the same rows, in its unit or as 1% of FP32's mean",
     ),
     Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
     Limit.AGREEMENT: Quantity(

@@ -85,6 +85,7 @@ class Policy(BaseModel):
         indifferent: of two that differ by no more than this share, either may be shipped.
         load: requests a second that are to be served; None: one call after another.
         utilization: of a machine's measured rate, the share that is counted on.
+        shares: limits that are a share of plain FP32's own figure, and not in its unit.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -94,6 +95,7 @@ class Policy(BaseModel):
     load: float | None = None
     utilization: float = UTILIZATION
     limits: Mapping[Limit, float] = {}
+    shares: frozenset[Limit] = frozenset()
     machines: tuple[Priced, ...] = ()
 
     def warnings(self, today: date) -> Iterable[str]:
@@ -201,11 +203,25 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
         indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
         load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
         utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
-        limits={Limit(key): LIMITS[Limit(key)].unit.read(key, value) for key, value in fields["limits"].items()},
+        limits={Limit(key): read_limit(Limit(key), value) for key, value in fields["limits"].items()},
+        shares=frozenset(Limit(key) for key, value in fields["limits"].items() if _is_share(Limit(key), value)),
         machines=machines,
     )
     _refuse_costless(policy)
     return policy
+
+
+def read_limit(limit: Limit, given: Any) -> float:
+    """Return a limit in its basic unit; of a metric's drop it may be a share of plain FP32's mean.
+
+    Raises:
+        UsageError: it has no such unit.
+    """
+    return (LIMITS[limit].read_as or LIMITS[limit].unit).read(limit, given)
+
+
+def _is_share(limit: Limit, given: Any) -> bool:
+    return limit is Limit.METRIC_DROP and str(given).strip().endswith("%")
 
 
 def _refuse_costless(policy: Policy) -> None:

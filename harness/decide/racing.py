@@ -11,14 +11,23 @@ from typing import Any
 from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import SPREAD, Bounds, Finding, judge_figure, judge_limits, tell_finding
+from shootout.decide.limits import (
+    SPREAD,
+    Bounds,
+    Finding,
+    judge_figure,
+    judge_limits,
+    refuse_limits_of_accuracy,
+    refuse_limits_of_metric,
+    tell_finding,
+)
 from shootout.decide.mix import find_unmet, is_broken, refuse_unmixed
 from shootout.decide.objective import EXACT, ObjectiveValue, compare, measure, refuse_unpriced
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.export.client import Request
-from shootout.export.request import check_sizes
+from shootout.export.request import check_sizes, labels_of
 from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.records import Played
@@ -49,7 +58,7 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
 
 
 def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
-    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept.
+    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept, or on what scores none.
 
     Args:
         requests: one for each group.
@@ -59,12 +68,17 @@ def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -
     """
     drop, mean = policy.limits.get(Limit.DROP), policy.limits.get(Limit.METRIC_DROP)
     for request in requests:
+        labels = labels_of(request)
+        if study.metric and not labels:
+            refuse_limits_of_accuracy(policy, study.metric)
+        elif labels and not study.metric:
+            refuse_limits_of_metric(policy)
         if drop is not None and not study.metric:
             refuse_few_labels(str(Limit.DROP), drop, request)
         if mean is None or not study.metric or study.stream or study.rows_by:
             continue
         if (rows := check_sizes(request)) is not None:
-            option = f"{Limit.METRIC_DROP} {{}}"
+            option = f"{Limit.METRIC_DROP} {{}}" + ("%" if Limit.METRIC_DROP in policy.shares else "")
             refuse_few_scores(option, mean, study.metric, rows, request.batch, str(study.inputs))
 
 

@@ -485,6 +485,18 @@ def _find_row_sizes(request: Request, model: ModelProto) -> dict[str, int]:
     return sizes
 
 
+def _refuse_unreadable(request: Request, model: ModelProto) -> None:
+    """Refuse data that tell no sizes of a file's open axes, since they can't be read or have other inputs.
+
+    Raises:
+        UsageError: there are such data.
+    """
+    from shootout.exported import onnx_axes
+
+    for data in _data_of(request):
+        onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, [*onnx_axes.input_texts(model)]))
+
+
 def _data_of(request: Request) -> list[Path]:
     return [path for path in (request.inputs_npz, request.calibration_npz) if path]
 
@@ -508,7 +520,11 @@ def check_sizes(request: Request) -> int | None:
         from shootout.exported.onnx_files import header
 
         onnx_axes.require_tensor_outputs(header(path))
-        axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
+        try:
+            axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
+        except UsageError:
+            _refuse_unreadable(request, header(path))  # data that can be read would have told the sizes
+            raise
         specs = onnx_axes.input_specs(header(path), axes.sizes)
         outputs = onnx_axes.output_forms(header(path), axes.sizes)
         stream = stream_of(request, specs, outputs)

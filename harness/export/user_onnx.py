@@ -336,7 +336,7 @@ def prepare(
         scored = split.report_calls if split and asked.scored == "outputs" else 0
         buffers = buffers[: effort.buffers(len(buffers), call_s, least, load_s=load_s, scored=scored)]
     raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
-    _require_fixed_shapes(raw, path)
+    onnx_cuts.require_fixed_shapes(raw, path)
     reference_outputs = _check_repeated(raw, path.name, model)
     if stream and not original:
         buffers = stream.fill(buffers, raw)
@@ -639,22 +639,6 @@ def _run_module(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]
         raw = module(*map(torch.from_numpy, inputs.values()))
     tensors = raw if isinstance(raw, tuple | list) else (raw,)
     return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
-
-
-def _require_fixed_shapes(outputs: Sequence[Arrays], path: Path) -> None:
-    """Refuse a file if values decide how large an output is; one that is empty each time may be such.
-
-    Raises:
-        ModelError: names the output and shapes that came, and says where to cut the file.
-    """
-    for name in outputs[0]:
-        shapes = sorted({one[name].shape for one in outputs})
-        if len(shapes) > 1:
-            told = f"{path.name}: the shape of output {name!r} depends on the input values: {shapes[0]} to {shapes[-1]}"
-            raise ModelError(f"{told}{onnx_cuts.tell_cut(path)}")
-        if 0 in shapes[0] and (cut := onnx_cuts.tell_cut(path)):
-            empty = f"{path.name}: output {name!r} has no rows, so every backend would agree with it"
-            raise ModelError(f"{empty}; give real inputs with --inputs data.npz{cut}")
 
 
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

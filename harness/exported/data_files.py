@@ -381,6 +381,8 @@ def _tell_fix(path: Path) -> str:
             return f"write it with numpy.savez({str(path.with_suffix('.npz'))!r}, {read})"
         told = f", sep={separator!r}" if separator != "," else ""
         return f"write it with pandas.read_csv({str(path)!r}{told}).to_parquet({made!r})"
+    if kind == ".txt":
+        return "write it with numpy.savez; a list of lengths goes to --mix"
     return "write one line per row as .jsonl" if kind == ".json" else "write it with numpy.savez"
 
 

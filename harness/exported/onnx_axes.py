@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ DTYPES = frozenset(
 )
 """Element types that NumPy has and that inputs can be drawn in."""
 RACE_ALONE = "race each by itself, with a --model of its own"
+_PLAIN = re.compile(r"[\w.]+")
 _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
 
@@ -367,25 +369,31 @@ def _missing_sizes(
     limits: Mapping[str, int],
 ) -> str:
     """Say which size is missing, list all inputs, and name the options of any command that give it."""
-    words = [word for shape in _example_shapes(missing, inputs, sizes, limits) for word in ("--shape", shape)]
+    known = _guess_sizes(missing, inputs, sizes, limits)
+    shapes = [word for shape in _example_shapes(missing, inputs, known) for word in ("--shape", shape)]
+    named = [word for axis in missing if axis in known for word in ("--set", f"{axis}={known[axis]}")]
+    plain = all(_PLAIN.fullmatch(axis) for axis in missing)  # as `--set` takes the names of axes
     dims = (one for info in inputs for one in zip(_list_axes(info), info.type.tensor_type.shape.dim, strict=True))
     empty = [axis for (axis, _), dim in dims if axis in missing and dim.HasField("dim_value")]
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_input_text(info)}" for info in inputs),
         *([f"The file has 0 for {', '.join(empty)}, but {axis_arithmetic.EMPTY}."] if empty else []),
-        f"Give sizes, as these are: {shlex.join(words)}",
+        "Give sizes, in one of these ways:",
+        "  --inputs rows.npz  (the sizes are those of your rows)",
+        *([f"  {shlex.join(named)}"] if plain else []),
+        f"  {shlex.join(shapes)}",
     ]
     return "\n".join(lines)
 
 
-def _example_shapes(
+def _guess_sizes(
     missing: Collection[str],
     inputs: Sequence[ValueInfoProto],
     sizes: Mapping[str, int],
     limits: Mapping[str, int],
-) -> Iterator[str]:
-    """Write `x=1x3x224x224` for each input that lacks a size."""
+) -> Mapping[str, int]:
+    """Return a usual size for each axis that lacks one, beside those that are known."""
     axes = list(dict.fromkeys(axis for info in inputs for axis, _ in _list_axes(info) if axis))
     known = dict(sizes)
     for info in inputs:
@@ -396,7 +404,13 @@ def _example_shapes(
         for at, (axis, size) in enumerate(dims):
             if not size and not _follows(axis, axes):
                 known.setdefault(axis, min(usual, limits.get(axis, usual)) if at > rows else 1)
-    known = _rounded(axes, known, missing)
+    return _rounded(axes, known, missing)
+
+
+def _example_shapes(
+    missing: Collection[str], inputs: Sequence[ValueInfoProto], known: Mapping[str, int]
+) -> Iterator[str]:
+    """Write `x=1x3x224x224` for each input that lacks a size."""
     for info in inputs:
         dims = _list_axes(info)
         if {axis for axis, _ in dims} & {*missing}:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, shape_inference, utils
 
+from shootout.contract import Arrays
+from shootout.errors import ModelError
 from shootout.exported.onnx_files import graphs_inside, header, names_read
 
 SELECTORS = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress", "StringSplit"})
@@ -80,12 +82,17 @@ def find_cut(model: ModelProto) -> Cut | None:
     return Cut(inputs=inputs, outputs=outputs, operators=tuple(dict.fromkeys(begins)))
 
 
+def name_part(path: Path) -> str:
+    """Return the name of the file that a cut makes of this one."""
+    return f"{path.stem}-cut.onnx"
+
+
 def tell_cut(path: Path) -> str:
     """Say where to cut a file, with the command that does it; "" if nothing is known."""
     if (cut := find_cut(header(path))) is None:
         return ""
     place = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    part = f"{path.stem}-cut.onnx"
+    part = name_part(path)
     words = (json.dumps(one, ensure_ascii=False) for one in (str(place), part, cut.inputs, cut.outputs))
     program = f"import onnx.utils; onnx.utils.extract_model({', '.join(words)}, check_model=False)"
     return (
@@ -102,6 +109,22 @@ def tell_doubt(path: Path) -> str:
     if not name or not SELECTORS.intersection(begins) or not (cut := tell_cut(path)):
         return ""
     return f"the shape of output {name!r} may depend on the input values, and then nothing can be measured{cut}"
+
+
+def require_fixed_shapes(outputs: Sequence[Arrays], path: Path) -> None:
+    """Refuse a file if values decide how large an output is; one that is empty each time may be such.
+
+    Raises:
+        ModelError: names the output and shapes that came, and says where to cut the file.
+    """
+    for name in outputs[0]:
+        shapes = sorted({one[name].shape for one in outputs})
+        if len(shapes) > 1:
+            told = f"{path.name}: the shape of output {name!r} depends on the input values: {shapes[0]} to {shapes[-1]}"
+            raise ModelError(f"{told}{tell_cut(path)}")
+        if 0 in shapes[0] and (cut := tell_cut(path)):
+            empty = f"{path.name}: output {name!r} has no rows, so every backend would agree with it"
+            raise ModelError(f"{empty}; give real inputs with --inputs data.npz{cut}")
 
 
 def _spread(model: ModelProto) -> tuple[set[str], set[str], list[str]]:

@@ -78,8 +78,28 @@ def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]])
     if absent:
         extras = dict.fromkeys(backends.entry(name).extra for name in absent)
         yield f"not installed: {', '.join(absent)} ({install(','.join(extras))})"
-    if others := sorted((name for name in never if name not in absent), key=lambda name: name not in fit):
-        yield f"not tried: {', '.join(fold(others, NAMED))} (add with --backends)"
+    others = sorted((name for name in never if name not in absent), key=lambda name: name not in fit)
+    if untried := [*_find_untried_int8(every), *fold(others, NAMED)]:
+        yield f"not tried: {', '.join(untried)} (add with --backends)"
+
+
+def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
+    """Return the INT8 targets of a scored run that may win, the likeliest first: of backends as fast as that in FP32.
+
+    Without labels or a metric, no run could show what their answers are worth.
+    """
+    if not any(row.fidelity and (row.fidelity.metric or row.fidelity.accuracy is not None) for row in rows):
+        return []
+    tried = {row.backend.partition("+")[0] for row in rows if row.precision == Precision.INT8}
+    plain = sorted(
+        (row.end_to_end.median_ns, row.backend)
+        for row in rows
+        if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
+        if row.backend in backends.SHIPPED and row.scenario != Scenario.TRAIN_STEP
+        if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
+    )
+    near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
+    return [f"{name}:{Device.CPU}:{Precision.INT8}" for name in near if name not in tried]
 
 
 def _could_win(name: str, rows: Iterable[Row]) -> bool:
@@ -98,6 +118,8 @@ def _could_win(name: str, rows: Iterable[Row]) -> bool:
     )
 
 
+INT8_GAIN = 4
+"""INT8 is no more than so many times as fast as FP32, by the width of its numbers."""
 SHOWN = 8
 """So many arms that don't share a reason are named; the table below has them all."""
 SHOWN_REASONS = 4

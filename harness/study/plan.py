@@ -417,24 +417,31 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
 
 
 def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
-    """Yield what is doubtful about the limit on a function of the user's own, whose range only its scores tell.
+    """Yield what is doubtful about a limit on a drop, if only a metric's scores tell how much a row may lose.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
     """
     arms = [arm for group in groups for arm in group.playing]
-    if not study.metric or not scoring.is_own(study.metric) or not (study.max_drop or study.truth):
+    if not study.metric or study.metric == scoring.AUTO or not (study.max_drop or study.truth):
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
         return
-    limit = (study.max_drop or DEFAULT_DROP).strip()
-    if not limit.endswith("%") and find_max_drop(limit, 1.0) >= 1:
+    limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(study.metric)
+    is_share, drop = limit.endswith("%"), find_max_drop(limit, 1.0)
+    if is_own and not is_share and drop >= 1:
         yield f"--max-drop {limit} is in the unit of {study.metric}: {limit}% is a share of FP32's score"
-    if not limit.endswith("%") or len(counts) != 1 or study.stream or study.rows_by:
+        return
+    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(study.metric).is_share):
         return
     (rows,), batch = counts, max(arm.batch for arm in arms)
-    if fault := find_few_scores("--max-drop {}%", find_max_drop(limit, 1.0), rows, batch, str(study.inputs)):
-        yield f"too few rows to ship a lower precision, if one can lose all of its {study.metric} score. {fault}"
+    option = "--max-drop {}" + "%" * is_share
+    if drop and (fault := find_few_scores(option, drop, rows, batch, str(study.inputs))):
+        loses = (
+            f"one can lose all of its {study.metric} score" if is_share else f"a row's {study.metric} is from 0 to 1"
+        )
+        unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
+        yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
 
 
 def _try_metric(measure: scoring.Measure, asked: Request) -> None:

@@ -20,13 +20,17 @@ from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
 from shootout.exported.workload import Work
-from shootout.models.base import Model, buffer_count, set_bytes
-from shootout.models.drawing import usual
+from shootout.models.base import Model, buffer_count, draw, set_bytes
+from shootout.models.drawing import InputWay, usual
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from shootout.exported.onnx_axes import AxisSizes
+
+
+TRIED_SETS, TRIED_SEED = 3, 1
+"""Calls that show whether the values of inputs decide how large an output is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +199,8 @@ def _preview_file(request: Request, calibration: str) -> Preview:
     stream = stream_of(request, specs, onnx_axes.output_forms(head, axes.sizes), work.flops if work else None)
     states = dict(stream.state) if stream else {}
     ways = {} if given else onnx_inputs.ways(head, specs, states)
+    if (doubt := onnx_cuts.tell_doubt(path_of(request.model))) and not stream:
+        _try_shapes(request, specs, ways)
     operators = Counter(node.op_type for node in onnx_files.every_node(head) if node.op_type != "Constant")
     return Preview(
         inputs=tuple(
@@ -220,7 +226,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         else calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
         notes=(
             *axes.notes,
-            *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))]),
+            *filter(None, [doubt]),
             *tell_row_sizes(request, head, axes.sizes),
             *([] if stream else data_files.note_repeated(request.inputs_npz, specs)),
         ),
@@ -228,6 +234,22 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         parameter_count=onnx_files.parameter_count(head),
         flops=work.flops if work else None,
     )
+
+
+def _try_shapes(request: Request, specs: Sequence[TensorSpec], ways: Mapping[str, InputWay]) -> None:
+    """Call a file whose outputs may vary with the values of its inputs a few times, as its export does more often.
+
+    Raises:
+        ModelError: they vary, so that nothing could be measured; or the file can't be run.
+    """
+    from shootout.exported import onnx_cuts, onnx_files
+
+    path, sets = path_of(request.model), draw(specs, TRIED_SETS, TRIED_SEED, ways)
+    if request.inputs_npz:
+        with suppress(UsageError):  # data that only the other machine has
+            given = data_files.read_sets(request.inputs_npz, specs, takes_nan=takes_nan(request))
+            sets = [given[len(given) * index // TRIED_SETS] for index in range(TRIED_SETS)]
+    onnx_cuts.require_fixed_shapes(onnx_files.run(path, sets, path.name), path)
 
 
 def _tell_state(made: str, request: Request) -> str:

@@ -55,6 +55,8 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
             f"tune can't judge the policy's {Limit.AGREEMENT}, since a search knows FP32's own outputs for none of its "
             "rows: leave it out and limit the error, as in --max-error 2e-2, or the accuracy of labeled rows"
         )
+    if policy.shares:
+        raise UsageError(f"tune takes a share of FP32's mean as --max-drop 1%: leave {', '.join(policy.shares)} out")
     limits = dict(policy.limits)
     if drop is not None and not options.get("metric"):
         limits[Limit.DROP] = LIMITS[Limit.DROP].unit.read("--max-drop", drop)

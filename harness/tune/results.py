@@ -27,6 +27,7 @@ from shootout.journal.records import Ended
 from shootout.results import analysis
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Standing, Verdict
+from shootout.study import reproduce
 from shootout.study.group import GroupRecord
 from shootout.tune.limits import OF_ROWS, Findings, judge_rows, stand
 from shootout.tune.settings import describe_setting
@@ -35,7 +36,9 @@ from shootout.units import counted
 T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
-MORE_ROWS = "add rows to the files of inputs and labels, or give a looser limit"
+MORE_ROWS = "add rows to"
+ROWS = ("--inputs", "--labels", "--truth", "--rows-by")
+"""Options that name files with a value for each row."""
 SEARCH_AGAIN = "add --fresh and more time, which searches again; what was built is kept"
 
 
@@ -70,6 +73,17 @@ class Conclusion(NamedTuple):
     outcome: TuneOutcome
     reason: str = ""
     fix: str = ""
+
+    @property
+    def lacks_rows(self) -> bool:
+        """Tell whether more rows are the fix."""
+        return self.fix.startswith(MORE_ROWS)
+
+
+def name_row_files(given: Sequence[str]) -> str:
+    """Name the files to which more rows have to be added, as the user named them."""
+    pairs = zip(given[::2], given[1::2], strict=False)
+    return " and ".join(reproduce.quote([value]) for name, value in pairs if name in ROWS) or "the data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +263,9 @@ class TunedTarget:
         if gain.verdict is Verdict.FASTER:
             unknown = _find_limit(self.limits, Standing.UNKNOWN)
             why = tell_finding(unknown) if unknown else "what its precision costs isn't known"
-            return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", MORE_ROWS)
+            rows = name_row_files(self.stages[ALONE].history.header.given)
+            fix = f"{MORE_ROWS} {rows} and add --fresh, or give a looser limit"
+            return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", fix)
         if gain.verdict is Verdict.CANT_TELL:
             return Conclusion(TuneOutcome.CANT_TELL, gain.reason or "its interval is too wide yet")
         return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")

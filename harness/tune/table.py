@@ -29,12 +29,14 @@ from shootout.study.group import short
 from shootout.tune.results import (
     ALONE,
     CONFIRMED,
+    MORE_ROWS,
     SEARCH_AGAIN,
     Tried,
     TunedTarget,
     TuneOutcome,
     Tuning,
     TuningStage,
+    name_row_files,
     was_refused,
 )
 from shootout.tune.settings import describe_setting
@@ -45,6 +47,7 @@ FLOATS = "left in float, by name"
 """The header of the layers that a mix leaves in float; its scheme has their numbers, and a name may be a number."""
 NEXT = "Next"
 """The label of the command that comes next."""
+NOT_SHOWN = ", not shown to keep the limit"
 SHOWN = 3
 """The most layers left in float that a line names."""
 _STYLES = {
@@ -96,7 +99,8 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
     if command := _next_command(tuning, again):
-        parts += labeled(NEXT, [typed(command, width - INDENT)], width)
+        lead = _lead_to_rows(tuning) if command.startswith("shootout ship") else ""
+        parts += labeled(NEXT, [lead + typed(command, width - INDENT)], width)
     return Group(*parts)
 
 
@@ -113,9 +117,17 @@ def _next_command(tuning: Tuning, again: str) -> str:
         return f"{again} --out {reproduce.quote([tuning.run])} --max-time {MORE_TIME}" if again else ""
     if tuning.final or any(tuned.held for tuned in targets):
         return ""
-    if again and any(tuned.conclusion.outcome is TuneOutcome.CANT_TELL for tuned in targets):
+    unsure = (tuned.conclusion for tuned in targets if tuned.conclusion.outcome is TuneOutcome.CANT_TELL)
+    if again and any(not conclusion.lacks_rows for conclusion in unsure):
         return f"{again} --out {reproduce.quote([tuning.run])} --fresh"
     return next((ship_words(tuning, tuned) for tuned in targets if tuned.ready), "")
+
+
+def _lead_to_rows(tuning: Tuning) -> str:
+    """Return what stands before the command to ship a default if more rows may show that a faster setting will do."""
+    if not any(tuned.conclusion.lacks_rows for tuned in tuning.found.values()):
+        return ""
+    return f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit: "
 
 
 def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
@@ -137,7 +149,9 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
     worth = next((one for one in tuned.limits if one.limit in FIDELITY), None)
     return {
         "target": short(tuned.target),
-        "gain": Text(verdict(tuned), style=_STYLES.get(tuned.conclusion.outcome, "dim")),
+        "gain": Text(
+            verdict(tuned) + NOT_SHOWN * tuned.conclusion.lacks_rows, style=_STYLES.get(tuned.conclusion.outcome, "dim")
+        ),
         "default": _time_text(tuned.default_row),
         "best": _time_text(tuned.row),
         "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",

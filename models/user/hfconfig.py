@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 SAFE = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 INDEX = ".index.json"
+SNAPSHOTS = "snapshots"
+"""The folder of a model's versions in Hugging Face's cache."""
 """The ending of a file that lists which of several files holds which weight."""
 IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 """The names that transformers gives to weight files; the first that exists counts."""
@@ -270,14 +272,31 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def find_exports(folder: Path) -> list[Path]:
-    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`."""
+    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`.
+
+    Args:
+        folder: may be the root of a model in Hugging Face's cache, whose current snapshot counts.
+    """
+    folder = find_snapshot(folder) or folder
     found = [file for place in (folder / "onnx", folder) for file in sorted(place.glob("*.onnx"))]
     return sorted(found, key=lambda file: file.name != "model.onnx")
 
 
+def find_snapshot(folder: Path) -> Path | None:
+    """Return the current snapshot of a model in Hugging Face's cache, by the model's root; None if it is none."""
+    root = folder.parent if folder.name == SNAPSHOTS else folder
+    found = sorted(one for one in (root / SNAPSHOTS).glob("*") if one.is_dir())
+    try:
+        current = (root / "refs" / "main").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        current = ""
+    return next((one for one in found if one.name == current), found[-1] if found else None)
+
+
 def tell_exports(files: Sequence[Path]) -> str:
     """Say how the first of some ONNX files is run."""
-    return f"it has {files[0].name}: shootout run {shlex.quote(str(files[0]))}"
+    names = ", ".join(file.name for file in files)
+    return f"it has {names}: shootout run {shlex.quote(str(files[0]))}"
 
 
 def weights_digest(path: Path) -> str:

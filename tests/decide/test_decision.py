@@ -18,6 +18,7 @@ from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
+from shootout.errors import UsageError
 from shootout.messages import Scope
 from shootout.results.choice import option_to_accept
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
@@ -87,7 +88,7 @@ def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: in
         (Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.9", "broken", None),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.79"),
-            *("unknown", "900 rows; about 3,600 would settle it"),
+            *("unknown", "900 rows scored; bring about 7,200 rows to settle it: half are scored"),
         ),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=True), "0.5"),
@@ -184,6 +185,62 @@ def test_a_drop_that_a_run_without_truth_allows_is_no_agreement(limit: float, st
     rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
     (finding,) = made(question(FAST, rough)).of(rough.arm).limits
     assert (finding.limit, finding.standing) == (Limit.METRIC_DROP, standing)
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("max_accuracy_drop", r"no accuracy, since a metric \(iou\) scores its rows: limit that by max-metric-drop"),
+        ("min_accuracy", "limit that by min-metric or max-metric"),
+    ],
+)
+def test_a_limit_on_an_accuracy_that_a_metric_took_the_place_of_is_refused(limit: str, told: str):
+    """Plain FP32 would meet it by definition, so that the answer would look proven."""
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(0.0, 0.02))})
+    value = "1pp" if "drop" in limit else "90%"
+    with pytest.raises(UsageError, match=told):
+        made(question(FAST, rough, by_metric=True), **{limit: value})
+    labeled = rough.model_copy(update={"fidelity": fidelity(metric=lost(0.0, 0.02), accuracy=0.9)})
+    assert made(question(FAST, labeled, by_metric=True), **{limit: value}), "labels beside a metric tell it"
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [("max_metric_drop", "max-accuracy-drop"), ("min_metric", "min-accuracy"), ("max_metric", "min-accuracy")],
+)
+def test_a_limit_on_a_metric_of_a_run_that_labels_alone_scored_is_refused(limit: str, told: str):
+    right = {FAST.arm: "1" * 500, ROUGH.arm: "1" * 500}
+    with pytest.raises(UsageError, match=f"has no metric, .*: limit the accuracy by {told}, or run it with --metric"):
+        made(question(FAST, ROUGH, right=right), **{limit: "0.5"})
+    assert made(question(FAST, ROUGH), **{limit: "0.5"}), "without labels, the run can be told to measure one"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("10%", 0.083), ("0.1", 0.1), ("5 %", 0.0415), ("100%", 0.83), ("1e1%", 0.083)]
+)
+def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: float):
+    """The mean was 0.83 and is 0.8: 10 % of the first are 0.083."""
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(-0.04, -0.02))})
+    (finding,) = made(question(FAST, rough), max_metric_drop=given).of(rough.arm).limits
+    assert finding.wanted == pytest.approx(wanted)
+    assert finding.value == pytest.approx(0.03)
+    assert finding.standing == ("met" if wanted > 0.04 and wanted < 0.83 else "unknown")
+
+
+def test_a_share_of_the_mean_is_that_of_each_output():
+    """The second output lost 10 % of its mean of 10, which is more than the first lost of its mean of 0.83."""
+    other = lost(-1.1, -0.9, value=9.0)
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(-0.04, -0.02, other_outputs=(other,)))})
+    for given, standing in (("8%", "broken"), ("12%", "met")):
+        (finding,) = made(question(FAST, rough), max_metric_drop=given).of(rough.arm).limits
+        assert finding.standing == standing, finding
+
+
+def test_a_share_of_the_mean_that_the_run_judged_is_judged_the_same():
+    own = lost(-0.04, -0.02, limits="drop", limit=0.1 * 0.83, rows_needed=77)
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=own)})
+    (finding,) = made(question(FAST, rough), max_metric_drop="10%").of(rough.arm).limits
+    assert finding.wanted == own.limit
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from shootout.decide.racing import (
 )
 from shootout.errors import UsageError
 from shootout.export.client import Request
+from shootout.export.input_sets import tell_rows_to_bring
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
 from shootout.journal.records import Line, LoadTestResult, TriedRate, not_run
@@ -240,7 +241,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
             finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
-                assert f"about {fidelity.metric.rows_needed:,} would settle it" in (finding.reason or "")
+                assert tell_rows_to_bring(fidelity.metric.rows_needed) in (finding.reason or "")
         seen.add(fidelity.metric.standing)
     assert seen == {*Standing}
 
@@ -333,3 +334,21 @@ def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     said = f"max-metric-drop {drop} takes 368 scored rows" if told else ""
     assert said in str(caught.value if caught else "")
     assert f"give 736 rows or more, or max-metric-drop {told}" in str(caught.value) if caught else True
+
+
+def test_a_limit_on_what_no_row_is_scored_by_is_refused_before_it_takes_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
+    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
+    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
+    labeled = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
+    bare = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz")
+    scored = bare.changed(metric="iou", truth="y.npz")
+    with pytest.raises(UsageError, match="max-accuracy-drop: this run has no accuracy"):
+        refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [Request(model="m.onnx")])
+    with pytest.raises(UsageError, match="max-metric-drop: this run has no metric"):
+        refuse_few_rows(read_policy(None, {"max-metric-drop": "5%"}), bare, [labeled])
+    refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [labeled])
+    with pytest.raises(UsageError, match=r"max-metric-drop 1% takes 368 scored rows.* or max-metric-drop 3\.7%"):
+        refuse_few_rows(read_policy(None, {"max-metric-drop": "1%"}), scored, [Request(model="m.onnx")])

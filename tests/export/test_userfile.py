@@ -20,6 +20,7 @@ from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import input_sets, user_onnx
 from shootout.export.assembly import ExportFindings
 from shootout.export.client import Request, obtain_all
+from shootout.export.request import check_sizes
 from shootout.exported import onnx_files
 from shootout.exported.effort import Effort
 from shootout.models.user import onnx_inputs
@@ -288,7 +289,7 @@ def test_symbolic_axes_get_their_sizes(tmp_path: Path, shape: Shape, batch: int,
     ("shape", "batch", "sets", "says"),
     [
         (("batch", "seq", 4), 1, {}, "m.onnx has axes without a size: seq. Its inputs:\n  x float32[batch, seq, 4]\n"),
-        ((2, None, 4), 1, {}, "Give sizes, as these are: --shape x=2x512x4"),
+        ((2, None, 4), 1, {}, "--set x.1=512\n  --shape x=2x512x4"),
         (("n", 3, "h", "w"), 2, {}, "--shape x=2x3x224x224"),
         (("rows", 4), 1, {"row": 3}, "unknown symbolic axis 'row': did you mean 'rows'"),
         ((2, 4), 1, {"batch": 3}, "unknown symbolic axis 'batch': known: none"),
@@ -625,3 +626,26 @@ def test_states_with_layers_first_and_rounding_by_the_whole_call_are_no_mixed_ro
     ]
     path = write(tmp_path / "q.onnx", nodes, inputs[:1], outputs[:1])
     assert not any("rows of a call mix" in note for note in take(path, tmp_path, batch=2).notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("lengths.txt", "12\n30\n", r"lengths\.txt: data are taken as \.npz, .*; a list of lengths goes to --mix"),
+        ("gone.npz", None, r"can't read .*gone\.npz: No such file"),
+        ("other.npz", {"y": np.zeros((9, 5), np.float32), "z": np.zeros(9)}, r"other\.npz: expected input"),
+    ],
+)
+@pytest.mark.parametrize("option", ["inputs_npz", "calibration_npz"])
+def test_data_that_cannot_be_read_are_told_before_the_axes_that_they_would_have_sized(
+    tmp_path: Path, name: str, content: Any, told: str, option: str
+):
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
+    model = write(tmp_path / "m.onnx", nodes, [value("x", ("batch", "seq"))], [value("y", ("batch", "seq"))])
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    elif content:
+        np.savez(tmp_path / name, **content)
+    asked = Request(model=str(model), **{option: tmp_path / name})
+    with pytest.raises(UsageError, match=told):
+        check_sizes(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
+from support.console import here
 from support.onnx_made import F32, I64, value, write
 
 from shootout.errors import ModelError
@@ -157,6 +159,26 @@ def test_a_dry_run_tells_of_a_shape_that_values_decide(tmp_path: Path, nodes: li
     path = detector(tmp_path / "m.onnx", nodes)
     assert told in (doubt := tell_doubt(path))
     assert bool(told) is bool(doubt)
+
+
+def test_a_dry_run_refuses_what_the_run_would_and_leads_on(tmp_path: Path):
+    detector(tmp_path / "m.onnx", NMS)
+    options = ["--inputs", "x.npz", "--dry-run", "--backends", "onnxruntime"]
+    images = np.random.default_rng(1).random((9, 3, 8, 8), np.float32)
+    np.savez(tmp_path / "x.npz", images=images)
+    done = here("run", "m.onnx", *options, cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert "m.onnx: the shape of output 'y' depends on the input values" in done.err
+    cut, _, then = done.err.strip().partition("python -c ")[2].partition("; then: ")
+    assert then == f"shootout run m-cut.onnx {' '.join(options)}"
+    cwd, _ = Path.cwd(), os.chdir(tmp_path)
+    exec(shlex.split(cut)[0])
+    os.chdir(cwd)
+    assert here(*shlex.split(then)[1:], cwd=tmp_path).code == 0
+    np.savez(tmp_path / "x.npz", images=np.repeat(images[:1], 9, axis=0))
+    same = here("run", "m.onnx", *options, cwd=tmp_path)
+    assert same.code == 0, "three calls show nothing, so it stays a note"
+    assert "may depend on the input values" in same.out
 
 
 def test_a_selector_inside_a_function_is_found(tmp_path: Path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.console import here
 from support.exports import obtain
 
 from shootout import models
@@ -113,8 +114,34 @@ def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
     (tmp_path / "onnx").mkdir()
     for name in ("model_quantized.onnx", "model.onnx"):
         (tmp_path / "onnx" / name).write_bytes(b"")
-    told = f"it has model.onnx: shootout run {tmp_path}/onnx/model.onnx"
+    told = f"it has model.onnx, model_quantized.onnx: shootout run {tmp_path}/onnx/model.onnx"
     with pytest.raises(UsageError, match=re.escape(f"is a folder without a config.json: {told}")):
         choose(str(tmp_path), {})
     with pytest.raises(UsageError, match=re.escape(f"no weights in {tmp_path}: expected") + f".*{re.escape(told)}"):
         hfconfig.weight_files(tmp_path)
+
+
+def test_the_root_of_a_model_in_the_cache_of_hugging_face_leads_to_its_snapshot(tmp_path: Path):
+    root = tmp_path / "models--me--net"
+    for version in ("aaa", "bbb", "ccc"):
+        (root / "snapshots" / version / "onnx").mkdir(parents=True)
+        (root / "snapshots" / version / "onnx" / "model.onnx").write_bytes(b"")
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("bbb\n")
+    found = root / "snapshots" / "bbb"
+    for place in (root, root / "snapshots"):
+        with pytest.raises(UsageError, match=f"it has model.onnx: shootout run {found}/onnx/model.onnx$"):
+            choose(str(place), {})
+    (found / "onnx" / "model.onnx").unlink()
+    write(found, {"model_type": "bert"})
+    with pytest.raises(UsageError, match=f"with a snapshot: shootout run {found}$"):
+        choose(str(root), {})
+    assert hfconfig.find_snapshot(tmp_path) is None
+
+
+def test_the_command_to_run_a_file_inside_a_folder_keeps_the_options(tmp_path: Path):
+    (tmp_path / "net" / "onnx").mkdir(parents=True)
+    (tmp_path / "net" / "onnx" / "model.onnx").write_bytes(b"")
+    done = here("run", "net", "--inputs", "my rows.npz", "--dry-run", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err.endswith("shootout run net/onnx/model.onnx --inputs 'my rows.npz' --dry-run\n")

@@ -662,6 +662,22 @@ def test_who_was_not_raced_is_always_told():
     assert f"not tried: numpy, torch-eager, torch-compile, {others} more (add with --backends)" in told
 
 
+def test_int8_that_a_scored_run_did_not_try_is_named_if_it_may_win():
+    scored = fidelity(accuracy=0.9)
+    rows = [row(name, ns, fidelity=scored) for name, ns in (("onnxruntime", 5e5), ("litert", 4e5), ("jax-jit", 9e6))]
+    rows += [row("openvino", 6e5), row("openvino:cpu:int8", 3e5, fidelity=scored), row("numpy", 5e5)]
+    told = screen(*rows)["Skipped"]
+    assert told.startswith("not tried: litert:cpu:int8, onnxruntime:cpu:int8, torch-eager, torch-compile, "), told
+    assert "jax-jit:cpu:int8" not in told, "it is over 4 times as slow in FP32"
+    assert "openvino:cpu:int8" not in told, "it was raced"
+    unscored = [one.model_copy(update={"fidelity": fidelity()}) for one in rows]
+    assert ":cpu:int8" not in screen(*unscored)["Skipped"], "no run without labels can show what its answers are worth"
+    skipped = row("onnxruntime:cpu:int8", None, reason="no rows for calibration")
+    assert "not tried: litert:cpu:int8, torch-eager" in screen(*rows, skipped)["Skipped"]
+    only = [row(name, 5e5, fidelity=scored, scenario="train-step") for name in ("onnxruntime", "torch-compile")]
+    assert ":cpu:int8" not in screen(*only)["Skipped"]
+
+
 def test_who_could_win_but_was_not_installed_there_is_told_with_one_command():
     """The packages are those of the machine that measured, whatever the one that reads has."""
     there = ("numpy", "torch", "onnxruntime-gpu", "openvino", "executorch", "ncnn", "iree-base-runtime")

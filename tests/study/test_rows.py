@@ -174,6 +174,9 @@ def test_a_drop_of_two_units_is_taken_of_what_has_a_unit(here: Path, metric: str
     assert plan(inputs="rows.npz", truth="right.npy", metric=metric, max_drop="2").groups
 
 
+OF_LABELS = {"metric": "accuracy", "truth": "labels.npy"}
+
+
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
@@ -181,15 +184,24 @@ def test_a_drop_of_two_units_is_taken_of_what_has_a_unit(here: Path, metric: str
         ({}, ["give 736 rows or more, or --max-drop 17%"]),
         ({"max_drop": "2"}, ["--max-drop 2 is in the unit of metric.py:score: 2% is a share of FP32's score"]),
         ({"max_drop": "17%"}, []),
-        ({"max_drop": "0.02"}, []),
+        (
+            {"max_drop": "0.02"},
+            ["if a row's metric.py:score is from 0 to 1, which isn't known before FP32 is scored. -"],
+        ),
+        ({"max_drop": "0.02"}, ["--max-drop 0.02 takes 183 scored rows"]),
+        ({"max_drop": "0.2"}, []),
+        ({"max_drop": "0"}, []),
+        ({**OF_LABELS, "max_drop": "0.02"}, ["if a row's accuracy is from 0 to 1. --max-drop 0.02 takes 183 scored"]),
+        ({**OF_LABELS, "max_drop": "0.2"}, []),
+        ({"metric": "mae", "max_drop": "0.02"}, []),
         ({"targets": ["numpy"]}, []),
     ],
-    ids=["few rows", "the default", "no percent sign", "enough", "a unit", "FP32 alone"],
 )
 def test_the_limit_on_a_function_of_ones_own_is_doubted_before_anything_runs(
     here: Path, fields: dict[str, Any], told: list[str]
 ):
     np.save("right.npy", np.zeros((40, 3), np.float32))
+    np.save("labels.npy", np.zeros(40, np.int64))
     asked = {
         "inputs": "rows.npz",
         "truth": "right.npy",

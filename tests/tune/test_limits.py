@@ -31,7 +31,7 @@ from shootout.study.plan import Plan
 from shootout.study.schema import Study
 from shootout.tune import search, table
 from shootout.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
 from shootout.tune.search import TuningSearch
 from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
 
@@ -222,10 +222,13 @@ def test_the_end_names_the_setting_and_one_command(machine: Machine, tmp_path: P
     found = tune(machine, asked(), out)
     told = " ".join(rendered(found, again).split())
     assert "can't tell: openvino:cpu:fp32 with int8/float-1: faster, but max-accuracy-drop" in told
-    assert "Fix: add rows to the files of inputs and labels, or give a looser limit" in told
-    assert told.endswith(f"Next {again} --out {out} --fresh")
+    assert "Fix: add rows to the data and add --fresh, or give a looser limit" in told
+    assert told.count(", not shown to keep the limit") == 1, "in the row of the gain"
     default = f"Next shootout ship {out}/alone -o shipped --target openvino:cpu:fp32"
-    assert " ".join(rendered(found).split()).endswith(default), "from another process the command isn't known"
+    lead = "add rows to the data and tune again with --fresh, or ship what keeps the limit: "
+    assert told.endswith(default.replace("Next ", f"Next {lead}")), "the same command would say the same"
+    given = ("--inputs", "X.npz", "--metric", "m.py:f", "--truth", "my truth.jsonl")
+    assert name_row_files(given) == "X.npz and 'my truth.jsonl'"
     machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
     told = " ".join(rendered(tune(machine, asked(), tmp_path / "broken"), again).split())
     assert "over the limit: openvino:cpu:fp32 with int8/float-1: on rows that the search did not see" in told
