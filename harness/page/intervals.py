@@ -421,7 +421,7 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     is_log = quantity.unit not in (SHARE, POINTS)
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
     lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
-    return f"Limit: {limit} {side} {quantity.unit.tell(wanted)}", lines, axis
+    return f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}", lines, axis
 
 
 def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:

@@ -31,7 +31,7 @@ from shootout.results.document import (
 from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
-from shootout.units import duration, number, points, seconds, size
+from shootout.units import duration, limit_digits, number, points, seconds, size
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
@@ -113,7 +113,7 @@ def proven(row: Row) -> str:
 
 def _tell_limit(serving: Serving) -> str:
     told = {True: "holds", False: "BREAKS", None: "unknown:"}[serving.holds]
-    return f"{told} {duration(serving.limit_ns)}"
+    return f"{told} {duration(serving.limit_ns, limit_digits(serving.limit_ns))}"
 
 
 def _tell_change(change: AccuracyChange) -> str:

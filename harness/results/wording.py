@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.stats.paired import admits_any_loss
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
-from shootout.units import counted, number, points
+from shootout.units import counted, limit_digits, number, points
 
 if TYPE_CHECKING:
     from shootout.results.document import AccuracyChange, Control, GroupSummary, Metric, MetricChange
@@ -258,7 +258,8 @@ def tell_metric(metric: Metric) -> str:
 
 def _tell_limit(metric: Metric) -> str:
     sign = "" if metric.limits == "agreement" or not metric.change else "+" if metric.lower_is_better else "-"
-    return f"{sign}{metric.limit or 0.0:.2g}"
+    limit = metric.limit or 0.0
+    return f"{sign}{limit:.{limit_digits(limit, 2)}g}"
 
 
 def _tell_metric_change(change: MetricChange) -> str:

@@ -122,10 +122,20 @@ def test_only_what_measured_within_the_margin_is_tied():
         (Limit.SIZE, 12_340_100, 12_340_000, "size 12.3401 MB > 12.34 MB"),
         (Limit.P99, 5e6 * (1 + 1e-12), 5e6, "p99 > 5 ms"),
         (Limit.ERROR, 0.3, 0.2, "max-error 0.3 > 0.2"),
+        (Limit.AGREEMENT, 0.95, 0.9855, "min-agreement 95 % < 98.55 %"),
+        (Limit.P99, 6e6, 5_255_000, "p99 6 ms > 5.255 ms"),
+        (Limit.METRIC, 0.97, 0.98125, "min-metric 0.97 < 0.98125"),
+        (Limit.AGREEMENT, 0.98549, 0.9855, "min-agreement 98.5 % < 98.55 %"),
     ],
 )
 def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: float, wanted: float, told: str):
     assert tell_finding(judge_figure(limit, wanted, Bounds(value=low, low=low, high=low))) == told
+
+
+def test_a_limit_is_told_as_it_was_given_whether_met_or_unknown():
+    met, unknown = (Bounds(value=0.99, low=low, high=0.9995, reason="200 rows") for low in (0.988, 0.97))
+    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, met)) == "min-agreement 98.8 % ≥ 98.55 %"
+    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, unknown)) == "min-agreement 99 %, limit 98.55 %: 200 rows"
 
 
 @pytest.mark.parametrize(

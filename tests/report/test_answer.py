@@ -155,6 +155,14 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
             "iou 0.9 against FP32's outputs (0.88 to 0.92), limit 0.99: broken",
         ),
         (
+            scored(0, 0, **AGREED, limits="agreement", limit=0.985, standing=Standing.UNKNOWN),
+            "iou 0.9 against FP32's outputs (0.88 to 0.92), limit 0.985: can't tell",
+        ),
+        (
+            scored(-0.004, 0.007, standing=Standing.UNKNOWN, limit=0.0055),
+            "iou -0.004 (-0.011 to +0.003), limit -0.0055: can't tell",
+        ),
+        (
             scored(0, 0, **AGREED, limits=None, limit=None),
             "iou 0.9 against FP32's outputs (0.88 to 0.92), no limit: give --min-agreement",
         ),
@@ -165,7 +173,8 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
         (scored(0, 0, change=None, limits=None, limit=None), "iou 0.9, no score of plain FP32 to compare with"),
     ],
     ids=[
-        *("more rows", "of speakers", "a whole score", "all zero", "no rows tell", "broken", "agreement", "no limit"),
+        *("more rows", "of speakers", "a whole score", "all zero", "no rows tell", "broken", "agreement"),
+        *("a limit of three digits", "a drop of two digits", "no limit"),
         *("no limit on an error", "alone"),
     ],
 )
