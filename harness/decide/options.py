@@ -196,9 +196,18 @@ LIMITS: Mapping[Limit, Quantity] = {
 }
 
 
+def write_option(limit: Limit, value: float) -> str:
+    """Return the option of `shootout decide` that gives a limit as it was given."""
+    decimal = {worth: name for name, worth in LIMITS[limit].unit.worth.items() if "i" not in name}
+    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
+    return f"--{limit} {value / worth:.12g}{decimal[worth]}"
+
+
 def accept_option(limit: Limit, value: float) -> str:
     """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
     unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
+    if unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
+        return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
     return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"

@@ -24,6 +24,7 @@ from shootout.results.document import (
     Answer,
     Chosen,
     Document,
+    FidelityFigures,
     GroupSummary,
     Metric,
     MixAnswer,
@@ -486,13 +487,23 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
     measure = find_measure(faster)
     if measure:
         yield measure
-    if accept := next((change for change in faster if change.accept), None):
+    if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
         name = short(accept.arm) if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
     yield from list_ways_in(faster)
     if mixed := next((change for change in faster if change.mix), None):
         yield WayOut(MIX, mixed.mix or "", "")
+
+
+def measure_loss(known: WouldChange | FidelityFigures) -> float:
+    """Return how much a target loses, by what the run knows best of it: a metric, the accuracy, or the error."""
+    if metric := known.metric:
+        value = metric.change.value if metric.change else metric.value
+        return value if metric.lower_is_better else -value
+    if known.accuracy_change:
+        return -known.accuracy_change.value
+    return math.inf if known.relative_l2 is None else known.relative_l2
 
 
 def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:

@@ -815,8 +815,8 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
     if fidelity is None:
         return None
     if fidelity.metric:
-        if fidelity.metric.against == "outputs" and not fidelity.metric.lower_is_better:
-            return _accept_agreement(fidelity.metric)
+        if _is_agreement(fidelity.metric):
+            return _accept_agreement(row, among)
         is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
         drop = _find_smallest_drop(row, among) if is_drop else None
         return f"--max-metric-drop {drop}" if drop else None
@@ -845,7 +845,11 @@ def _find_smallest_drop(row: Row, among: Iterable[Row], scale: int = 1) -> str |
     bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
     limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := _round_up(bound, scale)))
     metric = row.fidelity.metric if row.fidelity else None
-    while metric and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs)):
+    while (
+        metric
+        and not _is_agreement(metric)
+        and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs))
+    ):
         limit = _round_up(math.nextafter(limit, math.inf), scale)
     return round_limit(_scale(limit, scale))
 
@@ -859,10 +863,21 @@ def _scale(share: float, scale: int) -> float:
     return share if scale == 1 else float(f"{scale * share:.15g}")
 
 
+TINY = 1e-12
+"""A limit is this far from a bound, so that what is computed in another order meets it all the same."""
+
+
 def _list_losses(row: Row) -> list[tuple[float, float]]:
-    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown."""
+    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown.
+
+    Of an agreement with FP32's own outputs, it is what lacks to all of it; plain FP32 itself lacks nothing.
+    """
     fidelity = row.fidelity
     if fidelity and (metric := fidelity.metric):
+        if _is_agreement(metric):
+            outputs = () if is_plain(row) else (metric, *metric.other_outputs)
+            ends = [(one.low, one.high) for one in outputs if one.low is not None and one.high is not None]
+            return [(1 - (low + high) / 2, (high - low) / 2 + TINY) for low, high in ends]
         sign = 1.0 if metric.lower_is_better else -1.0
         changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
         return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
@@ -894,17 +909,18 @@ def _hides_failure(metric: Metric, limit: float) -> bool:
     return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
 
 
-_WIDER = 1.1
-"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+def _is_agreement(metric: Metric) -> bool:
+    """Return whether a metric says how far outputs agree with FP32's own, of which more is better."""
+    return metric.against == "outputs" and not metric.lower_is_better
 
 
-def _accept_agreement(metric: Metric) -> str | None:
-    """Return the option that accepts how little the outputs agree with FP32's, its interval a little wider."""
-    if metric.low is None or metric.high is None:
+def _accept_agreement(row: Row, among: Iterable[Row]) -> str | None:
+    """Return the option that accepts how little the outputs agree with FP32's, by the rule of `decide`."""
+    metric = row.fidelity.metric if row.fidelity else None
+    if metric is None or any(None in (one.low, one.high) for one in (metric, *metric.other_outputs)):
         return None
-    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
-    lacks = float(round_limit(1 - middle + _WIDER * reach))
-    return f"--min-agreement {100 * (1 - lacks):.10g}%" if 0 <= lacks < 1 else None
+    lacks = float(_find_smallest_drop(row, among) or 0.0)
+    return f"--min-agreement {100 * (1 - lacks):.10g}%" if lacks < 1 else None
 
 
 def _smaller_steps(
