@@ -8,6 +8,7 @@ is named instead.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shootout import budget
 from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
@@ -51,7 +53,7 @@ from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact, name_model, short
-from shootout.units import counted, round_limit
+from shootout.units import counted, read_seconds, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric", "policy"]
 
@@ -113,7 +115,7 @@ class Cell:
     @property
     def more_time(self) -> str:
         """Return the time that is proposed for more of it; see `more_time`."""
-        return more_time(next((row.scenario for row in self.rows), Scenario.LATENCY))
+        return more_time(self.rows)
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
@@ -461,9 +463,54 @@ MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 
-def more_time(scenario: str) -> str:
-    """Return the time that is proposed for more of a scenario; "" if the scenario has its own time."""
-    return "" if scenario == Scenario.SUSTAINED else MORE_TIME
+MARGIN_OF_BUILDS = 1.5
+"""A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
+LEAST_OF_STOPPED = 2.0
+"""A build that was stopped takes so many times what it had, at least."""
+_STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
+
+
+def more_time(rows: Sequence[Row]) -> str:
+    """Return the time that is proposed for more of a run; "" if its scenario has its own time.
+
+    Args:
+        rows: of the run, or of one cell.
+    """
+    if any(row.scenario == Scenario.SUSTAINED for row in rows[:1]):
+        return ""
+    return write_minutes(max(read_seconds("", MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S)))
+
+
+def write_minutes(seconds: float) -> str:
+    """Write a time for `--max-time`, in whole minutes."""
+    return f"{max(math.ceil(seconds / 60), 1)}m"
+
+
+def waiting_builds_s(rows: Sequence[Row]) -> float:
+    """Return the seconds that the builds take which a run had no time for, one after another, with a margin.
+
+    A machine that took longer than expected for the others takes as much longer for these.
+    """
+    late = [row for row in rows if row.cause is NotRunKind.NOT_REACHED and row.build_s is None and not _has_played(row)]
+    if not late:
+        return 0.0
+    weights = max((row.artifact_bytes or 0 for row in rows), default=0)
+    made = [(row.build_s, _expect_build_s(row, weights)) for row in rows if row.build_s and not row.build_cached]
+    slower = max(sum(took for took, _ in made) / sum(known for _, known in made), 1.0) if made else 1.0
+    return sum(max(MARGIN_OF_BUILDS * slower * _expect_build_s(row, weights), _least_build_s(row)) for row in late)
+
+
+def _expect_build_s(row: Row, weight_bytes: int) -> float:
+    from shootout import backends  # which reading most runs doesn't need
+
+    name, _, mode = row.backend.partition("+")
+    return backends.entry(name).expect_build_s(mode, row.precision, weight_bytes) if name in backends.names() else 0.0
+
+
+def _least_build_s(row: Row) -> float:
+    """Return the least seconds of a build by what stopped it; 0 if nothing did."""
+    stopped = _STOPPED.search(row.reason or "")
+    return LEAST_OF_STOPPED * float(stopped[1].replace(",", "")) if stopped else 0.0
 
 
 def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
@@ -648,7 +695,8 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
     if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
-    time = f"{max(math.ceil(left * cell.restart_s / 60), 1)}m"
+    builds_s = waiting_builds_s(cell.rows) if cell.goes_on else 0.0
+    time = write_minutes(budget.run_s(builds_s, left * cell.restart_s))
     if cell.goes_on:
         return cell.resume(time)
     if rival.setting:
