@@ -37,6 +37,7 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
+from shootout.results.rows import MEANS
 from shootout.results.wording import (
     BUSY_SHARE,
     NEVER_TOGETHER,
@@ -55,7 +56,7 @@ from shootout.results.wording import (
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.feasibility import FROM_FILE
-from shootout.study.group import name_model, short
+from shootout.study.group import FULL, name_model, short
 from shootout.units import counted, duration, seconds, size
 
 
@@ -105,6 +106,7 @@ SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
+_PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
 SURE, CHANGES_BY = "Sure", "Changes by "
@@ -113,6 +115,8 @@ SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
 ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
+FASTEST, UNPROVEN = "Fastest", ", not shipped: its accuracy is unknown"
+"""Label of a lower precision that was raced beside no plain FP32, and what follows its name."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -129,7 +133,8 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship:
         words += qualify(answer)
-    yield from write_head(words, write_title(answer, rows, document.environment), width)
+    label = FASTEST if is_unproven(answer) else "Ship"
+    yield from write_head(words, write_title(answer, rows, document.environment), width, label)
     mix = next((mix for mix in document.mix if mix.answer is answer), None)
     yield from labeled("", tell_figures(answer, rows, mix), width)
     yield from labeled(ROUTER, tell_router(mix), width)
@@ -182,16 +187,26 @@ def _count_up(command: str, by: int) -> str:
 
 def qualify(answer: Answer) -> str:
     """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    if is_unproven(answer):
+        return UNPROVEN
     return SO_FAR if answer.reason else ALONE if answer.alone else ""
 
 
-def write_head(words: str, title: str, width: int) -> Iterator[Text]:
+def is_unproven(answer: Answer) -> bool:
+    """Return whether the fastest is a lower precision, and nothing tells that any target is as good as plain FP32."""
+    if answer.ship is None or answer.ship.admitted != "alone":
+        return False
+    named = _PRECISION.match(answer.ship.arm)
+    return named is not None and named[1] not in FULL
+
+
+def write_head(words: str, title: str, width: int, label: str = "Ship") -> Iterator[Text]:
     """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
-        yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
+        yield bold(f"{label.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from labeled("Ship", [words], width)
+    yield from labeled(label, [words], width)
     yield from labeled("", title.split(" · "), width)
 
 
@@ -285,7 +300,8 @@ def tell_time(row: Row) -> str:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
     if row.items_per_s:
         return f"{rate(row.items_per_s)} items/s"
-    return f"{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
+    mean = "mean of all sizes " if row.scenario in MEANS else ""
+    return f"{mean}{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:

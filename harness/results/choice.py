@@ -437,7 +437,9 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.VARYING:
-        return _race_one_size(cell, [shipped.arm])
+        return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
+    if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
+        return _command_to_measure(cell, [shipped.arm], shipped) or _command_to_accept(cell, shipped)
     if not instead and _why_no_folder(shipped):
         return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set

@@ -45,6 +45,7 @@ MACHINE = {
 }
 LABELS = (
     "Ship",
+    "Fastest",
     "Tied",
     "Unsure",
     "Sure",
@@ -422,6 +423,16 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
     assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
 
 
+def test_varying_sizes_are_told_by_their_mean_and_raced_with_all_their_targets_at_one_size():
+    facts: dict[str, Any] = {"scenario": "varying", "model": "m.onnx", "parameters": {"n": 64}}
+    rows = row("slow", 2e6, **facts), row("fast", 5e5, **facts), row("late", None, **facts)
+    text = screen(*rows)
+    assert "mean of all sizes 500 us a call" in text["Ship"]
+    assert "--backends slow:cpu:fp32,fast:cpu:fp32 --threads 1" in text["Next"].replace("\\ ", "")
+    for found, is_mean in ((cell(*rows), True), (cell(row("slow", 2e6), row("fast", 5e5)), False)):
+        assert ("mean time" in as_plain([render_tables(document(found), 100)], 100)) is is_mean
+
+
 def test_a_training_step_says_why_nothing_ships_it():
     facts: dict[str, Any] = {"scenario": "train-step"}
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
@@ -576,7 +587,11 @@ def test_a_grid_of_files_calls_them_by_their_names():
 
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
-    assert "error 6.0e-2 · nothing here is known to be as good as plain FP32" in found["Ship"]
+    told = " ".join(found["Fastest"].split())
+    assert told.startswith("b:cpu:int8, not shipped: its accuracy is unknown")
+    assert "error 6.0e-2 · nothing here is known to be as good as plain FP32" in told
+    assert "Ship" not in found
+    assert "shootout ship" not in found.get("Next", "")
 
 
 def test_who_was_not_raced_is_always_told():
