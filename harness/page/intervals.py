@@ -430,7 +430,9 @@ def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, s
     color = BEHIND if finding.standing is Standing.BROKEN else SOFT
     if finding.standing is Standing.MET:
         color = CHOSEN if judged.candidate == decision.chosen else EVEN
-    value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
+    most = LIMITS[finding.limit].unit.most
+    ends = (None if end is None else min(end, most) * scale for end in (finding.value, finding.low, finding.high))
+    value, low, high = ends
     return DotLine(
         name=judged.candidate,
         told=f"{told}: {words}",

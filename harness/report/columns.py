@@ -21,14 +21,13 @@ from shootout.results.document import (
     AccuracyChange,
     Ceiling,
     FidelityFigures,
-    MetricChange,
     Rate,
     Ratio,
     Row,
     Serving,
     Timing,
 )
-from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_ratio
+from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_metric_change, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
 from shootout.units import duration, limit_digits, number, points, seconds, size
@@ -120,10 +119,6 @@ def _tell_change(change: AccuracyChange) -> str:
     return f"{points(change.value)} ({points(change.low)} to {points(change.high)})"
 
 
-def _score_change(change: MetricChange) -> str:
-    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
-
-
 def _tell_ceiling(ceiling: Ceiling) -> str:
     return f"{ceiling.share:.0%}" + (f" {ceiling.binds}" if ceiling.binds != "overhead" else "")
 
@@ -207,10 +202,10 @@ COLUMNS = (
     ),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(
-        name="fidelity.metric.change",
+        name="fidelity.metric",
         header="metric change",
-        show=_score_change,
-        brief=lambda change: f"{change.value:+.2g}",
+        show=tell_metric_change,
+        brief=lambda metric: f"{metric.change.value:+.2g}" if metric.change else "",
     ),
     Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),

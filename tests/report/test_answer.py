@@ -34,7 +34,7 @@ from shootout.results.document import (
     Why,
     ratio_of,
 )
-from shootout.results.wording import BUSY_SHARE, tell_metric
+from shootout.results.wording import BUSY_SHARE, bound_metric, tell_metric, tell_metric_change
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.reproduce import name_free
 
@@ -210,6 +210,35 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
 )
 def test_the_limit_stands_beside_what_a_shipped_target_lost(metric: Metric, told: str):
     assert tell_metric(metric) == told
+
+
+AGREEMENT: dict[str, Any] = {"against": "outputs", "limits": "agreement", "limit": 0.985, "low": 0.9537, "high": 1.004}
+
+
+@pytest.mark.parametrize(
+    ("metric", "ends", "change"),
+    [
+        (scored(-0.019, 0.03, mean=0.981, name="rank@10", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="cosine", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="f1", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="m.py:f", **AGREEMENT), (0.9537, 1.004), "-0.019 (-0.046 to +0.004)"),
+        (
+            scored(
+                0.004, 0.006, mean=0.004, name="mae", lower_is_better=True, against="outputs", low=0.003, high=0.005
+            ),
+            *((0.0, 0.01), "+0.004 (+0 to +0.01)"),
+        ),
+        (scored(-0.004, 0.007, mean=0.9), None, "-0.004 (-0.011 to +0.003)"),
+    ],
+    ids=["rank", "cosine", "f1", "own", "a drop against FP32's outputs", "truth"],
+)
+def test_a_score_has_one_interval_that_decides_within_what_it_can_be(
+    metric: Metric, ends: tuple[float, float] | None, change: str
+):
+    """The column of the change has the same interval as the answer."""
+    if ends:
+        assert bound_metric(metric) == pytest.approx(ends)
+    assert tell_metric_change(metric) == change
 
 
 @pytest.mark.parametrize(("accuracy", "is_doubted"), [(0.0, True), (0.5, False)])
