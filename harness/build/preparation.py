@@ -101,8 +101,9 @@ class Preparation:
 
         Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
         but one start during the export, because a build's first steps need no model. If there is a limit, cached builds
-        and the baseline come first, then the shortest (see `_rank`), during the export too, so that no long one takes
-        the time of several short ones; and a build that would take longer isn't begun.
+        and the baseline come first, then the shortest (see `_rank`), so that no long one takes the time of several
+        short ones. So none starts during the export if not all of them have time, and one that would take longer than
+        the limit isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -133,9 +134,8 @@ class Preparation:
         cpus = lanes(self.plan.placement)
         with BuildPool[BuildJob, BuiltArm](cpus, builder.stop) as pool:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
-            early = [job for job in hard if _ends_in_time(job, self.deadline) and not self._hung_before(job)][
-                : len(cpus) - 1
-            ]
+            early = [job for job in hard if _ends_in_time(job, self.deadline) and not self._hung_before(job)]
+            early = early[: len(cpus) - 1 if budget.builds(self.deadline).allows(self._expect_all_s(jobs)) else 0]
             for job in early:
                 pool.submit(job, partial(self._build_arm, job, builder))
             with _called_off(jobs):
@@ -195,10 +195,13 @@ class Preparation:
         what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
             return what
-        longest_s = max(job.expected_s for job in jobs)
-        builds_s = max(sum(job.expected_s for job in jobs) / len(lanes(self.plan.placement)), longest_s)
-        takes = f"builds take about {span(builds_s)} if none is cached"
+        takes = f"builds take about {span(self._expect_all_s(jobs))} if none is cached"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
+
+    def _expect_all_s(self, jobs: Sequence[BuildJob]) -> float:
+        """Return the seconds that all builds take side by side; 0 without any."""
+        expected = [job.expected_s for job in jobs]
+        return max(sum(expected) / len(lanes(self.plan.placement)), *expected, 0.0)
 
     def _find_cached(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:
         """Find the jobs whose builds are in the cache."""
