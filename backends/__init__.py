@@ -28,6 +28,8 @@ from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
+QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
+"""The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 _SHIPPED_RUNNER = "shootout.backends._shipped:ShippedRunner"
 """Runner of targets that are shipped folders (`shipped:DIR`)."""
 
@@ -98,6 +100,12 @@ class Entry:
     ready_gb_s: float = 2.0
     build_gb_s: float = 5.0
     copies: float = 1.0
+
+    def expect_build_s(self, mode: str, precision: str, weight_bytes: int) -> float:
+        """Return the seconds that a build takes by rule of thumb, with the quantization; of float32 weights."""
+        gb = weight_bytes / 1e9
+        quantize_s = QUANTIZE_S + gb * QUANTIZE_GB_S if precision in SCALED else 0.0
+        return self.mode_build_s.get(mode, self.build_s) + gb * self.build_gb_s + quantize_s
 
     @property
     def fix(self) -> str:

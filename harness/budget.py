@@ -97,6 +97,11 @@ def builds(run: Deadline) -> Deadline:
     return run.part(BUILD_SHARE)
 
 
+def run_s(builds_s: float, race_s: float) -> float:
+    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
+    return max(builds_s / BUILD_SHARE, builds_s + race_s)
+
+
 def loading(run: Deadline) -> Deadline:
     """Return when a restart's arms must be loaded and checked."""
     return run.part(LOADING_SHARE)

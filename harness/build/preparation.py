@@ -16,7 +16,7 @@ from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, 
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, MIN_INPUT_BUFFERS
-from shootout.contract import SCALED, Arm, NotRun, NotRunKind
+from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export.delivery import ProbeKey
 from shootout.exported.model import ExportedModel
@@ -30,8 +30,6 @@ from shootout.study.preview import size_of
 from shootout.study.target import open_once, provider
 from shootout.units import counted, span
 
-QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
-"""The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 AT_ONCE_S = 1.0
 TOO_LATE = "not built in the time that --max-time leaves for builds"
 NO_ANSWER = (
@@ -103,7 +101,9 @@ class Preparation:
 
         Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
         but one start during the export, because a build's first steps need no model. If there is a limit, cached builds
-        and the baseline come first, then the shortest (see `_rank`), and a build that would take longer isn't begun.
+        and the baseline come first, then the shortest (see `_rank`), so that no long one takes the time of several
+        short ones. So none starts during the export if not all of them have time, and one that would take longer than
+        the limit isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -129,14 +129,13 @@ class Preparation:
         jobs = [BuildJob(group, arm) for group in wanted for arm in self._arms_to_build(group)]
         self._waiting.update(jobs)
         self.progress.stage(self._describe_work(jobs))
-        beside = [job for job in longest_first(jobs) if not job.arm.target.device.is_gpu]
+        beside = [job for job in self._order(jobs) if not job.arm.target.device.is_gpu]
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
         with BuildPool[BuildJob, BuiltArm](cpus, builder.stop) as pool:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
-            early = [job for job in hard if _ends_in_time(job, self.deadline) and not self._hung_before(job)][
-                : len(cpus) - 1
-            ]
+            early = [job for job in hard if _ends_in_time(job, self.deadline) and not self._hung_before(job)]
+            early = early[: len(cpus) - 1 if budget.builds(self.deadline).allows(self._expect_all_s(jobs)) else 0]
             for job in early:
                 pool.submit(job, partial(self._build_arm, job, builder))
             with _called_off(jobs):
@@ -156,6 +155,10 @@ class Preparation:
             self._begin_builds(alone, kept, pool, builder, limit)
             ready |= self._collect_builds(pool, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
+
+    def _order(self, jobs: Sequence[BuildJob]) -> list[BuildJob]:
+        """Return jobs in the order of their times: the shortest first if there is a limit, else the longest."""
+        return longest_first(jobs) if self.deadline.seconds is None else sorted(jobs, key=self._rank)
 
     def _obtain_exports(self, groups: Sequence[PlannedGroup]) -> Exports:
         """Export what the groups need, or open what another machine exported for them.
@@ -192,10 +195,13 @@ class Preparation:
         what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
             return what
-        longest_s = max(job.expected_s for job in jobs)
-        builds_s = max(sum(job.expected_s for job in jobs) / len(lanes(self.plan.placement)), longest_s)
-        takes = f"builds take about {span(builds_s)} if none is cached"
+        takes = f"builds take about {span(self._expect_all_s(jobs))} if none is cached"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
+
+    def _expect_all_s(self, jobs: Sequence[BuildJob]) -> float:
+        """Return the seconds that all builds take side by side; 0 without any."""
+        expected = [job.expected_s for job in jobs]
+        return max(sum(expected) / len(lanes(self.plan.placement)), *expected, 0.0)
 
     def _find_cached(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:
         """Find the jobs whose builds are in the cache."""
@@ -383,9 +389,8 @@ def longest_first(jobs: Sequence[BuildJob]) -> list[BuildJob]:
 
 def expected_s(group: PlannedGroup, arm: Arm) -> float:
     """Return the seconds that a build of a group's arm takes by rule of thumb."""
-    row, gb = backends.entry(arm.target.backend), group.weight_bytes / 1e9
-    quantize_s = QUANTIZE_S + gb * QUANTIZE_GB_S if arm.target.precision in SCALED else 0.0
-    return row.mode_build_s.get(arm.target.mode, row.build_s) + gb * row.build_gb_s + quantize_s
+    row = backends.entry(arm.target.backend)
+    return row.expect_build_s(arm.target.mode, arm.target.precision, group.weight_bytes)
 
 
 def _ends_in_time(job: BuildJob, limit: Deadline) -> bool:

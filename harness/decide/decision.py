@@ -223,7 +223,8 @@ def follow_decision(document: Document, decision: Decision, question: Question) 
         changes: dict[str, Any] = {"ship": None, "reason": decision.reason or answer.reason}
         if play:
             eligible = tuple(dict.fromkeys([*answer.eligible, *met]))
-            changes = {"ship": describe_shipped(play.row, play.cell), "reason": None, "eligible": eligible}
+            ship = describe_shipped(play.row, play.cell).model_copy(update={"admitted": "policy"})
+            changes = {"ship": ship, "reason": None, "eligible": eligible}
         answers.append(answer.model_copy(update=changes))
     cells = {group: play.cell for group, play in shipped.items()}
     rows = tuple(add_ship_ratios(cells, answers, map(_without_ship_ratio, document.rows)))

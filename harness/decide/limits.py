@@ -47,7 +47,7 @@ from shootout.stats.paired import (
 )
 from shootout.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.stats.verdicts import Standing, Verdict, judge_limit
-from shootout.units import counted, number
+from shootout.units import counted, limit_digits, number
 
 ALPHA = 0.05
 """The chance that a limit of a candidate that may be chosen is called met or broken and isn't.
@@ -369,11 +369,12 @@ def tell_finding(finding: Finding) -> str:
     bound = finding.high if is_most is met else finding.low
     sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
     if finding.standing is Standing.UNKNOWN:
-        figure = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
-        return f"{finding.limit}{figure}: {finding.reason}"
+        told = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
+        wanted = f", limit {quantity.unit.tell_limit(finding.wanted)}" if told and finding.wanted else ""
+        return f"{finding.limit}{told}{wanted}: {finding.reason}"
     figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
     if met:
-        figure, wanted = quantity.unit.tell(bound or 0.0), quantity.unit.tell(finding.wanted)
+        figure = quantity.unit.tell(bound or 0.0, limit_digits(finding.wanted))
     return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
 
 

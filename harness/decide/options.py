@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.study.options import Flag, HelpGroup
-from shootout.units import duration, number, round_limit, size
+from shootout.units import duration, limit_digits, number, round_limit, size
 
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 
@@ -60,13 +60,18 @@ class Unit:
         """Write a value as people read it."""
         return self.told(value, digits)
 
+    def tell_limit(self, value: float) -> str:
+        """Write a limit as it was given."""
+        return self.tell(value, limit_digits(value))
+
     def tell_apart(self, value: float, limit: float) -> tuple[str, str]:
-        """Write a value and a limit in as many digits as show which is larger; no value if six digits don't."""
+        """Write a limit, and a value in as many digits as show which is larger; no value if six digits don't."""
+        wanted = self.tell_limit(limit)
         for digits in range(3, 7):
-            told = self.tell(value, digits), self.tell(limit, digits)
-            if told[0] != told[1]:
-                return told
-        return "", self.tell(limit)  # all that is known of the value is on which side of the limit it lies
+            told = self.tell(value, digits)
+            if self.tell(limit, digits) != told != wanted:
+                return told, wanted
+        return "", wanted  # all that is known of the value is on which side of the limit it lies
 
 
 def _tell_share(value: float, digits: int) -> str:
@@ -204,9 +209,18 @@ LIMITS: Mapping[Limit, Quantity] = {
 }
 
 
+def write_option(limit: Limit, value: float) -> str:
+    """Return the option of `shootout decide` that gives a limit as it was given."""
+    decimal = {worth: name for name, worth in LIMITS[limit].unit.worth.items() if "i" not in name}
+    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
+    return f"--{limit} {value / worth:.12g}{decimal[worth]}"
+
+
 def accept_option(limit: Limit, value: float) -> str:
     """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
     unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
+    if unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
+        return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
     return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"

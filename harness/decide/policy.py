@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shootout.constants import INDIFFERENT
-from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit
+from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit, write_option
 from shootout.errors import UsageError, tell_refusal, unknown
 
 UTILIZATION = 0.7
@@ -113,6 +113,24 @@ class Policy(BaseModel):
     def currency(self) -> str:
         """Return the currency of all prices; "" without any."""
         return next((one.currency for one in self.machines), "")
+
+
+def write_policy(policy: Policy) -> list[str] | None:
+    """Return the options of `shootout decide` that give a policy; None if it has prices, whose sources are long."""
+    if policy.machines:
+        return None
+    usual = read_policy(None, {})
+    objective = [f"--objective {policy.objective}"] if policy.objective is not usual.objective else []
+    shares = [
+        f"--{name} {100 * value:.12g}%"
+        for name, value, other in (
+            ("indifferent", policy.indifferent, usual.indifferent),
+            ("utilization", policy.utilization, usual.utilization),
+        )
+        if value != other
+    ]
+    load = [] if policy.load is None else [f"--load {policy.load:.12g}/s"]
+    return [*objective, *shares, *load, *(write_option(*one) for one in policy.limits.items())]
 
 
 PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]

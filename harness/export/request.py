@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -471,7 +473,30 @@ def tell_row_sizes(request: Request, model: ModelProto, sizes: Mapping[str, int]
     """
     found = _find_row_sizes(request, model)
     told = [f"{axis}={size}" for axis, size in found.items() if sizes.get(axis) == size]
-    return (f"{', '.join(told)}: the size of the rows of {data_files.title(_data_of(request)[0])}",) if told else ()
+    if not told:
+        return ()
+    data = _data_of(request)[0]
+    hints = [_tell_padding(request.model, axis, size, data) for axis, size in found.items() if len(found) == 1]
+    return f"{', '.join(told)}: the size of the rows of {data_files.title(data)}", *filter(None, hints)
+
+
+FULL_ROWS = 0.9
+"""From this part of their size on, rows count as full."""
+MIX_PARTS = 4
+"""Sizes of a proposed mix: each stands for as many rows."""
+
+
+def _tell_padding(model: str, axis: str, size: int, data: Path) -> str:
+    """Tell how much of a user's rows is padding, and the command that times their lengths; "" if there is little."""
+    with suppress(UsageError, OSError, ValueError):
+        name, lengths = data_files.find_padding(data, size) or ("", [size])
+        if (mean := sum(lengths) / len(lengths)) < FULL_ROWS * size:
+            ends = [sorted(lengths)[-(-len(lengths) * part // MIX_PARTS) - 1] for part in range(1, MIX_PARTS + 1)]
+            counts = Counter(max(end, 1) for end in ends)
+            mix = ",".join(f"{end}:{count * 100 // MIX_PARTS}" for end, count in sorted(counts.items()))
+            command = f"shootout run {shlex.quote(model)} --scenario varying --mix {axis}={mix}"
+            return f"{name} has {mean:.3g} ones in {size} on average; to time such lengths, by drawn inputs: {command}"
+    return ""
 
 
 def _find_row_sizes(request: Request, model: ModelProto) -> dict[str, int]:

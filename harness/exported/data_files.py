@@ -65,6 +65,9 @@ class _Form:
     is_rows: bool = False
 
 
+MASKS = ("int64", "int32", "uint8", "bool")
+
+
 def title(path: Path) -> str:
     """Return what people know data by: their path, or what was read and by which function."""
     if path.parent.name.startswith(READ_ROWS):
@@ -169,6 +172,23 @@ def row_shapes(path: Path, inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
     headers = read_headers(path)
     named = _stored_names(path, [TensorSpec(name=name, shape=(), dtype="float32") for name in inputs], headers)
     return {name: headers[stored].shape for name, stored in named.items()}
+
+
+def find_padding(path: Path, size: int) -> tuple[str, list[int]] | None:
+    """Return the name of a mask with padding, and how many ones each of its rows has; None if an `.npz` has none.
+
+    Args:
+        size: how many columns the mask has; each row holds ones and zeros.
+    """
+    if path.suffix != ".npz":
+        return None
+    masks = [one for one in read_headers(path).values() if one.dtype in MASKS and one.shape[1:] == (size,)]
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in (one.name for one in masks if one.name != LABELS):
+            array = arrays[name]
+            if array.size and array.min() >= 0 and array.max() == 1 and not array.all():
+                return name, array.sum(axis=1).tolist()
+    return None
 
 
 def refuse_nan(path: Path) -> None:

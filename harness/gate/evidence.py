@@ -25,7 +25,7 @@ from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
 from shootout.stats.paired import DEFAULT_DROP, admits_any_loss, bound_mean, compare_means, find_max_drop, read_share
 from shootout.stats.verdicts import Standing, judge_limit
-from shootout.units import counted, round_limit, size
+from shootout.units import counted, limit_digits, round_limit, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
@@ -278,7 +278,7 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
         standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
         why = drop.reason if standing is Standing.UNKNOWN else ""
     reason = "; ".join(filter(None, [lost, why]))
-    limit = f"at most {POINTS.tell(limits.accuracy_drop)} lost"
+    limit = f"at most {POINTS.tell_limit(limits.accuracy_drop)} lost"
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
@@ -318,7 +318,7 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
         low, high = bound_mean(after.rows, ends=find_ends(after), confidence=1 - alpha) or (None, None)
         standing = judge_limit(low, high, least, at_most=False)
         reason = None if low is None or high is None else f"[{low:.4g}, {high:.4g}]"
-        return Check(**told, limit=f"at least {least:.4g}", standing=standing, reason=reason)
+        return Check(**told, limit=f"at least {least:.{limit_digits(least, 4)}g}", standing=standing, reason=reason)
     most = find_max_drop(limits.max_drop or DEFAULT_DROP, means[0])
     change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst, confidence=1 - alpha)
     standing, needed = judge_drop(change, before, after, most)
@@ -328,7 +328,7 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
     elif change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
         reason += f"; {_tell_needed(needed, after.unit)}" if needed else ""
-    return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
+    return Check(**told, limit=f"at most {most:.{limit_digits(most, 2)}g} lost", standing=standing, reason=reason)
 
 
 def _tell_needed(scored: int, unit: str) -> str:
@@ -349,10 +349,10 @@ def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Chec
     for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
-        name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.tell
-        limit = f"at {LIMITS[found.limit].side} {told(found.wanted)}"
+        name, unit = f"policy: {found.limit}", LIMITS[found.limit].unit
+        limit = f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
         if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
             yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)
             continue
-        value = None if found.value is None else told(found.value)
+        value = None if found.value is None else unit.tell(found.value)
         yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=found.reason)

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from shootout.decide.options import SHARE
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
@@ -57,7 +58,7 @@ def tell_outcome(gate: Gate) -> str:
     earlier = gate.earlier_restarts
     before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
     took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
-    limit = f"{100 * (gate.limit - 1):.3g} %"
+    limit = SHARE.tell_limit(gate.limit - 1)
     told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
     return f"{gate.outcome}  {told} · {took}"
 

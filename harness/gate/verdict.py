@@ -11,6 +11,7 @@ from pydantic import Field
 
 from shootout.constants import SHIPPED
 from shootout.contract import NotRun, NotRunKind
+from shootout.decide.options import SHARE
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Unavailable, UsageError
 from shootout.gate.evidence import Check, Limits, find_evidence
@@ -192,7 +193,7 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
     standing = Standing.UNKNOWN
     if ratio.reason is None:
         standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
-    limit = f"{100 * limits.slower:.3g} %"
+    limit = SHARE.tell_limit(limits.slower)
     if standing is not Standing.UNKNOWN:
         return standing, f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else ""
     return (
@@ -208,7 +209,7 @@ def _check_time(rows: tuple[Row, Row], standing: Standing, ratio: Ratio | None, 
         name="time",
         reference=before,
         candidate=f"{after}, {tell_slowdown(ratio)}" if ratio else after,
-        limit=f"at most {100 * limits.slower:.3g} % slower",
+        limit=f"at most {SHARE.tell_limit(limits.slower)} slower",
         standing=standing,
         reason=why or None,
     )

@@ -35,7 +35,7 @@ from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Row
 from shootout.stats.quantiles import CONFIDENCE
 from shootout.study.group import short
-from shootout.units import counted, duration
+from shootout.units import counted, duration, limit_digits
 
 MOST_SWEEPS, MOST_SERVING, MOST_CURVES = 3, 3, 14
 """More panels, or curves in one, would be no figure any more; the tables have them all."""
@@ -219,7 +219,7 @@ def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) 
     x = alt.X("rate:Q", scale=alt.Scale(type="log", domain=[left, right], nice=False), axis=x_axis)
     y = alt.Y("ms:Q", scale=alt.Scale(type="log", domain=[low, high], nice=False), axis=y_axis)
     color = alt.Color("color:N", scale=None)
-    line = [{"ms": limit / 1e6, "told": f"limit {duration(limit)}"}]
+    line = [{"ms": limit / 1e6, "told": f"limit {duration(limit, limit_digits(limit))}"}]
     parts = [
         marks(line).mark_rule(color=BEHIND, strokeDash=[5, 4]).encode(y=y),
         marks(line).mark_text(color=BEHIND, align="left", yOffset=-8).encode(x=alt.value(4), y=y, text="told:N"),

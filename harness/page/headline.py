@@ -136,6 +136,8 @@ def _tell_choice(answer: Answer, against: str) -> str:
     """Say what to ship, in a sentence."""
     if answer.ship is None:
         return f"No answer: {answer.reason}"
+    if words.is_unproven(answer):
+        return f"{answer.ship.arm} is the fastest{words.UNPROVEN}"
     if answer.reason:
         return f"{answer.ship.arm} is the fastest so far: {answer.reason}"
     if answer.alone:
@@ -145,7 +147,7 @@ def _tell_choice(answer: Answer, against: str) -> str:
 
 def _tell_groups(document: Document) -> Headline:
     answers = document.answer
-    ships = {answer.ship.arm if answer.ship and not answer.reason else None for answer in answers}
+    ships = {answer.ship.arm if answer.ship and not words.qualify(answer) else None for answer in answers}
     arm = ships.pop() if len(ships) == 1 else None
     models = {name_model(row.model) for row in document.rows}
     told = {label: items for label, items in words.tell_all_groups(document) if items}

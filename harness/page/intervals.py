@@ -421,7 +421,7 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     is_log = quantity.unit not in (SHARE, POINTS)
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
     lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
-    return f"Limit: {limit} {side} {quantity.unit.tell(wanted)}", lines, axis
+    return f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}", lines, axis
 
 
 def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:
@@ -430,7 +430,9 @@ def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, s
     color = BEHIND if finding.standing is Standing.BROKEN else SOFT
     if finding.standing is Standing.MET:
         color = CHOSEN if judged.candidate == decision.chosen else EVEN
-    value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
+    most = LIMITS[finding.limit].unit.most
+    ends = (None if end is None else min(end, most) * scale for end in (finding.value, finding.low, finding.high))
+    value, low, high = ends
     return DotLine(
         name=judged.candidate,
         told=f"{told}: {words}",

@@ -24,6 +24,7 @@ from shootout.results.document import (
     Answer,
     Chosen,
     Document,
+    FidelityFigures,
     GroupSummary,
     Metric,
     MixAnswer,
@@ -36,6 +37,7 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
+from shootout.results.rows import MEANS
 from shootout.results.wording import (
     BUSY_SHARE,
     NEVER_TOGETHER,
@@ -54,7 +56,7 @@ from shootout.results.wording import (
 )
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.feasibility import FROM_FILE
-from shootout.study.group import name_model, short
+from shootout.study.group import FULL, name_model, short
 from shootout.units import counted, duration, seconds, size
 
 
@@ -126,6 +128,7 @@ SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
+_PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
 SURE, CHANGES_BY = "Sure", "Changes by "
@@ -136,6 +139,8 @@ ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
 PROBABILITIES = "probabilities"
 """The output of a converted classifier; a regression's is another."""
+FASTEST, UNPROVEN = "Fastest", ", not shipped: its accuracy is unknown"
+"""Label of a lower precision that was raced beside no plain FP32, and what follows its name."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -152,7 +157,8 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship:
         words += qualify(answer)
-    yield from write_head(words, write_title(answer, rows, document.environment), width)
+    label = FASTEST if is_unproven(answer) else "Ship"
+    yield from write_head(words, write_title(answer, rows, document.environment), width, label)
     mix = next((mix for mix in document.mix if mix.answer is answer), None)
     yield from labeled("", tell_figures(answer, rows, mix), width)
     yield from labeled(ROUTER, tell_router(mix), width)
@@ -207,16 +213,26 @@ def _count_up(command: str, by: int) -> str:
 
 def qualify(answer: Answer) -> str:
     """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    if is_unproven(answer):
+        return UNPROVEN
     return SO_FAR if answer.reason else ALONE if answer.alone else ""
 
 
-def write_head(words: str, title: str, width: int) -> Iterator[Text]:
+def is_unproven(answer: Answer) -> bool:
+    """Return whether the fastest is a lower precision, and nothing tells that any target is as good as plain FP32."""
+    if answer.ship is None or answer.ship.admitted != "alone":
+        return False
+    named = _PRECISION.match(answer.ship.arm)
+    return named is not None and named[1] not in FULL
+
+
+def write_head(words: str, title: str, width: int, label: str = "Ship") -> Iterator[Text]:
     """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
-        yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
+        yield bold(f"{label.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from labeled("Ship", [words], width)
+    yield from labeled(label, [words], width)
     yield from labeled("", title.split(" · "), width)
 
 
@@ -338,7 +354,8 @@ def tell_time(row: Row) -> str:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
     if row.items_per_s:
         return f"{rate(row.items_per_s)} items/s"
-    return f"{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
+    mean = "mean of all sizes " if row.scenario in MEANS else ""
+    return f"{mean}{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
@@ -542,13 +559,23 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
     measure = find_measure(faster)
     if measure:
         yield measure
-    if accept := next((change for change in faster if change.accept), None):
+    if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
         name = short(accept.arm) if len(faster) > 1 else ""
         what = "loss" if accept.metric or accept.accuracy_change else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
     yield from list_ways_in(faster)
     if mixed := next((change for change in faster if change.mix), None):
         yield WayOut(MIX, mixed.mix or "", "")
+
+
+def measure_loss(known: WouldChange | FidelityFigures) -> float:
+    """Return how much a target loses, by what the run knows best of it: a metric, the accuracy, or the error."""
+    if metric := known.metric:
+        value = metric.change.value if metric.change else metric.value
+        return value if metric.lower_is_better else -value
+    if known.accuracy_change:
+        return -known.accuracy_change.value
+    return math.inf if known.relative_l2 is None else known.relative_l2
 
 
 def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:

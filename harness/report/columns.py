@@ -21,17 +21,16 @@ from shootout.results.document import (
     AccuracyChange,
     Ceiling,
     FidelityFigures,
-    MetricChange,
     Rate,
     Ratio,
     Row,
     Serving,
     Timing,
 )
-from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_ratio
+from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_metric_change, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
-from shootout.units import duration, number, points, seconds, size
+from shootout.units import duration, limit_digits, number, points, seconds, size
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
@@ -113,15 +112,11 @@ def proven(row: Row) -> str:
 
 def _tell_limit(serving: Serving) -> str:
     told = {True: "holds", False: "BREAKS", None: "unknown:"}[serving.holds]
-    return f"{told} {duration(serving.limit_ns)}"
+    return f"{told} {duration(serving.limit_ns, limit_digits(serving.limit_ns))}"
 
 
 def _tell_change(change: AccuracyChange) -> str:
     return f"{points(change.value)} ({points(change.low)} to {points(change.high)})"
-
-
-def _score_change(change: MetricChange) -> str:
-    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
 
 
 def _tell_ceiling(ceiling: Ceiling) -> str:
@@ -207,10 +202,10 @@ COLUMNS = (
     ),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(
-        name="fidelity.metric.change",
+        name="fidelity.metric",
         header="metric change",
-        show=_score_change,
-        brief=lambda change: f"{change.value:+.2g}",
+        show=tell_metric_change,
+        brief=lambda metric: f"{metric.change.value:+.2g}" if metric.change else "",
     ),
     Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
@@ -9,16 +11,17 @@ from rich.text import Text
 from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import FIDELITY, Finding, tell_finding
+from shootout.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
 from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import LIMITS, Limit, accept_option
-from shootout.decide.policy import Objective, read_policy
+from shootout.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.report.answer import (
     SHOWN,
     WayOut,
     compare_rival,
     find_measure,
     label_accept,
+    measure_loss,
     name_usual,
     remark_accept,
     tell_choice,
@@ -303,6 +306,9 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
     """List the commands that come next: what settles the decision, then what ships it."""
     if decision.settle:
         yield decision.settle
+        words = set(shlex.split(decision.settle))
+        if "--out" in words and "--policy" not in words and (options := write_policy(decision.policy)):
+            yield _write_decide(decision, question, options)  # the run's command knows none of them
     if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
         if candidate.row.threads and not _why_no_folder(decision, question):
@@ -376,15 +382,51 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
     if measure:
         yield measure
     rows = _rows_by_candidate(question)
-    for judged in better:
-        refused = [finding for finding in judged.limits if finding.standing is judged.standing]
-        options = [option for finding in refused if (option := _accept(finding, rows[judged.candidate], rows.values()))]
-        if refused and not judged.unmeasured and len(options) == len(refused):
+    lost = {one.candidate: measure_loss(known) for one in better if (known := rows[one.candidate].fidelity)}
+    for judged in sorted(better, key=lambda one: lost.get(one.candidate, math.inf)):
+        if options := _find_options_to_accept(decision, question, judged):
             name = short(judged.candidate) if len(better) > 1 else ""
-            what = "loss" if any("-drop " in option for option in options) else "error"
+            what = "loss" if any("-drop " in option or "--min-" in option for option in options) else "error"
             label = label_accept(what, beside=measure is not None)
             yield WayOut(label, _decide_with(decision, question, options), remark_accept(what, name))
             return
+
+
+_TRIES = 5
+"""Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
+
+
+def _find_options_to_accept(decision: Decision, question: Question, judged: Judged) -> list[str]:
+    """Return the options with which a decision finds that a candidate meets every limit; none if there are none."""
+    rows = _rows_by_candidate(question)
+    refused = [finding for finding in judged.limits if finding.standing is judged.standing]
+    accepting = [_accept(finding, rows[judged.candidate], rows.values()) for finding in refused]
+    options = {option.split()[0]: option for option in accepting if option}
+    if judged.unmeasured or not refused or len(options) < len(refused):
+        return []
+    for _ in range(_TRIES):
+        findings = judge_limits(_loosen(decision.policy, options.values()), question.candidates)[judged.candidate]
+        open_ = [finding for finding in findings if finding.standing is not Standing.MET]
+        if not open_:
+            return [*options.values()]
+        for finding in open_:
+            worst = _find_worst(finding)
+            if f"--{finding.limit}" not in options or worst is None or worst <= 0:
+                return []
+            options[f"--{finding.limit}"] = accept_option(finding.limit, worst)
+    return []
+
+
+def _loosen(policy: Policy, options: Iterable[str]) -> Policy:
+    """Return a policy with these options on top."""
+    given = {Limit(option.split()[0].removeprefix("--")): option.split()[1] for option in options}
+    limits = {limit: LIMITS[limit].unit.read(limit, value) for limit, value in given.items()}
+    return policy.model_copy(update={"limits": {**policy.limits, **limits}})
+
+
+def _find_worst(finding: Finding) -> float | None:
+    """Return the bound of a figure that a limit has to meet."""
+    return finding.high if LIMITS[finding.limit].side == "most" else finding.low
 
 
 def _accept(finding: Finding, row: Row, among: Iterable[Row]) -> str:
@@ -395,7 +437,7 @@ def _accept(finding: Finding, row: Row, among: Iterable[Row]) -> str:
     """
     if _lacks_figure(finding):
         return option_to_accept(row) or ""
-    worst = finding.high if LIMITS[finding.limit].side == "most" else finding.low
+    worst = _find_worst(finding)
     if finding.standing is not Standing.BROKEN or worst is None or worst <= 0:
         return ""
     if finding.limit in (Limit.DROP, Limit.METRIC_DROP):
@@ -407,6 +449,11 @@ def _decide_with(decision: Decision, question: Question, options: Iterable[str])
     """Return the command that decides by further options; a policy of one's own is only known to its user."""
     if decision.policy != read_policy(None, {}):
         return f"the same command with {' '.join(options)}"
+    return _write_decide(decision, question, options)
+
+
+def _write_decide(decision: Decision, question: Question, options: Iterable[str]) -> str:
+    """Return the command that decides on the same runs by these options."""
     cells = {id(play.cell): play.cell for one in question.candidates for play in one.plays}.values()
     groups = {cell.group for cell in cells}
     is_named = len(groups) == 1 and any(cell.named for cell in cells)
@@ -474,11 +521,10 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
 def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
     """Name the candidates that one looser limit would let in if nothing is chosen, and the load or price that would."""
     letting: dict[str, list[str]] = {}
-    rows = _rows_by_candidate(question)
     for miss in decision.misses if decision.outcome == "infeasible" else ():
         if miss.alone:
-            finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-            option = _accept(finding, rows[miss.candidate], rows.values()) or f"a looser {miss.limit}"
+            options = _find_options_to_accept(decision, question, decision.of(miss.candidate))
+            option = " ".join(options) or f"a looser {miss.limit}"
             letting.setdefault(option, []).append(short(miss.candidate))
     for option, labels in letting.items():
         yield f"with {option}: {', '.join(fold(labels, NAMED))}"

@@ -39,6 +39,7 @@ from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, rend
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
+from shootout.results.rows import MEANS
 from shootout.results.why import gains, tell_gain
 from shootout.results.wording import tell_direction
 from shootout.study.group import name_model, short
@@ -330,7 +331,8 @@ class Compared:
         ship = f"against {name(self.ship)}" if self.ship else SHIP
         baseline = f"against {name(self.summary.baseline)}" if self.summary.baseline else BASELINE
         long = f"against {SHIPS}" if brief else f"against {short(self.ship or '')}"
-        return {SHIP: ship if len(ship) <= LONGEST_TITLE else long, BASELINE: baseline, NOTE: ""}
+        mean = {"time": "mean time"} if any(row.scenario in MEANS for row in self.rows) else {}
+        return {SHIP: ship if len(ship) <= LONGEST_TITLE else long, BASELINE: baseline, NOTE: "", **mean}
 
     def is_refused(self, row: Row) -> bool:
         """Tell whether a row with a time may not be shipped."""

@@ -8,6 +8,7 @@ is named instead.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shootout import budget
 from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
@@ -51,7 +53,7 @@ from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact, name_model, short
-from shootout.units import counted, round_limit
+from shootout.units import counted, read_seconds, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric", "policy"]
 
@@ -113,7 +115,7 @@ class Cell:
     @property
     def more_time(self) -> str:
         """Return the time that is proposed for more of it; see `more_time`."""
-        return more_time(next((row.scenario for row in self.rows), Scenario.LATENCY))
+        return more_time(self.rows)
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
@@ -457,7 +459,9 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.VARYING:
-        return _race_one_size(cell, [shipped.arm])
+        return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
+    if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
+        return _command_to_measure(cell, [shipped.arm], shipped) or _command_to_accept(cell, shipped)
     if not instead and why_no_folder(shipped):
         return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
@@ -494,9 +498,54 @@ MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 
-def more_time(scenario: str) -> str:
-    """Return the time that is proposed for more of a scenario; "" if the scenario has its own time."""
-    return "" if scenario == Scenario.SUSTAINED else MORE_TIME
+MARGIN_OF_BUILDS = 1.5
+"""A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
+LEAST_OF_STOPPED = 2.0
+"""A build that was stopped takes so many times what it had, at least."""
+_STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
+
+
+def more_time(rows: Sequence[Row]) -> str:
+    """Return the time that is proposed for more of a run; "" if its scenario has its own time.
+
+    Args:
+        rows: of the run, or of one cell.
+    """
+    if any(row.scenario == Scenario.SUSTAINED for row in rows[:1]):
+        return ""
+    return write_minutes(max(read_seconds("", MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S)))
+
+
+def write_minutes(seconds: float) -> str:
+    """Write a time for `--max-time`, in whole minutes."""
+    return f"{max(math.ceil(seconds / 60), 1)}m"
+
+
+def waiting_builds_s(rows: Sequence[Row]) -> float:
+    """Return the seconds that the builds take which a run had no time for, one after another, with a margin.
+
+    A machine that took longer than expected for the others takes as much longer for these.
+    """
+    late = [row for row in rows if row.cause is NotRunKind.NOT_REACHED and row.build_s is None and not _has_played(row)]
+    if not late:
+        return 0.0
+    weights = max((row.artifact_bytes or 0 for row in rows), default=0)
+    made = [(row.build_s, _expect_build_s(row, weights)) for row in rows if row.build_s and not row.build_cached]
+    slower = max(sum(took for took, _ in made) / sum(known for _, known in made), 1.0) if made else 1.0
+    return sum(max(MARGIN_OF_BUILDS * slower * _expect_build_s(row, weights), _least_build_s(row)) for row in late)
+
+
+def _expect_build_s(row: Row, weight_bytes: int) -> float:
+    from shootout import backends  # which reading most runs doesn't need
+
+    name, _, mode = row.backend.partition("+")
+    return backends.entry(name).expect_build_s(mode, row.precision, weight_bytes) if name in backends.names() else 0.0
+
+
+def _least_build_s(row: Row) -> float:
+    """Return the least seconds of a build by what stopped it; 0 if nothing did."""
+    stopped = _STOPPED.search(row.reason or "")
+    return LEAST_OF_STOPPED * float(stopped[1].replace(",", "")) if stopped else 0.0
 
 
 def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
@@ -681,7 +730,8 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
     if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
-    time = f"{max(math.ceil(left * cell.restart_s / 60), 1)}m"
+    builds_s = waiting_builds_s(cell.rows) if cell.goes_on else 0.0
+    time = write_minutes(budget.run_s(builds_s, left * cell.restart_s))
     if cell.goes_on:
         return cell.resume(time)
     if rival.setting:
@@ -850,8 +900,8 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
     if fidelity is None:
         return None
     if fidelity.metric:
-        if fidelity.metric.against == "outputs" and not fidelity.metric.lower_is_better:
-            return _accept_agreement(fidelity.metric)
+        if _is_agreement(fidelity.metric):
+            return _accept_agreement(row, among)
         is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
         drop = _find_smallest_drop(row, among) if is_drop else None
         return f"--max-metric-drop {drop}" if drop else None
@@ -880,7 +930,11 @@ def _find_smallest_drop(row: Row, among: Iterable[Row], scale: int = 1) -> str |
     bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
     limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := _round_up(bound, scale)))
     metric = row.fidelity.metric if row.fidelity else None
-    while metric and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs)):
+    while (
+        metric
+        and not _is_agreement(metric)
+        and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs))
+    ):
         limit = _round_up(math.nextafter(limit, math.inf), scale)
     return round_limit(_scale(limit, scale))
 
@@ -894,10 +948,21 @@ def _scale(share: float, scale: int) -> float:
     return share if scale == 1 else float(f"{scale * share:.15g}")
 
 
+TINY = 1e-12
+"""A limit is this far from a bound, so that what is computed in another order meets it all the same."""
+
+
 def _list_losses(row: Row) -> list[tuple[float, float]]:
-    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown."""
+    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown.
+
+    Of an agreement with FP32's own outputs, it is what lacks to all of it; plain FP32 itself lacks nothing.
+    """
     fidelity = row.fidelity
     if fidelity and (metric := fidelity.metric):
+        if _is_agreement(metric):
+            outputs = () if is_plain(row) else (metric, *metric.other_outputs)
+            ends = [(one.low, one.high) for one in outputs if one.low is not None and one.high is not None]
+            return [(1 - (low + high) / 2, (high - low) / 2 + TINY) for low, high in ends]
         sign = 1.0 if metric.lower_is_better else -1.0
         changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
         return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
@@ -929,17 +994,18 @@ def _hides_failure(metric: Metric, limit: float) -> bool:
     return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
 
 
-_WIDER = 1.1
-"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+def _is_agreement(metric: Metric) -> bool:
+    """Return whether a metric says how far outputs agree with FP32's own, of which more is better."""
+    return metric.against == "outputs" and not metric.lower_is_better
 
 
-def _accept_agreement(metric: Metric) -> str | None:
-    """Return the option that accepts how little the outputs agree with FP32's, its interval a little wider."""
-    if metric.low is None or metric.high is None:
+def _accept_agreement(row: Row, among: Iterable[Row]) -> str | None:
+    """Return the option that accepts how little the outputs agree with FP32's, by the rule of `decide`."""
+    metric = row.fidelity.metric if row.fidelity else None
+    if metric is None or any(None in (one.low, one.high) for one in (metric, *metric.other_outputs)):
         return None
-    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
-    lacks = float(round_limit(1 - middle + _WIDER * reach))
-    return f"--min-agreement {100 * (1 - lacks):.10g}%" if 0 <= lacks < 1 else None
+    lacks = float(_find_smallest_drop(row, among) or 0.0)
+    return f"--min-agreement {100 * (1 - lacks):.10g}%" if lacks < 1 else None
 
 
 def _smaller_steps(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shootout.stats.paired import admits_any_loss
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
-from shootout.units import counted, number, points
+from shootout.units import counted, limit_digits, number, points
 
 if TYPE_CHECKING:
     from shootout.results.document import AccuracyChange, Control, GroupSummary, Metric, MetricChange
@@ -247,8 +247,8 @@ def tell_metric(metric: Metric) -> str:
     """
     told = f"{name_metric(metric)} {metric.value:.4g}"
     if metric.against == "outputs":
-        bounds = "" if metric.low is None or metric.high is None else f" ({metric.low:.4g} to {metric.high:.4g})"
-        told += f" against FP32's outputs{bounds}"
+        ends = bound_metric(metric)
+        told += " against FP32's outputs" + (f" ({ends[0]:.4g} to {ends[1]:.4g})" if ends else "")
     elif metric.change:
         told += f", {_tell_metric_change(metric.change)}"
     elif not metric.value and metric.low is None and not metric.lower_is_better:
@@ -256,9 +256,43 @@ def tell_metric(metric: Metric) -> str:
     return f"{told}, limit {_tell_limit(metric)}" if metric.standing is Standing.MET else told
 
 
+def bound_metric(metric: Metric) -> tuple[float, float] | None:
+    """Return the interval of a score that decides, as far as the metric reaches; None if there is none.
+
+    Against FP32's own outputs that is the score's interval if a limit is on the agreement or there is none. If a limit
+    is on the drop, it is FP32's score with the interval of the change.
+    """
+    from shootout.models.user.metric_names import find_range  # with NumPy, which most screens do without
+
+    low, high = metric.low, metric.high
+    if metric.limits == "drop" and metric.change:
+        before = metric.value - metric.change.value
+        low, high = before + metric.change.low, before + metric.change.high
+    if low is None or high is None:
+        return None
+    least, most = find_range(metric.name)
+    return max(low, min(least, metric.value)), min(high, max(most, metric.value))
+
+
+def tell_metric_change(metric: Metric) -> str:
+    """Write how a score changed from FP32's, with the interval that decides; "" if that isn't known.
+
+    Of an agreement with FP32's own outputs, FP32 has all: so the change is what the score's own interval says.
+    """
+    if metric.change is None:
+        return ""
+    change, ends = metric.change, bound_metric(metric)
+    if metric.against == "outputs" and ends:
+        before = metric.value - change.value
+        low, high = (end - before for end in ends)
+        change = replace(change, low=low, high=high)
+    return _tell_metric_change(change)
+
+
 def _tell_limit(metric: Metric) -> str:
     sign = "" if metric.limits == "agreement" or not metric.change else "+" if metric.lower_is_better else "-"
-    return f"{sign}{metric.limit or 0.0:.2g}"
+    limit = metric.limit or 0.0
+    return f"{sign}{limit:.{limit_digits(limit, 2)}g}"
 
 
 def _tell_metric_change(change: MetricChange) -> str:
@@ -279,7 +313,7 @@ def tell_metric_limit(metric: Metric) -> str:
     """
     told = tell_metric(metric)
     if metric.limits != "agreement" and metric.change:
-        told = f"{name_metric(metric)} {_tell_metric_change(metric.change)}"
+        told = f"{name_metric(metric)} {tell_metric_change(metric)}"
     if metric.limit is None:
         option = "--max-drop" if metric.lower_is_better else "--min-agreement"
         why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"

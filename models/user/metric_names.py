@@ -12,6 +12,8 @@ from shootout.errors import UsageError, unknown
 from shootout.models.user.metrics import ROW_METRICS, MetricFamily, NamedMetric, score_rows, split_rows
 from shootout.models.user.set_metrics import SET_METRICS
 
+SIGNED = "cosine"
+"""The metric of which more is better that reaches as far below 0 as above."""
 METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
 """By name; `top` is written `top5`."""
 
@@ -41,6 +43,17 @@ def find_metric(word: str) -> NamedMetric:
         split=partial(split_rows, full, family.split, given) if family.split else None,
         reduce=(lambda statistics: reduce(statistics, *given)) if reduce else None,
     )
+
+
+def find_range(word: str) -> tuple[float, float]:
+    """Return the least and the highest score of a metric; infinite ends of a user's own and of one without any."""
+    try:
+        metric = find_metric(word)
+    except UsageError:
+        return -math.inf, math.inf
+    if metric.lower_is_better:
+        return 0.0, math.inf
+    return (-math.inf, math.inf) if metric.unit else (-1.0 if metric.name == SIGNED else 0.0, 1.0)
 
 
 def _read_parameter(family: MetricFamily, word: str, text: str) -> float:

@@ -229,6 +229,22 @@ def test_a_build_gets_ready_while_its_model_is_exported(shop, monkeypatch):
     assert len(ready) == len(LABELS) - 1
 
 
+def test_in_a_limited_time_the_shortest_of_the_hard_ones_begins_during_the_export(shop, monkeypatch):
+    """The longest would take the time of the integers' builds, which end sooner and are raced then."""
+
+    def export(*_: Any) -> Exports:
+        assert shop.got_ready.wait(30)
+        return all_of("model")
+
+    prepared(monkeypatch, export, deadline=Left(100.0))
+    assert shop.ready == [LABELS[2]]
+    shop.ready.clear()
+    shop.begun.clear()
+    prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(40.0))  # half of it is for builds of 26 s
+    assert not shop.ready
+    assert shop.begun[0] != LABELS[2], "none starts before those that take less"
+
+
 def test_a_model_out_of_the_cache_needs_no_getting_ready(shop, monkeypatch):
     monkeypatch.setattr(preparation, "AT_ONCE_S", 30.0)
     prepared(monkeypatch, lambda *_: all_of("model"))

@@ -19,14 +19,16 @@ from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import decide
 from shootout.decide.limits import Bounds, judge_figure, tell_finding
 from shootout.decide.options import Limit, accept_option
-from shootout.decide.policy import read_policy
+from shootout.decide.policy import read_policy, write_policy
 from shootout.errors import UsageError
 from shootout.journal.records import Line
 from shootout.page.headline import tell_decision
 from shootout.page.sources import PolicyAnswer
 from shootout.report.decision import READING, READING_OF_ALL, render
 from shootout.results.choice import UNSHIPPABLE
+from shootout.results.document import Metric
 from shootout.ship.arm_to_ship import find_arm_to_ship
+from shootout.stats.verdicts import Standing
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
@@ -77,6 +79,26 @@ def test_what_accepts_an_error_makes_the_target_the_chosen_one():
     asked = question(SLOW, FAST, rough())
     (value,) = re.findall(r"--max-error (\S+)", screen(asked))
     assert decide(read_policy(None, {"max-error": value}), asked, today=TODAY).chosen == "rough:cpu:int8"
+
+
+def agreeing(name: str, score: float, ns: float = 2.5e5) -> Any:
+    """A lower precision whose outputs agree so with FP32's, by 200 rows."""
+    agreed = {"name": "rank@10", "rows": 200, "lower_is_better": False, "against": "outputs", "limits": "agreement"}
+    metric = Metric(**agreed, value=score, low=score - 0.01, high=score + 0.01, limit=0.995, standing=Standing.BROKEN)
+    return row(name, ns, fidelity=fidelity(1e-3, metric=metric))
+
+
+def test_what_accepts_a_loss_is_found_by_the_rule_that_decides_and_is_for_the_one_that_loses_least():
+    """Four share the chance of an error, so that the interval of each is wider than in the run."""
+    rough = [agreeing(f"rough{at}:cpu:int8", 0.97 - at / 1000, 2.5e5 + at) for at in range(3)]
+    plain = [agreeing(one, 0.99, ns) for one, ns in (("slow", 2e6), ("fast", 5e5))]
+    asked = question(*plain, *rough, agreeing("good:cpu:bf16", 0.98, 4e5))
+    told = part(screen(asked, min_agreement="99.5%"), "Faster, not shipped")
+    (value,) = re.findall(r"--min-agreement (\S+)", told)
+    assert "(good:cpu:bf16" in told
+    decided = decide(read_policy(None, {"min-agreement": value}), asked, today=TODAY)
+    assert decided.of("good:cpu:bf16").standing is Standing.MET
+    assert decided.chosen == "good:cpu:bf16"
 
 
 def test_a_model_of_ones_own_can_be_measured_with_labels():
@@ -143,10 +165,20 @@ def test_only_what_measured_within_the_margin_is_tied():
         (Limit.SIZE, 12_340_100, 12_340_000, "size 12.3401 MB > 12.34 MB"),
         (Limit.P99, 5e6 * (1 + 1e-12), 5e6, "p99 > 5 ms"),
         (Limit.ERROR, 0.3, 0.2, "max-error 0.3 > 0.2"),
+        (Limit.AGREEMENT, 0.95, 0.9855, "min-agreement 95 % < 98.55 %"),
+        (Limit.P99, 6e6, 5_255_000, "p99 6 ms > 5.255 ms"),
+        (Limit.METRIC, 0.97, 0.98125, "min-metric 0.97 < 0.98125"),
+        (Limit.AGREEMENT, 0.98549, 0.9855, "min-agreement 98.5 % < 98.55 %"),
     ],
 )
 def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: float, wanted: float, told: str):
     assert tell_finding(judge_figure(limit, wanted, Bounds(value=low, low=low, high=low))) == told
+
+
+def test_a_limit_is_told_as_it_was_given_whether_met_or_unknown():
+    met, unknown = (Bounds(value=0.99, low=low, high=0.9995, reason="200 rows") for low in (0.988, 0.97))
+    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, met)) == "min-agreement 98.8 % ≥ 98.55 %"
+    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, unknown)) == "min-agreement 99 %, limit 98.55 %: 200 rows"
 
 
 @pytest.mark.parametrize(
@@ -155,12 +187,28 @@ def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: 
         (Limit.ERROR, 0.00993, "--max-error 0.01"),
         (Limit.ERROR, 1.87e-3, "--max-error 1.9e-3"),
         (Limit.SIZE, 12_200_000, "--size 13MB"),
-        (Limit.ACCURACY, 0.977, "--min-accuracy 97%"),
+        (Limit.ACCURACY, 0.977, "--min-accuracy 97.7%"),
+        (Limit.AGREEMENT, 0.99934, "--min-agreement 99.934%"),
         (Limit.P99, 121e6, "--p99 130ms"),
     ],
 )
 def test_an_option_accepts_the_figure_that_it_is_for(limit: Limit, value: float, option: str):
     assert accept_option(limit, value) == option
+
+
+def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_that_it_was_given():
+    """The command of the run has its own limits, which a decision's may differ from."""
+    asked, settle = question(SLOW, FAST), "shootout run toy --out made --max-time 5m"
+    given = {"load": "20/s", "utilization": "55%", "min-agreement": "95.15%", "ready": "2500ms", "size": "13MB"}
+    for keys in ({}, given):
+        policy = read_policy(None, keys)
+        found = decide(policy, asked, today=TODAY).model_copy(update={"settle": settle})
+        text = part(as_plain(render(found, asked, 200), 200), "Next")
+        limits = "--utilization 55% --load 20/s --min-agreement 95.15% --ready 2.5s --size 13MB"
+        assert (f"{settle} shootout decide made {limits}" in text) is bool(keys)
+        assert ("shootout decide" in text) is bool(keys)
+        options = write_policy(policy) or []
+        assert read_policy(None, dict(option.removeprefix("--").split() for option in options)) == policy
 
 
 def test_two_runs_are_counted_as_runs_and_have_a_next_command(monkeypatch: pytest.MonkeyPatch):

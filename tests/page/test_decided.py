@@ -80,7 +80,7 @@ def test_the_objective_is_against_the_chosen_one_and_refused_candidates_say_why(
         "best:cpu:fp32": (CHOSEN, 1.0, "1 ms", "ships"),
         "slow:cpu:fp32": (BEHIND, 2.0, "2 ms", "2.00x slower (1.96 to 2.04)"),
         "wide:cpu:fp32": (SOFT, 0.5, "500 us", "2.00x faster (1.96 to 2.04), size 12 MB > 9 MB"),
-        "new:cpu:fp32": (SOFT, 0.7, "700 us", "1.43x faster (1.40 to 1.46), ready 500 ms: 2 of 4 starts"),
+        "new:cpu:fp32": (SOFT, 0.7, "700 us", "1.43x faster (1.40 to 1.46), ready 500 ms, limit 1 s: 2 of 4 starts"),
     }
 
 
@@ -88,7 +88,7 @@ def test_what_is_unknown_is_gray_and_goes_on_to_both_ends():
     lines, _ = panels(DECISION)["Limit: ready at most 1 s"]
     assert (lines["best:cpu:fp32"].low, lines["best:cpu:fp32"].high) == (400.0, 600.0)
     assert (lines["new:cpu:fp32"].color, lines["new:cpu:fp32"].low, lines["new:cpu:fp32"].high) == (SOFT, None, None)
-    assert lines["new:cpu:fp32"].told == "unknown: 500 ms: 2 of 4 starts"
+    assert lines["new:cpu:fp32"].told == "unknown: 500 ms, limit 1 s: 2 of 4 starts"
 
 
 def test_without_a_chosen_one_all_stand_against_the_least():

@@ -35,7 +35,7 @@ from shootout.results.document import (
     Why,
     ratio_of,
 )
-from shootout.results.wording import BUSY_SHARE, tell_metric
+from shootout.results.wording import BUSY_SHARE, bound_metric, tell_metric, tell_metric_change
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.reproduce import name_free
 
@@ -46,6 +46,7 @@ MACHINE = {
 }
 LABELS = (
     "Ship",
+    "Fastest",
     "Tied",
     "Unsure",
     "Sure",
@@ -156,6 +157,14 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
             "iou 0.9 against FP32's outputs (0.88 to 0.92), limit 0.99: broken",
         ),
         (
+            scored(0, 0, **AGREED, limits="agreement", limit=0.985, standing=Standing.UNKNOWN),
+            "iou 0.9 against FP32's outputs (0.88 to 0.92), limit 0.985: can't tell",
+        ),
+        (
+            scored(-0.004, 0.007, standing=Standing.UNKNOWN, limit=0.0055),
+            "iou -0.004 (-0.011 to +0.003), limit -0.0055: can't tell",
+        ),
+        (
             scored(0, 0, **AGREED, limits=None, limit=None),
             "iou 0.9 against FP32's outputs (0.88 to 0.92), no limit: give --min-agreement",
         ),
@@ -166,7 +175,8 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
         (scored(0, 0, change=None, limits=None, limit=None), "iou 0.9, no score of plain FP32 to compare with"),
     ],
     ids=[
-        *("more rows", "of speakers", "a whole score", "all zero", "no rows tell", "broken", "agreement", "no limit"),
+        *("more rows", "of speakers", "a whole score", "all zero", "no rows tell", "broken", "agreement"),
+        *("a limit of three digits", "a drop of two digits", "no limit"),
         *("no limit on an error", "alone"),
     ],
 )
@@ -201,6 +211,35 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
 )
 def test_the_limit_stands_beside_what_a_shipped_target_lost(metric: Metric, told: str):
     assert tell_metric(metric) == told
+
+
+AGREEMENT: dict[str, Any] = {"against": "outputs", "limits": "agreement", "limit": 0.985, "low": 0.9537, "high": 1.004}
+
+
+@pytest.mark.parametrize(
+    ("metric", "ends", "change"),
+    [
+        (scored(-0.019, 0.03, mean=0.981, name="rank@10", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="cosine", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="f1", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="m.py:f", **AGREEMENT), (0.9537, 1.004), "-0.019 (-0.046 to +0.004)"),
+        (
+            scored(
+                0.004, 0.006, mean=0.004, name="mae", lower_is_better=True, against="outputs", low=0.003, high=0.005
+            ),
+            *((0.0, 0.01), "+0.004 (+0 to +0.01)"),
+        ),
+        (scored(-0.004, 0.007, mean=0.9), None, "-0.004 (-0.011 to +0.003)"),
+    ],
+    ids=["rank", "cosine", "f1", "own", "a drop against FP32's outputs", "truth"],
+)
+def test_a_score_has_one_interval_that_decides_within_what_it_can_be(
+    metric: Metric, ends: tuple[float, float] | None, change: str
+):
+    """The column of the change has the same interval as the answer."""
+    if ends:
+        assert bound_metric(metric) == pytest.approx(ends)
+    assert tell_metric_change(metric) == change
 
 
 @pytest.mark.parametrize(("accuracy", "is_doubted"), [(0.0, True), (0.5, False)])
@@ -438,6 +477,16 @@ def test_varying_sizes_say_why_they_do_not_ship_and_how_one_size_is_raced():
     assert measure.split()[:9] == [*one.split(), "--inputs"], "a run of several sizes takes no inputs"
 
 
+def test_varying_sizes_are_told_by_their_mean_and_raced_with_all_their_targets_at_one_size():
+    facts: dict[str, Any] = {"scenario": "varying", "model": "m.onnx", "parameters": {"n": 64}}
+    rows = row("slow", 2e6, **facts), row("fast", 5e5, **facts), row("late", None, **facts)
+    text = screen(*rows)
+    assert "mean of all sizes 500 us a call" in text["Ship"]
+    assert "--backends slow:cpu:fp32,fast:cpu:fp32 --threads 1" in text["Next"].replace("\\ ", "")
+    for found, is_mean in ((cell(*rows), True), (cell(row("slow", 2e6), row("fast", 5e5)), False)):
+        assert ("mean time" in as_plain([render_tables(document(found), 100)], 100)) is is_mean
+
+
 def test_a_training_step_says_why_nothing_ships_it():
     facts: dict[str, Any] = {"scenario": "train-step"}
     told = screen(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
@@ -638,7 +687,11 @@ def test_a_grid_of_files_calls_them_by_their_names():
 
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
-    assert "error 6.0e-2 · nothing here is known to be as good as plain FP32" in found["Ship"]
+    told = " ".join(found["Fastest"].split())
+    assert told.startswith("b:cpu:int8, not shipped: its accuracy is unknown")
+    assert "error 6.0e-2 · nothing here is known to be as good as plain FP32" in told
+    assert "Ship" not in found
+    assert "shootout ship" not in found.get("Next", "")
 
 
 def test_who_was_not_raced_is_always_told():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from rich.console import Console
 from support.onnx_made import value, write
 
@@ -95,6 +95,32 @@ def test_a_model_is_looked_at_before_anything_runs():
     assert dry_run.as_data(planned(model="digits"))["groups"][0]["model"]["inputs"] == (
         {"text": "x float32[1, 64]", "shape": (1, 64), "filled": "drawn in the model's own way"},
     )
+
+
+@pytest.mark.parametrize(
+    ("lengths", "hint"),
+    [
+        ([4, 5, 6, 6, 7, 8, 9, 32], "mask has 9.62 ones in 32 on average"),
+        ([32] * 8, ""),
+        ([32] * 7 + [20], ""),
+    ],
+)
+def test_rows_that_are_mostly_padding_have_a_hint_with_a_command_for_their_lengths(
+    tmp_path: Path, lengths: list[int], hint: str
+):
+    path = write(
+        tmp_path / "m.onnx",
+        [helper.make_node("Mul", ["ids", "mask"], ["y"])],
+        [value(name, ("batch", "tokens"), TensorProto.INT64) for name in ("ids", "mask")],
+        [value("y", ("batch", "tokens"), TensorProto.INT64)],
+    )
+    data, mask = tmp_path / "d.npz", np.arange(32) < np.array(lengths)[:, None]
+    np.savez(data, ids=np.full((8, 32), 3), mask=mask.astype(np.int64))
+    given = " ".join(text(planned(model=str(path), targets=("numpy",), inputs=str(data))))
+    assert f"tokens=32: the size of the rows of {data}" in given
+    command = f"shootout run {path} --scenario varying --mix tokens=5:25,6:25,8:25,32:25"
+    assert (f"{hint}; to time such lengths, by drawn inputs: {command}" in given) is bool(hint)
+    assert ("on average" in given) is bool(hint)
 
 
 def test_a_file_is_looked_at_by_its_header(tmp_path: Path):

@@ -132,6 +132,30 @@ def test_an_unfinished_race_goes_on_for_that():
         assert "--out" not in other, "the same command wouldn't race for the best any more"
 
 
+LATE = {"cause": NotRunKind.NOT_REACHED, "reason": "not built in the time that --max-time leaves for builds"}
+STOPPED = "--max-time left it no more time: its 'build' was stopped after 1,024 s"
+
+
+@pytest.mark.parametrize(
+    ("late", "took_s", "minutes"),
+    [
+        ([], 1.0, 2),
+        ([("openvino:cpu:int8", LATE)], 1.0, 2),  # 15 s of builds, in half of the time; 81 s of racing
+        ([("openvino:cpu:int8", LATE), ("torch-compile+aoti:cpu:fp32", LATE)], 1.0, 3),
+        ([("openvino:cpu:int8", LATE)], 8.0, 3),  # FP32 took several times what was expected
+        ([("openvino:cpu:int8", {**LATE, "reason": STOPPED})], 1.0, 69),  # twice of it, in half of the time
+        ([("openvino:cpu:int8", {**LATE, "build_s": 3.0})], 1.0, 2),  # it is built
+    ],
+)
+def test_the_time_to_go_on_for_has_room_for_what_is_not_built(late: list[Any], took_s: float, minutes: int):
+    rows = [row("slow", 2e6), row("openvino", 5e5, build_s=took_s), row("near", 5.1e5)]
+    rows += [row(name, None, **facts) for name, facts in late]
+    told: dict[str, Any] = {"complete": False, "command": "shootout run toy", "run": "r", "restart_s": 3.0}
+    known = cell(*rows, within=0.2, **told)
+    assert choose(known).sure.command == f"shootout run toy --out r --max-time {minutes}m"
+    assert known.more_time == f"{max(minutes, 5)}m"
+
+
 @pytest.mark.parametrize(
     ("run", "out"), [("'my runs/board-1'", "'my runs'"), ("board-1", "."), ("~/runs/board-1", "~/runs")]
 )
