@@ -147,7 +147,7 @@ def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
     flags = flags_of(RunOptions)
     by_name = {flag.name: keyword for keyword, flag in flags.items()}
     words: dict[str, Any] = {}
-    told = iter(shlex.split(reproduce.words(arm, given)))
+    told = iter(shlex.split(reproduce.words([arm], given)))
     for name in told:
         keyword = by_name[name]
         if flags[keyword].kind is bool:

@@ -53,7 +53,7 @@ def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP, limit: 
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
     here, there = environment.facts(), source.document.environment
-    again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
+    again = f"race it again here: shootout run {words([source.arm], source.history.header.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
     if source.arm.threads == 0 and to == SHIP:

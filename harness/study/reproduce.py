@@ -49,9 +49,9 @@ def given(study: Study) -> tuple[str, ...]:
     return tuple(word for option in options for word in option)
 
 
-def words(arm: Arm, also: Sequence[str] = ()) -> str:
-    """Return the words to add to `shootout run` to get this arm; see `options`."""
-    return quote(word for option in options([arm], also) for word in option if word)
+def words(arms: Sequence[Arm], also: Sequence[str] = ()) -> str:
+    """Return the words to add to `shootout run` to race these arms; see `options`."""
+    return quote(word for option in options(arms, also) for word in option if word)
 
 
 def name_free(first: str) -> str:

@@ -116,7 +116,7 @@ class TuningSearch:
     def plan_stage(self, name: str, before: Tuning) -> Plan:
         """Plan one stage as a run, from what those before it found; starts nothing."""
         groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
-        arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
+        arms = [[f"{arm.label} {reproduce.words([arm])}" for arm in group.record.arms] for group in groups]
         asked = [self.plan.identity, name, arms, *([] if self.limits is None else [dict(self.limits)])]
         identity = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
         most = max((group.record.comparisons for group in groups), default=1)

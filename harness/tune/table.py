@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,11 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
         if tuned.conclusion.reason
     )
     parts += [Text(line) for _, line in fold_reasons(reasons)]
-    better = [tuned.ship for tuned in targets if tuned.held]
+    better = [tuned for tuned in targets if tuned.held]
     if better:
         parts.append(Text("To run a backend with its faster setting:"))
-    for arm in better:
-        command = f"shootout run {reproduce.words(arm, tuning.given)}"
+    for tuned in better:
+        command = f"shootout run {reproduce.words(_name_arms(tuned), tuning.given)}"
         parts += labeled("", [typed(command, width - INDENT)], width)
     ships = [tuned for tuned in targets if tuned.held and (tuning.limits is not None or not tuning.final)]
     if ships:
@@ -102,6 +102,13 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
         lead = _lead_to_rows(tuning) if command.startswith("shootout ship") else ""
         parts += labeled(NEXT, [lead + typed(command, width - INDENT)], width)
     return Group(*parts)
+
+
+def _name_arms(tuned: TunedTarget) -> list[Arm]:
+    """Return the setting that holds, after the default one if a command can race both: they differ as targets alone."""
+    default, best = tuned.default, tuned.ship
+    is_racer = replace(default, target=best.target) == best and default.target != best.target
+    return [default, best] if is_racer else [best]
 
 
 def _name_raced(tuned: TunedTarget) -> str:
@@ -278,7 +285,7 @@ def _target_data(tuned: TunedTarget, given: Sequence[str]) -> dict[str, Any]:
             "target": str(arm.target),
             "threads": arm.threads,
             "options": dict(arm.options),
-            "words": reproduce.words(arm, given),
+            "words": reproduce.words([arm], given),
         }
 
     return {

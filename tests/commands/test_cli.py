@@ -234,6 +234,10 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
         ("run --bacth 1", "Possible options: --batch"),
         ("run --device gpu", "No such option: --device: a target names it, as in --backends"),
         ("run --warmup 3", "a run warms up and ends by itself: see --goal and --max-time"),
+        (
+            "run mlp --max-accuracy-drop 1pp",
+            "No such option: --max-accuracy-drop: --metric accuracy --max-drop",
+        ),
         ("show --device gpu", "No such option: --device\n"),
         ("rum", "Did you mean 'run'?"),
         ("tune linear --model mlp", "two models are given, 'linear' and --model mlp: pass only one of them"),

@@ -193,6 +193,10 @@ def test_what_is_not_ours_or_newer_is_refused_and_left_alone(tmp_path: Path, fir
 def test_a_missing_run_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=r"no run in .*nowhere.*: No such file"):
         journal.read(tmp_path / "nowhere")
+    (tmp_path / "tuning" / "tuned").mkdir(parents=True)
+    (tmp_path / "tuning" / "tuned" / NAME).touch()
+    with pytest.raises(UsageError, match=r"name one of those in it: .*/tuning/tuned$"):
+        journal.read(tmp_path / "tuning")
 
 
 def refuse(number: int) -> Callable[..., NoReturn]:

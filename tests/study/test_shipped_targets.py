@@ -134,4 +134,4 @@ def test_a_run_goes_on_with_the_same_folder_only(out: Path):
 
 def test_the_words_that_give_the_arm_again_name_the_folder(out: Path):
     arm = Arm(target=only(f"shipped:{out}"), model="residual_mlp", threads=3)
-    assert f"--backends shipped:{out} --threads 3" in reproduce.words(arm)
+    assert f"--backends shipped:{out} --threads 3" in reproduce.words([arm])

@@ -53,7 +53,7 @@ def default(backend: str, *, threads: int = 1, **target: Any) -> Arm:
 
 def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
     """The arm that the words of a run ask for."""
-    read = shlex.split(reproduce.words(arm, also))
+    read = shlex.split(reproduce.words([arm], also))
     given: dict[str, list[str]] = {}
     for name, value in zip(read[::2], read[1::2], strict=True):
         given.setdefault(name, []).append(value)
@@ -77,7 +77,7 @@ def test_the_words_give_the_same_arm():
     pythons = ("--python", "new=/new/python", "--python", "old=/old/python")
     again = asked_again(arm, *pythons, python=("new=/new/python",))
     assert replace(again, setting=arm.setting) == arm
-    assert "n_layers" not in reproduce.words(arm)  # a default
+    assert "n_layers" not in reproduce.words([arm])  # a default
 
 
 def test_the_words_name_the_users_own_files(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_the_words_name_the_users_own_files(tmp_path: Path):
     files = {"inputs": "my data.npz", "labels": "l.npz", "calibration": "c.npz"}
     study = Study(name="s", model=(own,), targets=("numpy",), pythons={"new": "n"}, **files)
     arm = Arm(target=Target(backend="numpy"), model=own, parameters={"deep": True, "name": "a b"})
-    assert shlex.split(reproduce.words(arm, reproduce.given(study))) == [
+    assert shlex.split(reproduce.words([arm], reproduce.given(study))) == [
         "--model", own, "--set", "deep=true", "--set", "name=a b", "--batch", "1", "--backends", "numpy:cpu:fp32",
         "--threads", "1", "--inputs", "my data.npz", "--labels", "l.npz", "--calibration", "c.npz",
     ]  # fmt: skip
@@ -94,9 +94,9 @@ def test_the_words_name_the_users_own_files(tmp_path: Path):
 def test_the_words_say_what_is_asked_of_a_gpu():
     study = Study(name="s", model=("digits",), targets=("numpy",), energy=True)
     arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits", cold_l2=True)
-    assert reproduce.words(arm, reproduce.given(study)).endswith("--threads 1 --l2 cold --energy")
+    assert reproduce.words([arm], reproduce.given(study)).endswith("--threads 1 --l2 cold --energy")
     plain = study.model_copy(update={"energy": False})
-    words = reproduce.words(replace(arm, cold_l2=False), reproduce.given(plain))
+    words = reproduce.words([replace(arm, cold_l2=False)], reproduce.given(plain))
     assert "--l2" not in words
     assert "--energy" not in words
 
