@@ -382,8 +382,10 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
     if measure:
         yield measure
     rows = _rows_by_candidate(question)
-    lost = {one.candidate: measure_loss(known) for one in better if (known := rows[one.candidate].fidelity)}
-    for judged in sorted(better, key=lambda one: lost.get(one.candidate, math.inf)):
+    if any(one.limit in FIDELITY and one.standing is not Standing.MET for judged in better for one in judged.limits):
+        lost = {one.candidate: measure_loss(known) for one in better if (known := rows[one.candidate].fidelity)}
+        better.sort(key=lambda one: lost.get(one.candidate, math.inf))
+    for judged in better:
         if options := _find_options_to_accept(decision, question, judged):
             name = short(judged.candidate) if len(better) > 1 else ""
             what = "loss" if any("-drop " in option or "--min-" in option for option in options) else "error"
