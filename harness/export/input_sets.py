@@ -264,14 +264,14 @@ def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[A
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
 
 
-def count_scored(rows: int, batch: int) -> int:
+def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
     """Return how many of a user's rows are scored, of those that are units by themselves; see `split_rows`."""
-    return rows if rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
+    return rows if scores_all or rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
 
 
-def tell_rows_to_bring(scored: int) -> str:
+def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
     """Tell how many rows a user has to give so that about so many are scored."""
-    if count_scored(scored, 1) == scored:
+    if count_scored(scored, 1, scores_all=scores_all) == scored:
         return f"bring about {scored:,} rows to settle it"
     return f"bring about {2 * scored:,} rows to settle it: half are scored"
 
@@ -282,6 +282,8 @@ def split_rows(
     specs: Sequence[TensorSpec],
     units: Array | None = None,
     stream: Stream | None = None,
+    *,
+    scores_all: bool = False,
 ) -> RowSplit:
     """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
 
@@ -289,6 +291,7 @@ def split_rows(
         labels: the right class of each row; None if another metric than accuracy scores them.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
         stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
+        scores_all: no row calibrates anything or chooses among targets, so that none is kept from the report.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -304,7 +307,7 @@ def split_rows(
     places = numbers if units is None else np.unique(units, return_inverse=True)[1]
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
     least = max(HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
-    if min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
+    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
         report, other = numbers, numbers
     if stream:
         report, other = stream.in_order(report, batch), stream.in_order(other, batch)
@@ -314,6 +317,8 @@ def split_rows(
             f"{len(other)} of your {count} {kind}rows were used for calibration and timing; "
             f"{what} is of the other {len(report)}"
         )
+    elif scores_all:
+        note = f"all your {count} {kind}rows are scored, since nothing is calibrated on them"
     else:
         enough = f"; {2 * least:,} would do" if units is None else ""
         note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}{enough}"
@@ -376,6 +381,7 @@ def read_split(
     stream: Stream | None = None,
     *,
     takes_nan: bool = False,
+    scores_all: bool = False,
 ) -> RowSplit:
     """Read the user's rows and split them.
 
@@ -386,6 +392,7 @@ def read_split(
         rows_by: a file with what each row belongs to.
         stream: see `split_rows`.
         takes_nan: see `read_sets`.
+        scores_all: see `split_rows`.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
@@ -394,7 +401,8 @@ def read_split(
     rows_of = read_rows(inputs, specs, stream, takes_nan=takes_nan)
     found = read_labels(labels) if labels else None
     try:
-        return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None, stream)
+        ids = truth_files.read_ids(rows_by)[1] if rows_by else None
+        return split_rows(rows_of, found, specs, ids, stream, scores_all=scores_all)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

@@ -288,7 +288,15 @@ def prepare(
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by, stream, takes_nan=takes_nan)
+        split = read_split(
+            asked.inputs_npz,
+            asked.labels_npz,
+            specs,
+            asked.rows_by,
+            stream,
+            takes_nan=takes_nan,
+            scores_all=asked.scores_all,
+        )
         real = split.sets()[:most]
     elif asked.inputs_npz and stream:
         real = read_sets(asked.inputs_npz, specs, stream, takes_nan=takes_nan)[:most]

@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
-from shootout.gate.verdict import Gate, Outcome, tell_check, tell_slowdown
+from shootout.gate.verdict import TIME, Gate, Outcome, tell_broken, tell_check, tell_slowdown
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, span
@@ -42,14 +42,17 @@ def render(gate: Gate) -> RenderableType:
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
-        Text(f"{gate.reference} of {gate.recorded} against {gate.candidate}; run folder: {gate.run}"),
+        Text(
+            f"reference: {gate.reference} of {gate.recorded}; candidate: {name_candidate(gate)}; run folder: {gate.run}"
+        ),
     )
 
 
 def tell_outcome(gate: Gate) -> str:
-    """Return the outcome, the slowdown, its limit, the restarts and the time, with `·` between the last two parts.
+    """Return the outcome, the candidate's file, what decided, the restarts and the time, with `·` before the last two.
 
-    For example `fail  1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`.
+    For example `fail  new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`. The
+    first broken limit takes the slowdown's place.
 
     It also says how many of the restarts an earlier command raced.
     """
@@ -59,7 +62,16 @@ def tell_outcome(gate: Gate) -> str:
     took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
     limit = f"{100 * (gate.limit - 1):.3g} %"
     told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
-    return f"{gate.outcome}  {told} · {took}"
+    broken = [one for one in gate.checks if one.standing is Standing.BROKEN and gate.outcome == "fail"]
+    if broken and broken[0].name != TIME:
+        told = tell_broken(broken[0]) + (f", and {counted(len(broken) - 1, 'other limit')}" if broken[1:] else "")
+    named = f"{gate.given}: " if gate.given else ""
+    return f"{gate.outcome}  {named}{told} · {took}"
+
+
+def name_candidate(gate: Gate) -> str:
+    """Name the candidate by its file, if it is one, and by what ran."""
+    return f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
 
 
 def tell_adoption(gate: Gate) -> list[tuple[str, str]]:

@@ -80,10 +80,7 @@ def preview(request: Request) -> Preview:
     if is_file(request.model):
         return _preview_file(request, calibration)
     if models.is_own(request.model):
-        return Preview(
-            calibration=calibration
-            or (f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else "its inputs")
-        )
+        return Preview(calibration=calibration or (_describe_rows(request) if request.inputs_npz else "its inputs"))
     model = models.get(request.model)
     specs = model.inputs(request.parameters, request.batch)
     return Preview(
@@ -215,7 +212,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         if stream
         else buffer_count(specs),
         steps=stream.steps if stream else None,
-        calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
+        calibration=calibration or (_describe_rows(request) if given else _describe_drawn_sets(specs, axes.batch)),
         notes=(
             *axes.notes,
             *filter(None, [onnx_cuts.tell_doubt(path_of(request.model))]),
@@ -238,6 +235,13 @@ def _format_spec(spec: TensorSpec) -> str:
 
 def _describe_filling(model: Model, spec: TensorSpec) -> str:
     return "drawn in the model's own way" if model.draw else f"drawn: {usual(spec).told}"
+
+
+def _describe_rows(request: Request) -> str:
+    """Return which of the user's rows calibrate: none if all are scored."""
+    if request.scores_all and (request.scored or labels_of(request)):
+        return "nothing here is, so all rows are scored"
+    return f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else ""
 
 
 def _describe_calibration(model: Model, request: Request) -> str:

@@ -45,6 +45,16 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
 
 
+def test_all_rows_are_scored_where_none_calibrates():
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS, scores_all=True)
+    assert np.array_equal(split.report_rows, np.arange(50))
+    assert np.array_equal(split.report_labels, CLASSES)
+    assert split.notes == ("all your 50 labeled rows are scored, since nothing is calibrated on them",)
+    assert [len(split.sets()), input_sets.count_scored(500, 1, scores_all=True)] == [25, 500]
+    assert input_sets.tell_rows_to_bring(600, scores_all=True) == "bring about 600 rows to settle it"
+    assert input_sets.tell_rows_to_bring(600) == "bring about 1,200 rows to settle it: half are scored"
+
+
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     units = RNG.permutation(np.arange(400) % 40)
     rows = RNG.standard_normal((400, 4)).astype(np.float32)

@@ -130,7 +130,13 @@ def test_another_function_is_told_with_what_allows_it():
     found = _check_outputs(mine, other, Limits())
     assert (found.name, found.standing) == ("error", Standing.BROKEN)
     assert "computes something else than the reference; if that is wanted" in (found.reason or "")
-    assert "add --max-error 0.93, and limit it by --accuracy-drop" in (found.reason or "")
+    assert "add --max-error 2, and limit it by --accuracy-drop" in (found.reason or "")
+    beyond: Any = SimpleNamespace(
+        **{**vars(mine), "fidelity": SimpleNamespace(**{**vars(strays), "relative_l2": 7.61})}
+    )
+    assert "add --max-error 7.7, and" in (_check_outputs(beyond, other, Limits()).reason or ""), (
+        "scores of another scale"
+    )
     assert found.limit == "at most 1.0e-5, the error bound of fp32"
 
 
@@ -260,6 +266,39 @@ def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_n
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+FEW = 250
+FP32 = {"error_bound": 1e-5, "standing": BoundStanding.MET, "relative_l2": 2.7e-7}
+
+
+@pytest.mark.parametrize(
+    ("right", "fidelity", "other", "standing"),
+    [
+        (("1" * FEW, "1" * FEW), FP32, made.B, Standing.MET),
+        (("1" * FEW, "1" * FEW), {**FP32, "standing": BoundStanding.TOLERATED}, made.B, Standing.UNKNOWN),
+        (("1" * FEW, "1" * FEW), {**FP32, "standing": BoundStanding.NOT_JUDGED}, made.B, Standing.UNKNOWN),
+        (("1" * FEW, "1" * FEW), {**FP32, "relative_l2": None}, made.B, Standing.UNKNOWN),
+        (("1" * FEW, "1" * FEW), FP32, INT8, Standing.UNKNOWN),
+        (("1" * FEW, "0" + "1" * (FEW - 1)), FP32, made.B, Standing.UNKNOWN),
+        (("0" + "1" * (FEW - 1), "1" * (FEW - 1) + "0"), FP32, made.B, Standing.UNKNOWN),
+        (("1" * FEW, "0" * 100 + "1" * 150), FP32, made.B, Standing.BROKEN),
+    ],
+    ids=["same function", "retrained", "not judged", "no error", "INT8", "one row lost", "two changed", "lost"],
+)
+def test_few_rows_do_for_a_candidate_that_computes_the_same_function(
+    tmp_path: Path, right: tuple[str, str], fidelity: dict[str, Any], other: Arm, standing: Standing
+):
+    """By 250 rows that agree an unknown model may lose a point; what differs by float rounding alone can't."""
+    found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=right, fidelity=fidelity, other=other)["accuracy"]
+    assert found.standing is standing
+    told = found.reason or ""
+    assert ("no row changed, and both compute the same function: errors " in told) is (standing is Standing.MET)
+    if standing is Standing.UNKNOWN and right[0] == right[1]:
+        assert told.endswith("with these rows --accuracy-drop 0.89pp passes")
+        (tmp_path / "again").mkdir()
+        again = evidence(tmp_path / "again", Limits(accuracy_drop=0.0089), right=right, fidelity=fidelity, other=other)
+        assert again["accuracy"].standing is Standing.MET, "by the function that decides"
 
 
 def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
