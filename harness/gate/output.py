@@ -76,6 +76,8 @@ def name_candidate(gate: Gate) -> str:
 
 def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
     """Return where the candidate's folder is, and the command that puts it in the reference's place, if it passed."""
+    if gate.outcome == "pass" and gate.again:
+        return [("to adopt it, install the new versions here and ship again", gate.again)]
     if gate.outcome != "pass" or not gate.folder:
         return []
     source, goal = shlex.quote(gate.folder), shlex.quote(gate.recorded)

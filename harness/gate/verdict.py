@@ -49,6 +49,7 @@ class Gate(Part):
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
         folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
+        again: the command that measures and ships an upgrade once its versions are installed; null if it is none.
         next: the same command with more time; null if time wouldn't tell, or the command isn't known.
     """
 
@@ -68,6 +69,7 @@ class Gate(Part):
     run: str
     folder: str | None = None
     given: str | None = None
+    again: str | None = None
     next: str | None = None
 
     @property

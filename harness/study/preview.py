@@ -240,7 +240,7 @@ def _describe_filling(model: Model, spec: TensorSpec) -> str:
 def _describe_rows(request: Request) -> str:
     """Return which of the user's rows calibrate: none if all are scored."""
     if request.scores_all and (request.scored or labels_of(request)):
-        return "nothing here is, so all rows are scored"
+        return "none of the rows, which are all scored"
     return f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else ""
 
 

@@ -251,4 +251,4 @@ def test_all_rows_are_scored_if_none_calibrates_a_target_or_chooses_one(
     again = plan(inputs="rows.npz", truth="labels.npy", metric="accuracy", calibration=calibration, targets=targets)
     assert (again.identity, again.groups[0].request) == (made.identity, group.request), "a run goes on with its split"
     told = dry_run.as_data(made)["groups"][0]["model"]["calibration"]
-    assert ("all rows are scored" in told) is (scores_all and not calibration)
+    assert ("which are all scored" in told) is (scores_all and not calibration)
