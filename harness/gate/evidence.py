@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def find_evidence(
         *_check_accuracy(run, mine, other, limits),
         *_check_metric(run, mine, other, limits),
         _check_versions(mine.executed, other.executed),
-        *_check_policy(Path(run.document.run), candidate, limits),
+        *_check_policy(run, mine, other, limits),
     )
 
 
@@ -298,7 +298,8 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
                 f"no row changed, and both compute the same function: {_tell_rounding(mine, other)}",
             )
     reason = "; ".join(filter(None, [lost, why]))
-    limit = f"at most {POINTS.tell(limits.accuracy_drop)} lost"
+    most = 100 * limits.accuracy_drop
+    limit = f"at most {most:g} point{'' if most == 1 else 's'} lost"
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
@@ -396,12 +397,16 @@ def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
     return Check(name="runtime", reference=told[0], candidate=told[1])
 
 
-def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
-    """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown."""
+def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+    """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown.
+
+    Plain FP32 loses no accuracy against itself. If it is of another model than what is shipped, that is compared with.
+    """
     if (policy := limits.policy) is None:
         return
-    question = read_question([folder])
-    one = next((one for one in question.candidates if one.row.arm == candidate), None)
+    question = read_question([Path(run.document.run)])
+    one = next((one for one in question.candidates if one.row.arm == other.arm), None)
+    is_same = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
     for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
@@ -409,6 +414,10 @@ def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Chec
         limit = f"at {LIMITS[found.limit].side} {told(found.wanted)}"
         if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
             yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)
+            continue
+        if found.limit is Limit.DROP and is_plain(other) and not is_same:
+            for check in _check_accuracy(run, mine, other, replace(limits, accuracy_drop=found.wanted)):
+                yield check.model_copy(update={"name": name})
             continue
         value = None if found.value is None else told(found.value)
         yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=found.reason)

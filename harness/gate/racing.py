@@ -395,7 +395,7 @@ def reword(contest: Contest, text: str) -> str:
     if text.startswith(mine + COPY):
         return ""
     why = text.removeprefix(f"{mine}: ")
-    return f"{contest.given} computes something else than the reference, against whose outputs its own have {why}"
+    return f"{contest.given} computes something else than the reference: {why}"
 
 
 def note_same_model(reference: Reference, contest: Contest) -> Contest:
@@ -443,7 +443,8 @@ def tell_again(reference: Reference, contest: Contest) -> str | None:
         return None
     model, place = (shlex.quote(str(one)) for one in (contest.plan.study.model[0], reference.place))
     run = f"shootout run {model} --backends {shlex.quote(reference.again)} --out results/upgrade"
-    return f"{run} && rm -r {place} && shootout ship results/upgrade -o {place}"
+    new = shlex.quote(f"{reference.place}-new")
+    return f"{run} && shootout ship results/upgrade -o {new} && rm -r {place} && mv {new} {place}"
 
 
 def name_folder(contest: Contest) -> str:

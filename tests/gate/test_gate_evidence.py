@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -33,6 +33,7 @@ def evidence(
     executed: dict[str, Any] | None = None,
     right: tuple[str, str] = ("", ""),
     fidelity: dict[str, Any] | None = None,
+    mine: dict[str, Any] | None = None,
     other: Arm = made.B,
     also: Sequence[Line] = (),
     packed: bool = False,
@@ -41,6 +42,7 @@ def evidence(
     """The checks of a candidate that differs so from its reference, by name.
 
     Args:
+        fidelity: of the candidate; `mine`: of the reference.
         also: lines behind those of a restart.
         packed: whether the gate made the candidate's folder.
         given: options of the run.
@@ -50,7 +52,7 @@ def evidence(
     lines = []
     for (arm, runs_as), rows in zip(runs, right, strict=True):
         accuracy = rows.count("1") / len(rows) if rows else None
-        errs = replace(made.EXACT, right=rows, accuracy=accuracy, **((arm is other and fidelity) or {}))
+        errs = replace(made.EXACT, right=rows, accuracy=accuracy, **((fidelity if arm is other else mine) or {}))
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=errs))
     header = made.header((made.A, other, made.COPY)).model_copy(update={"given": given})
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
@@ -369,3 +371,28 @@ def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
     rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
     assert keeps_accuracy(compare_right(*rows)) is (lost <= 5)
     assert evidence(tmp_path, limits, right=rows, other=INT8)["policy: max-accuracy-drop"].standing is standing
+
+
+@pytest.mark.parametrize(("lost", "standing"), [(0, Standing.MET), (5, Standing.UNKNOWN), (60, Standing.BROKEN)])
+def test_a_policy_compares_a_retrained_model_with_what_is_shipped(tmp_path: Path, lost: int, standing: Standing):
+    """Plain FP32 loses nothing against plain FP32, which here is itself."""
+    limits = read_limits({"policy": {"limits": {"max-accuracy-drop": "1pp"}}})
+    rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
+    strays = {"relative_l2": 0.9, "error_bound": 1e-5, "standing": BoundStanding.TOLERATED}
+    found = evidence(tmp_path, limits, right=rows, mine=strays)["policy: max-accuracy-drop"]
+    assert (found.standing, found.limit) == (standing, "at most 1 point lost")
+    (tmp_path / "same").mkdir()
+    assert evidence(tmp_path / "same", limits, right=rows)["policy: max-accuracy-drop"].standing is Standing.MET
+
+
+def test_a_retrained_model_s_errors_are_told_as_relative_to_it(tmp_path: Path):
+    strays = {"relative_l2": 0.9, "error_bound": 1e-5, "standing": BoundStanding.TOLERATED}
+    assert evidence(tmp_path, Limits(max_error=2.0), mine=strays)["error"].reason is None, "a run's target, made again"
+    row: Any = SimpleNamespace(outcome="measured", precision="fp32", fidelity=SimpleNamespace(**strays))
+    mine = SimpleNamespace(**{**vars(row), "backend": "shipped:model-1"})
+    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32")
+    found = _check_outputs(cast(Any, mine), other, Limits(max_error=2.0))
+    assert (found.standing, found.reason) == (
+        Standing.MET,
+        "errors are relative to the candidate in float64, which computes something else than the reference",
+    )
