@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
-from shootout.gate.verdict import TIME, Gate, Outcome, tell_broken, tell_check, tell_slowdown
+from shootout.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, span
@@ -52,7 +52,7 @@ def tell_outcome(gate: Gate) -> str:
     """Return the outcome, the candidate's file, what decided, the restarts and the time, with `·` before the last two.
 
     For example `fail  new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`. The
-    first broken limit takes the slowdown's place.
+    first broken limit takes the slowdown's place, or one that stays open beside a slowdown that is known.
 
     It also says how many of the restarts an earlier command raced.
     """
@@ -62,9 +62,12 @@ def tell_outcome(gate: Gate) -> str:
     took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
     limit = f"{100 * (gate.limit - 1):.3g} %"
     told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
-    broken = [one for one in gate.checks if one.standing is Standing.BROKEN and gate.outcome == "fail"]
-    if broken and broken[0].name != TIME:
-        told = tell_broken(broken[0]) + (f", and {counted(len(broken) - 1, 'other limit')}" if broken[1:] else "")
+    wanted = {"fail": Standing.BROKEN, "undecided": Standing.UNKNOWN}.get(gate.outcome)
+    decisive = [one for one in gate.checks if one.standing is not None and one.standing is wanted]
+    is_slow = gate.outcome == "undecided" and any(one.name == TIME for one in decisive)
+    if decisive and decisive[0].name != TIME and not is_slow:
+        others = len(decisive) - 1
+        told = tell_decisive(decisive[0]) + (f", and {counted(others, 'other limit')}" if others else "")
     named = f"{gate.given}: " if gate.given else ""
     return f"{gate.outcome}  {named}{told} · {took}"
 

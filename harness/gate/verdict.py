@@ -299,8 +299,8 @@ def tell_check(one: Check) -> str:
     return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
 
 
-def tell_broken(one: Check) -> str:
-    """Return a broken check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
+def tell_decisive(one: Check) -> str:
+    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
     found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
     told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
     return told + (f", limit {one.limit}" if one.limit else "")

@@ -221,3 +221,11 @@ def test_junit_has_a_case_for_each_thing_that_is_limited(tmp_path: Path, outcome
     assert int(root.get("tests", "0")) == sum(int(one.get("tests", "0")) for one in root)
     assert int(root.get("failures", "0")) == sum(int(one.get("failures", "0")) for one in root)
     assert "latency" in (tmp_path / "bencher.json").read_text()
+
+
+def test_an_undecided_gate_leads_with_what_is_open():
+    few = LOST.model_copy(update={"standing": Standing.UNKNOWN, "reason": "0.00 points lost [-0.9, 0.9]; bring rows"})
+    fast = SLOW.model_copy(update={"standing": Standing.MET})
+    told = tell_outcome(gate("undecided", checks=(few, fast)))
+    assert told.startswith("undecided  accuracy: 0.00 points lost [-0.9, 0.9], limit at most 1 points lost · ")
+    assert tell_outcome(gate("undecided", checks=(few, SLOW))).startswith("undecided  1.200x slower than the reference")
