@@ -243,7 +243,12 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
         Request(model=str(path), parameters={"n": 5}, inputs_npz=data, labels_npz=given),
         Request(model=f"{tmp_path}/mine.py:make", batch=3),
     ]
-    onnx, torch = obtain_all(wanted)
+    wanted += [replace(one, scores_all=True) for one in wanted]
+    onnx, torch, *whole = obtain_all(wanted)
+    for one, count in zip(whole, (50, 64), strict=True):
+        assert not isinstance(one, ShootoutError), one
+        assert (all_rows := one.report()) is not None
+        assert np.array_equal(all_rows.rows, np.arange(count)), "nothing is calibrated"
     assert not isinstance(onnx, ShootoutError), onnx
     assert not isinstance(torch, ShootoutError), torch
     assert (onnx.batch, torch.batch) == (5, 3)
