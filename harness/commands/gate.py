@@ -91,9 +91,12 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
                 limit.put_off(waited_s)
                 contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
                 racing.refuse_another_model(reference, contest)
+                contest = racing.note_same_model(reference, contest)
+                progress.reword = partial(racing.reword, contest)
                 return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
         except OutOfTime as error:
-            return tell_unraced(out, contest.names, reference, limits, str(error))
+            found = tell_unraced(out, contest.names, reference, limits, str(error))
+            return found.model_copy(update={"given": contest.given or None})
 
 
 def pack_candidate(
@@ -197,10 +200,12 @@ def race(
             command=command_of(sys.argv[1:]),
         )
     except OutOfTime as error:
-        return tell_unraced(out, names, reference, limits, str(error))
+        found = tell_unraced(out, names, reference, limits, str(error))
+        return found.model_copy(update={"given": contest.given or None})
     found = judge_gate(out, names, reference, limits, packed=packed)
     folder = contest.rival.target.folder if reference.is_shipped else ""
     more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes), "folder": shorten(folder) or None}
+    more |= {"given": contest.given or None, "again": racing.tell_again(reference, contest)}
     return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
 
 

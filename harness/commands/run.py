@@ -117,8 +117,8 @@ def _leading_on(study: str) -> Iterator[None]:
         if not command or study not in sys.argv or not inside.strip("'").startswith(study):
             raise
         (other,) = shlex.split(inside)
-        words = (other if word == study else word for word in sys.argv[1:])
-        raise UsageError(told + reproduce.quote(["shootout", *words])) from None
+        typed = (other if word == study else word for word in sys.argv[1:])
+        raise UsageError(told + reproduce.quote(["shootout", *typed])) from None
     except ModelError as error:
         from shootout.exported.onnx_cuts import name_part  # with onnx, which most runs do without here
 

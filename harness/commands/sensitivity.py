@@ -59,7 +59,10 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
             f"sensitivity looks at one model at a time: give one value for each --set, got {len(more) + 1} models"
         )
     with in_use(), show_progress() as progress:
-        rows, asked = points.rows_of(chosen, progress), points.request(chosen, point)
+        rows, asked = (
+            points.rows_of(chosen, progress),
+            replace(points.request(chosen, point), scores_all=False),
+        )  # INT8 is calibrated
         count = check_sizes(asked)
         check_metric(chosen, rows, [] if count is None else [count], {point.model: asked})
         name = points.group_name(point)

@@ -482,7 +482,13 @@ def _bound_accuracy(asked: _Asked) -> Bounds:
         return _without_labels(asked, value=known, reason=reason)
     count, share = len(right), right.count("1") / len(right)
     low, high = wilson(right.count("1"), count, asked.alpha)
-    return Bounds(value=share, low=low, high=high, reason=_told_rows(count, _rows_for_accuracy(share, asked)))
+    told = _told_rows(count, _rows_for_accuracy(share, asked), scores_all=_scores_all(asked.candidate))
+    return Bounds(value=share, low=low, high=high, reason=told)
+
+
+def _scores_all(candidate: Candidate) -> bool:
+    """Tell whether the runs scored all of the user's rows, so that one more row is one more that is scored."""
+    return all(play.group.record.scores_all for play in candidate.plays)
 
 
 def _without_labels(asked: _Asked, *, reason: str, value: float | None = None) -> Bounds:
@@ -515,9 +521,9 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
     return None
 
 
-def _told_rows(count: int, needed: int | None, what: str = "labeled row") -> str:
+def _told_rows(count: int, needed: int | None, what: str = "labeled row", *, scores_all: bool = False) -> str:
     if needed and what in ("labeled row", "row"):
-        return f"{counted(count, what)} scored; {tell_rows_to_bring(needed)}"
+        return f"{counted(count, what)} scored; {tell_rows_to_bring(needed, scores_all=scores_all)}"
     return f"{counted(count, what)}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
 
@@ -528,21 +534,23 @@ def _bound_drop(asked: _Asked) -> Bounds:
     play, against = next(_with_reference(asked.candidate), (None, ""))
     if play is None:
         return _without_labels(asked, reason="no accuracy of plain FP32 is known to compare with")
-    return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha)
+    scores_all = play.group.record.scores_all
+    return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha, scores_all=scores_all)
 
 
-def bound_drop(before: str, after: str, wanted: float, alpha: float) -> Bounds:
+def bound_drop(before: str, after: str, wanted: float, alpha: float, *, scores_all: bool = False) -> Bounds:
     """Return the share of rows that `after` has lost, in pairs of rows, with how many would tell it from a limit.
 
     Args:
         before, after: "1" for each row of the same split that was right.
         wanted: the limit, a share.
         alpha: how often the interval may miss the truth.
+        scores_all: whether all of the user's rows are scored; else it is half.
     """
     change = compare_right(before, after, confidence=1 - alpha)
     low, value, high = (0.0 - one for one in (change.high, change.value, change.low))
     needed = count_rows_needed(len(before), (high - low) / 2, wanted - value)
-    return Bounds(value=value, low=low, high=high, reason=_told_rows(len(before), needed))
+    return Bounds(value=value, low=low, high=high, reason=_told_rows(len(before), needed, scores_all=scores_all))
 
 
 def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:

@@ -79,7 +79,7 @@ def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -
             continue
         if (rows := check_sizes(request)) is not None:
             option = f"{Limit.METRIC_DROP} {{}}" + ("%" if Limit.METRIC_DROP in policy.shares else "")
-            refuse_few_scores(option, mean, study.metric, rows, request.batch, str(study.inputs))
+            refuse_few_scores(option, mean, study.metric, rows, request, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

@@ -281,14 +281,14 @@ def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[A
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
 
 
-def count_scored(rows: int, batch: int) -> int:
+def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
     """Return how many of a user's rows are scored, of those that are units by themselves; see `split_rows`."""
-    return rows if rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
+    return rows if scores_all or rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
 
 
-def tell_rows_to_bring(scored: int) -> str:
+def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
     """Tell how many rows a user has to give so that about so many are scored."""
-    if count_scored(scored, 1) == scored:
+    if count_scored(scored, 1, scores_all=scores_all) == scored:
         return f"bring about {scored:,} rows to settle it"
     return f"bring about {2 * scored:,} rows to settle it: half are scored"
 
@@ -300,7 +300,7 @@ def split_rows(
     units: Array | None = None,
     stream: Stream | None = None,
     *,
-    calibrates: bool = True,
+    scores_all: bool = False,
 ) -> RowSplit:
     """Take every other row for the report, the rest for calibration and searches; all for both if they are few.
 
@@ -308,7 +308,7 @@ def split_rows(
         labels: the right class of each row; None if another metric than accuracy scores them.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
         stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
-        calibrates: whether the other rows calibrate: something may be quantized, and the user gives no rows for that.
+        scores_all: no row calibrates anything or chooses among targets, so that none is kept from the report.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -324,18 +324,19 @@ def split_rows(
     places = numbers if units is None else np.unique(units, return_inverse=True)[1]
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
     least = max(HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
-    if min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
+    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
         report, other = numbers, numbers
     if stream:
         report, other = stream.in_order(report, batch), stream.in_order(other, batch)
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
     if len(report) < len(numbers):
-        uses = "calibration, `tune` and timing" if stream else "calibration and `tune`" if calibrates else "`tune`"
+        uses = "calibration, `tune` and timing" if stream else "calibration and `tune`"
         note = f"{what} is of {len(report)} of your {count} {kind}rows; the other {len(other)} are for {uses}"
+    elif scores_all:
+        note = f"all your {count} {kind}rows are scored, since nothing is calibrated on them"
     else:
         enough = f"; {2 * least:,} would do" if units is None else ""
-        uses = "calibration and timing" if calibrates else "searches and timing"
-        note = f"all your {count} {kind}rows serve {what}, {uses} alike: {TOO_FEW}{enough}"
+        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}{enough}"
     return RowSplit(
         batch=batch,
         shared=shared,
@@ -396,7 +397,7 @@ def read_split(
     stream: Stream | None = None,
     *,
     takes_nan: bool = False,
-    calibrates: bool = True,
+    scores_all: bool = False,
 ) -> RowSplit:
     """Read the user's rows and split them.
 
@@ -405,7 +406,7 @@ def read_split(
         labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
         specs: the model's inputs; axis 0 of each is the batch.
         rows_by: a file with what each row belongs to.
-        stream, calibrates: see `split_rows`.
+        stream, scores_all: see `split_rows`.
         takes_nan: see `read_sets`.
 
     Raises:
@@ -416,7 +417,7 @@ def read_split(
     found = read_labels(labels) if labels else None
     units = truth_files.read_ids(rows_by)[1] if rows_by else None
     try:
-        return split_rows(rows_of, found, specs, units, stream, calibrates=calibrates)
+        return split_rows(rows_of, found, specs, units, stream, scores_all=scores_all)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

@@ -67,6 +67,7 @@ class Request:
             `outputs`; "" if there is no metric.
         class_scores: the output that holds the scores of the labels' classes; "" for the first of their shape.
         rows_by: a file with what each row belongs to; the rows of one stay together.
+        scores_all: whether all rows are scored: nothing is calibrated on any, or chosen by any (see `split_rows`).
         saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
             this machine's.
         sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
@@ -92,6 +93,7 @@ class Request:
     scored: Literal["", "truth", "outputs"] = ""
     class_scores: str = ""
     rows_by: Path | None = None
+    scores_all: bool = False
     saturates: bool | None = None
     sweep: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     is_open: bool = False

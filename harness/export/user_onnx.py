@@ -288,8 +288,9 @@ def prepare(
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        files, calibrates = (asked.inputs_npz, asked.labels_npz), native is None and asked.calibration_npz is None
-        split = read_split(*files, specs, asked.rows_by, stream, takes_nan=takes_nan, calibrates=calibrates)
+        files = asked.inputs_npz, asked.labels_npz
+        whole = asked.scores_all
+        split = read_split(*files, specs, asked.rows_by, stream, takes_nan=takes_nan, scores_all=whole)
         given = None if stream else split.sample(specs)
         real = given.buffers if given else split.sets()[:most]
         buffer_rows = given.rows if given else split.other_rows

@@ -241,10 +241,10 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
     npz = asked.inputs_npz
     split = None
     if npz and (asked.labels_npz or asked.scored):
-        calibrates = asked.calibration_npz is None
-        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, calibrates=calibrates)
+        whole = asked.scores_all
+        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, scores_all=whole)
     elif called.labels is not None and not npz:
-        split = input_sets.split_rows(called.inputs, called.labels, specs)
+        split = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=asked.scores_all)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     if split and not stream:
         return _sample(split.sample(specs), split)

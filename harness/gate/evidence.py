@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shootout.constants import ALPHA, BIAS_FLOOR, FIDELITY_MARGIN, FP32_BOUND_FLOOR, INDIFFERENT, SHIPPED, USEFUL_BOUND
-from shootout.contract import BoundStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind, Precision
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import bound_drop, judge_limits
+from shootout.decide.limits import Bounds, bound_drop, judge_limits
 from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
@@ -31,6 +31,12 @@ NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
 
 UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
+
+OTHER_FUNCTION = 2
+"""A relative error that outputs of another function of the same scale keep: by size and sign it is 2 at most."""
+
+SAME = "the same"
+"""The limit of what ran, of which a difference is all that there is to tell."""
 
 _UNTOLD = "none told"
 
@@ -130,7 +136,7 @@ def find_evidence(
         *_check_accuracy(run, mine, other, limits),
         *_check_metric(run, mine, other, limits),
         _check_versions(mine.executed, other.executed),
-        *_check_policy(Path(run.document.run), candidate, limits),
+        *_check_policy(run, mine, other, limits),
     )
 
 
@@ -153,6 +159,8 @@ def _check_outputs(mine: Row, other: Row, limits: Limits) -> Check:
             Standing.UNKNOWN,
             "no error bound is known for its precision: give real --inputs, or more time",
         )
+    elif _is_tolerated(mine):
+        reason = "errors are relative to the candidate in float64, which computes something else than the reference"
     return Check(
         name="error",
         reference=errors[0],
@@ -161,6 +169,12 @@ def _check_outputs(mine: Row, other: Row, limits: Limits) -> Check:
         standing=standing,
         reason=reason,
     )
+
+
+def _is_tolerated(mine: Row) -> bool:
+    """Tell whether the reference is held to another model than its own, as a retrained one, and that is allowed."""
+    found = mine.fidelity
+    return found is not None and found.standing is BoundStanding.TOLERATED and mine.backend.startswith(f"{SHIPPED}:")
 
 
 def _is_bound(row: Row) -> bool:
@@ -185,7 +199,7 @@ def _tell_another(mine: Row) -> str:
     )
     if found is None:
         return f"{told}: {mine.reason}"
-    allow = f"--max-error {round_limit(found)}"
+    allow = f"--max-error {OTHER_FUNCTION if found <= OTHER_FUNCTION else round_limit(found)}"
     return f"{told}; if that is wanted, as of a retrained model, add {allow}, and limit it by --accuracy-drop"
 
 
@@ -225,7 +239,7 @@ def _check_proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iter
         if limits.same_proof:
             standing = Standing.MET if told[0] == told[1] else Standing.BROKEN
             standing = Standing.UNKNOWN if "candidate" in shipped or _UNTOLD in told else standing
-        limit = "the same" if limits.same_proof else None
+        limit = SAME if limits.same_proof else None
         yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=recorded)
 
 
@@ -261,11 +275,12 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
         return
     shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
     told = [None if one is None else share(one) for one in shares]
-    right = {arm: rows for (_, arm), rows in right_rows(run.groups[mine.group]).items()}
+    group = run.groups[mine.group]
+    right = {arm: rows for (_, arm), rows in right_rows(group).items()}
     drop = None
     if {mine.arm, other.arm} <= right.keys():
-        most = limits.accuracy_drop or 0.0
-        drop = bound_drop(right[mine.arm], right[other.arm], most, ALPHA / limits.shares)
+        most, all_ = limits.accuracy_drop or 0.0, group.record.scores_all
+        drop = bound_drop(right[mine.arm], right[other.arm], most, ALPHA / limits.shares, scores_all=all_)
     lost = None
     if drop:
         value, low, high = (f"{round(100 * (one or 0.0), 2) + 0.0:.2f}" for one in (drop.value, drop.low, drop.high))
@@ -276,12 +291,45 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
     standing, why = Standing.UNKNOWN, "no labeled rows: give --inputs and --labels to this gate"
     if drop:
         standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
-        why = drop.reason if standing is Standing.UNKNOWN else ""
+        why = "; ".join(filter(None, [drop.reason, _tell_provable(drop)])) if standing is Standing.UNKNOWN else ""
+        if standing is Standing.UNKNOWN and right[mine.arm] == right[other.arm] and is_same_function(mine, other):
+            standing, why = (
+                Standing.MET,
+                f"no row changed, and both compute the same function: {_tell_rounding(mine, other)}",
+            )
     reason = "; ".join(filter(None, [lost, why]))
     limit = f"at most {POINTS.tell_limit(limits.accuracy_drop)} lost"
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
+
+
+def _tell_provable(drop: Bounds) -> str:
+    """Tell the smallest limit that these rows show to be kept, by the interval that decides; "" if more were lost."""
+    if drop.high is None or drop.value is None or drop.value > 0:
+        return ""
+    return f"with these rows --accuracy-drop {round_limit(100 * drop.high)}pp passes"
+
+
+def is_same_function(mine: Row, other: Row) -> bool:
+    """Tell whether both give the outputs of one model in float64, but for the rounding of plain FP32.
+
+    Then no accuracy is lost that rows could show, however few they are.
+    """
+    pair = (mine, other)
+    return all(
+        one.precision == Precision.FP32
+        and is_plain(one)
+        and one.fidelity is not None
+        and one.fidelity.standing is BoundStanding.MET
+        and one.fidelity.relative_l2 is not None
+        for one in pair
+    )
+
+
+def _tell_rounding(mine: Row, other: Row) -> str:
+    errors = [one.fidelity.relative_l2 or 0.0 for one in (mine, other) if one.fidelity]
+    return f"errors {' and '.join(map(error, errors))} are float rounding"
 
 
 def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
@@ -298,17 +346,21 @@ def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits) -> Itera
         return
     is_same_model = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
     for one, another in zip(before, after, strict=True):
-        check = _compare_scores(one, another, read_metric_limits(run.header), ALPHA / limits.shares)
+        all_ = run.groups[mine.group].record.scores_all
+        check = _compare_scores(one, another, read_metric_limits(run.header), ALPHA / limits.shares, scores_all=all_)
         if is_same_model and is_plain(other):  # its error bound says that it computes what plain FP32 does
             check = check.model_copy(update={"limit": None, "standing": None})
         yield check
 
 
-def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: float) -> Check:
+def _compare_scores(
+    before: Scores, after: Scores, limits: MetricLimits, alpha: float, *, scores_all: bool = False
+) -> Check:
     """Hold one output's scores against the limit of a run: the most drop, or the least agreement.
 
     Args:
         alpha: how often the interval may miss the truth.
+        scores_all: whether all of the user's rows are scored; else it is half.
     """
     lower, means = after.lower_is_better, [math.fsum(one.rows) / len(one.rows) for one in (before, after)]
     name = f"metric {after.name}{f' of {after.output}' if after.output else ''}"
@@ -327,12 +379,16 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
         reason = f"the reference's whole score is {means[0]:.3g}, so that limit proves nothing"
     elif change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-        reason += f"; {_tell_needed(needed, after.unit)}" if needed else ""
+        reason += f"; {_tell_needed(needed, after.unit, scores_all=scores_all)}" if needed else ""
     return Check(**told, limit=f"at most {most:.{limit_digits(most, 2)}g} lost", standing=standing, reason=reason)
 
 
-def _tell_needed(scored: int, unit: str) -> str:
-    return tell_rows_to_bring(scored) if unit == "row" else f"about {scored:,} scored {unit}s would settle it"
+def _tell_needed(scored: int, unit: str, *, scores_all: bool) -> str:
+    return (
+        tell_rows_to_bring(scored, scores_all=scores_all)
+        if unit == "row"
+        else f"about {scored:,} scored {unit}s would settle it"
+    )
 
 
 def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
@@ -340,12 +396,16 @@ def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
     return Check(name="runtime", reference=told[0], candidate=told[1])
 
 
-def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
-    """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown."""
+def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+    """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown.
+
+    Plain FP32 loses no accuracy against itself. If it is of another model than what is shipped, that is compared with.
+    """
     if (policy := limits.policy) is None:
         return
-    question = read_question([folder])
-    one = next((one for one in question.candidates if one.row.arm == candidate), None)
+    question = read_question([Path(run.document.run)])
+    one = next((one for one in question.candidates if one.row.arm == other.arm), None)
+    is_same = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
     for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
@@ -353,6 +413,10 @@ def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Chec
         limit = f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
         if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
             yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)
+            continue
+        if found.limit is Limit.DROP and is_plain(other) and not is_same:
+            for check in _check_accuracy(run, mine, other, replace(limits, accuracy_drop=found.wanted)):
+                yield check.model_copy(update={"name": name})
             continue
         value = None if found.value is None else unit.tell(found.value)
         yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=found.reason)

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from shootout.errors import ExitCode, ShootoutError, Undecided, UsageError, printable, tell_refusal
 from shootout.gate.output import COLUMNS, find_unknown, lines, tell_adoption, tell_outcome
-from shootout.gate.verdict import Gate, tell_slowdown
+from shootout.gate.verdict import TIME, Gate, tell_slowdown
 from shootout.page import markdown
 from shootout.results.document import Document
 
@@ -102,11 +102,11 @@ def summarize(gate: Gate, document: Document | None) -> str:
 
 def annotate(gate: Gate) -> Iterator[str]:
     """Yield `::error title=…::…` for each broken limit, `::warning` for what isn't known and for each note."""
-    unknown, time = find_unknown(gate), next((one for one in gate.checks if one.name == "time"), None)
+    unknown, time = find_unknown(gate), next((one for one in gate.checks if one.name == TIME), None)
     for told in gate.reasons:
         reason = f"{told}: {tell_slowdown(gate.ratio)}" if gate.ratio and time and told == time.reason else told
         level, word = ("warning", "undecided") if told in unknown else ("error", "fail")
-        yield command(level, f"{word}: {gate.candidate}: {reason}", title=TITLE)
+        yield command(level, f"{word}: {gate.given or gate.candidate}: {reason}", title=TITLE)
     for note in gate.notes:
         yield command("warning", note, title=TITLE)
 

@@ -14,7 +14,7 @@ from shootout.decide.options import SHARE
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
-from shootout.gate.verdict import Gate, Outcome, tell_check, tell_slowdown
+from shootout.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, span
@@ -43,14 +43,17 @@ def render(gate: Gate) -> RenderableType:
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
-        Text(f"{gate.reference} of {gate.recorded} against {gate.candidate}; run folder: {gate.run}"),
+        Text(
+            f"reference: {gate.reference} of {gate.recorded}; candidate: {name_candidate(gate)}; run folder: {gate.run}"
+        ),
     )
 
 
 def tell_outcome(gate: Gate) -> str:
-    """Return the outcome, the slowdown, its limit, the restarts and the time, with `·` between the last two parts.
+    """Return the outcome, the candidate's file, what decided, the restarts and the time, with `·` before the last two.
 
-    For example `fail  1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`.
+    For example `fail  new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`. The
+    first broken limit takes the slowdown's place, or one that stays open beside a slowdown that is known.
 
     It also says how many of the restarts an earlier command raced.
     """
@@ -60,11 +63,25 @@ def tell_outcome(gate: Gate) -> str:
     took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
     limit = SHARE.tell_limit(gate.limit - 1)
     told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
-    return f"{gate.outcome}  {told} · {took}"
+    wanted = {"fail": Standing.BROKEN, "undecided": Standing.UNKNOWN}.get(gate.outcome)
+    decisive = [one for one in gate.checks if one.standing is not None and one.standing is wanted]
+    is_slow = gate.outcome == "undecided" and any(one.name == TIME for one in decisive)
+    if decisive and decisive[0].name != TIME and not is_slow:
+        others = len(decisive) - 1
+        told = tell_decisive(decisive[0]) + (f", and {counted(others, 'other limit')}" if others else "")
+    named = f"{gate.given}: " if gate.given else ""
+    return f"{gate.outcome}  {named}{told} · {took}"
+
+
+def name_candidate(gate: Gate) -> str:
+    """Name the candidate by its file, if it is one, and by what ran."""
+    return f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
 
 
 def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
     """Return where the candidate's folder is, and the command that puts it in the reference's place, if it passed."""
+    if gate.outcome == "pass" and gate.again:
+        return [("to adopt it, install the new versions here and ship again", gate.again)]
     if gate.outcome != "pass" or not gate.folder:
         return []
     source, goal = shlex.quote(gate.folder), shlex.quote(gate.recorded)

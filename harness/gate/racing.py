@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shootout import backends, models
-from shootout.constants import SHIPPED
-from shootout.contract import Arm, Device, Target
+from shootout.constants import COPY, SHIPPED
+from shootout.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
 from shootout.decide.limits import SPREAD
 from shootout.decide.options import Limit
-from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError
+from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
 from shootout.export.client import is_file
+from shootout.export.request import Request, labels_of, path_of
 from shootout.exported.shipped_folder import open_shipped
 from shootout.gate.evidence import Limits
 from shootout.gate.reference import Reference
@@ -32,9 +34,9 @@ from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.options import MetricOptions, ModelOptions, StreamOptions
 from shootout.study.plan import Plan, make_plan
-from shootout.study.points import describe
+from shootout.study.points import describe, rows_of
 from shootout.study.schema import Study, checked
-from shootout.study.target import parse_targets, provider
+from shootout.study.target import open_once, parse_targets, provider
 from shootout.worker.availability import known_available
 
 MOST_RESTARTS = 1_000
@@ -62,12 +64,14 @@ class Contest:
         reference, candidate: the labels of the two arms.
         packed: whether this gate made the candidate's folder, so that its record is as new as the race.
         notes: sentences for people on how the two run.
+        given: the candidate's file as it was typed; "" for a target.
     """
 
     plan: Plan
     reference: str
     candidate: str
     packed: bool = False
+    given: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -93,8 +97,11 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
         Unavailable: one of the two can't run here.
     """
     study = make_study(reference, candidate, limits, options)
-    _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0])
-    return plan_pair(study, limits)
+    refuse_unjudged(study, limits)
+    _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0], study.model[0])
+    contest = plan_pair(study, limits)
+    notes = tuple(_note_own_file(reference, study))
+    return replace(contest, notes=notes, given=candidate if candidate and _is_model(candidate) else "")
 
 
 def plan_pair(study: Study, limits: Limits) -> Contest:
@@ -108,7 +115,8 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     mine, other = (arm for arm in group.record.arms if not arm.control)
     for what, arm in (("reference", mine), ("candidate", other)):
         if why := group.skips.get(arm.label):
-            raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
+            fix = _tell_install(arm.target, arm.model) if why.kind is NotRunKind.NOT_INSTALLED else ""
+            raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {fix or why.fix}")
     _refuse_equal_versions(plan, mine.target, other.target)
     return Contest(plan=plan, reference=mine.label, candidate=other.label)
 
@@ -159,6 +167,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         targets = [reference.target]
     elif candidate:
         targets[1] = _one_target(candidate, given["pythons"])
+    given["model"] = _find_model(reference, given["model"], targets[-1])
     _refuse_unused(options.get("pythons", {}), targets, candidate)
     fields = {
         "name": "gate",
@@ -175,6 +184,39 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     study = checked({key: value for key, value in fields.items() if value or key == "state"})
     _refuse_sizes(study, reference)
     return study
+
+
+def _find_model(reference: Reference, model: Any, target: str) -> Any:
+    """Return the model to race: if its file is gone, the one in the shipped folder, if that target can run it.
+
+    Raises:
+        UsageError: there is none.
+    """
+    missing = [
+        one for one in ([model] if isinstance(model, str) else model) if is_file(one) and not path_of(one).is_file()
+    ]
+    if not missing:
+        return model
+    backend = re.split("[+@:/]", target)[0]
+    own = _own_files(reference) if reference.is_shipped and reference.again.startswith(f"{backend}:") else []
+    if len(own) != 1:
+        raise UsageError(f"the model's file {missing[0]!r} isn't here: give it with --model PATH")
+    return own[0]
+
+
+def _own_files(reference: Reference) -> list[str]:
+    """Return the ONNX files of a shipped folder that hold the model in float, as the runtime of the folder reads it."""
+    found = open_shipped(Path(reference.place))
+    if found.arm.precision != Precision.FP32 or found.arm.scheme:
+        return []
+    return [str(Path(reference.place) / name) for name in found.files if is_file(name)]
+
+
+def _note_own_file(reference: Reference, study: Study) -> Iterator[str]:
+    """Note that the folder's own file took the place of the model's."""
+    if study.model[0] != reference.given["model"] and reference.is_shipped and study.model[0] in _own_files(reference):
+        model = reference.given["model"]
+        yield f"{model} isn't here, so {study.model[0]} takes its place; --model PATH names another file"
 
 
 def _refuse_unused(pythons: Mapping[str, Any], targets: Sequence[str], candidate: str | None) -> None:
@@ -236,13 +278,55 @@ def _one_target(text: str, pythons: Mapping[str, Any]) -> str:
     return str(found[0])
 
 
-def _refuse_missing(target: Target) -> None:
+def _refuse_missing(target: Target, model: str) -> None:
     """Stop at once if the reference's own backend can't run here."""
     if target.python:
         return
     found = known_available({provider(target)})[provider(target)]
     if not found.ok:
-        raise Unavailable(f"the reference {target} can't run here: {found.reason}; {found.fix}")
+        fix = _tell_install(target, model) if found.why and found.why.kind is NotRunKind.NOT_INSTALLED else ""
+        raise Unavailable(f"the reference {target} can't run here: {found.reason}; {fix or found.fix}")
+
+
+def _tell_install(target: Target, model: str) -> str:
+    """Return one command that installs all that a backend takes to be built from a model; "" for a third party's.
+
+    An ONNX file's reference outputs are ONNX Runtime's, and what runs torch's program of it needs torch's extra.
+    """
+    extra = backends.entry(target.backend).extra
+    if not extra or target.python:
+        return ""
+    takes_file = Artifact.ONNX in backends.capabilities(target.backend).consumes
+    extras = [extra, *(["onnxruntime", *([] if takes_file else ["torch"])] if is_file(model) else [])]
+    return install(",".join(dict.fromkeys(extras)))
+
+
+def refuse_unjudged(study: Study, limits: Limits) -> None:
+    """Refuse a limit on rows that nothing is given for, which no race would settle.
+
+    Raises:
+        UsageError: it says what to give.
+    """
+    model = study.model[0]
+    has_own = not study.inputs and (models.is_own(model) or (not is_file(model) and models.get(model).task is not None))
+    wanted = limits.policy.limits if limits.policy else {}
+    drop = "" if limits.accuracy_drop is None else f"--accuracy-drop {100 * limits.accuracy_drop:g}pp"
+    least = f"{Limit.ACCURACY} of the policy" if Limit.ACCURACY in wanted else ""
+    if (drop or least) and not has_own and not _has_labels(study):
+        raise UsageError(f"{drop or least} needs labeled rows: give --inputs rows.npz --labels labels.npz")
+    named = next((str(one) for one in (Limit.METRIC, Limit.MOST_METRIC) if one in wanted), "")
+    if (named or limits.metric) and not study.metric:
+        told = f"{named} of the policy" if named else "the metric that admitted the reference"
+        name = limits.metric or "NAME"
+        raise UsageError(f"{told} needs rows: give --inputs rows.npz --truth truth.npz --metric {name}")
+
+
+def _has_labels(study: Study) -> bool:
+    rows = rows_of(study)
+    asked = Request(
+        model=study.model[0], inputs_npz=rows.inputs, labels_npz=Path(study.labels) if study.labels else None
+    )
+    return labels_of(asked) is not None
 
 
 def why_unshippable(contest: Contest) -> str:
@@ -281,7 +365,7 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
         return note_unpacked(contest, str(error))
     study = contest.plan.study
     pair = {"targets": (study.targets[0], f"{SHIPPED}:{folder}"), "options": {}}  # a folder's settings came with it
-    return replace(plan_pair(study.model_copy(update=pair), limits), packed=True)
+    return replace(plan_pair(study.model_copy(update=pair), limits), packed=True, given=contest.given)
 
 
 def refuse_another_model(reference: Reference, contest: Contest) -> None:
@@ -303,13 +387,46 @@ def refuse_another_model(reference: Reference, contest: Contest) -> None:
             )
 
 
+def reword(contest: Contest, text: str) -> str:
+    """Return a line of the race without blame on the reference for what a candidate's file computes; "" for no line."""
+    mine = f"failed: {contest.reference}"
+    if not (contest.packed and contest.given and text.startswith(mine) and "above the error bound" in text):
+        return text
+    if text.startswith(mine + COPY):
+        return ""
+    why = text.removeprefix(f"{mine}: ")
+    return f"{contest.given} computes something else than the reference: {why}"
+
+
+def note_same_model(reference: Reference, contest: Contest) -> Contest:
+    """Add a note if the candidate's file comes to the very model that is shipped: the gate then tests nothing new."""
+    if not contest.packed or not contest.given:
+        return contest
+    mine, other = (open_shipped(Path(one)).files for one in (reference.place, contest.rival.target.folder))
+    parts = [{name: sha for name, sha in files.items() if name.startswith("model/")} for files in (mine, other)]
+    if parts[0] != parts[1]:
+        return contest
+    return replace(contest, notes=(*contest.notes, f"{contest.given} comes to the shipped model, byte for byte"))
+
+
 def note_unpacked(contest: Contest, why: str) -> Contest:
     """Add a note that only the reference's calls go through a `load.py`."""
     note = (
-        f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input; "
-        f"the candidate runs by its adapter: {why}"
+        f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input"
+        f"{_tell_bias(contest)}; the candidate runs by its adapter: {why}"
     )
     return replace(contest, notes=(*contest.notes, note))
+
+
+def _tell_bias(contest: Contest) -> str:
+    """Tell which part of the reference's call the checks take, by its recorded time."""
+    arms = contest.plan.groups[0].record.arms
+    place = next((arm.target.folder for arm in arms if arm.label == contest.reference), "")
+    folder = open_once(place) if place else None
+    if folder is None or not folder.median_ns:
+        return ""
+    share = 1e3 * CHECK_US * len(folder.inputs) / folder.median_ns
+    return f", up to {100 * share:.2g} % in the candidate's favor"
 
 
 def _is_whole(folder: Path) -> bool:
@@ -318,6 +435,16 @@ def _is_whole(folder: Path) -> bool:
     except UsageError:
         return False
     return True
+
+
+def tell_again(reference: Reference, contest: Contest) -> str | None:
+    """Return the command that measures an upgrade of the shipped target and ships it; None for other candidates."""
+    if not reference.is_shipped or not contest.rival.target.python:
+        return None
+    model, place = (shlex.quote(str(one)) for one in (contest.plan.study.model[0], reference.place))
+    run = f"shootout run {model} --backends {shlex.quote(reference.again)} --out results/upgrade"
+    new = shlex.quote(f"{reference.place}-new")
+    return f"{run} && shootout ship results/upgrade -o {new} && rm -r {place} && mv {new} {place}"
 
 
 def name_folder(contest: Contest) -> str:

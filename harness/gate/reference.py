@@ -80,9 +80,11 @@ def read_reference(
                 f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
             )
         return _read_shipped(open_shipped(folder))
+    if folder.is_file():
+        raise UsageError(f"the reference {str(folder)!r} is a file: name a folder made by `shootout ship`, or a run's")
     if not journal.begun(folder):
         what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
-        raise UsageError(f"the reference {str(folder)!r} {what}: name a folder that `ship` or `run` wrote")
+        raise UsageError(f"the reference {str(folder)!r} {what}: name a folder made by `shootout ship`, or a run's")
     if pinned is not None:
         raise UsageError(
             f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "

@@ -14,7 +14,7 @@ from shootout.contract import NotRun, NotRunKind
 from shootout.decide.options import SHARE
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Unavailable, UsageError
-from shootout.gate.evidence import Check, Limits, find_evidence
+from shootout.gate.evidence import SAME, Check, Limits, find_evidence
 from shootout.gate.reference import Reference
 from shootout.journal import journal
 from shootout.journal.records import Played
@@ -34,6 +34,8 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "undecided": ExitCode.UNDECIDED,
 }
 SCHEMA = 2
+TIME = "time"
+"""The check that is the race."""
 
 
 class Gate(Part):
@@ -41,12 +43,14 @@ class Gate(Part):
 
     Attributes:
         reasons: why it isn't a pass, the weightiest first.
+        given: the candidate's file as it was typed; null if the candidate is a target.
         ratio: the candidate's time ÷ the reference's; null where they have none in common.
         limit: the most that it may be.
         earlier_restarts: how many of `restarts` an earlier command raced.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
         folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
+        again: the command that measures and ships an upgrade once its versions are installed; null if it is none.
         next: the same command with more time; null if time wouldn't tell, or the command isn't known.
     """
 
@@ -65,6 +69,8 @@ class Gate(Part):
     notes: tuple[str, ...]
     run: str
     folder: str | None = None
+    given: str | None = None
+    again: str | None = None
     next: str | None = None
 
     @property
@@ -124,8 +130,8 @@ def judge_gate(
         fails.append(why)
     elif standing is Standing.UNKNOWN and not fails:
         opens.insert(0, why)
-    elif ratio is None:
-        why = "not raced, because another limit is broken"
+    elif standing is Standing.UNKNOWN:
+        why = f"not raced{' to the end' if ratio else ''}, because another limit is broken"
     outcome: Outcome = "fail" if fails else "undecided" if opens else "pass"
     return Gate(
         outcome=outcome,
@@ -206,9 +212,9 @@ def _check_time(rows: tuple[Row, Row], standing: Standing, ratio: Ratio | None, 
     """Return the race as a line of the evidence."""
     before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in rows)
     return Check(
-        name="time",
+        name=TIME,
         reference=before,
-        candidate=f"{after}, {tell_slowdown(ratio)}" if ratio else after,
+        candidate=f"{after}, {tell_slowdown(ratio)}" if ratio and ratio.low is not None else after,
         limit=f"at most {SHARE.tell_limit(limits.slower)} slower",
         standing=standing,
         reason=why or None,
@@ -292,6 +298,13 @@ def tell_check(one: Check) -> str:
     parts += [f"reference {one.reference}"] if one.reference else []
     parts += [f"limit {one.limit}"] if one.limit else []
     return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
+
+
+def tell_decisive(one: Check) -> str:
+    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
+    found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
+    told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
+    return told + (f", limit {one.limit}" if one.limit else "")
 
 
 def tell_slowdown(ratio: Ratio) -> str:

@@ -136,7 +136,8 @@ def recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
     """Return a group that an earlier process added or confirmed with, as it was."""
     arm = record.arms[0]
     point = Point(model=arm.model, parameters=arm.parameters, batch=arm.batch, scenario=arm.scenario)
-    return PlannedGroup(record=record, request=points.request(study, point), skips={})
+    asked = replace(points.request(study, point), scores_all=record.scores_all)
+    return PlannedGroup(record=record, request=asked, skips={})
 
 
 def _plan_group(study: Study, here: Here, ask: Ask, names: Collection[str]) -> tuple[PlannedGroup, Added] | None:

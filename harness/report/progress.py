@@ -37,6 +37,8 @@ class ProgressDisplay:
         self._began_ns = now_ns()
         self._told_ns: int | None = None
         self._total_ns = 0.0
+        self.reword: Callable[[str], str] = str
+        """Gives a line's words as a command has them; "" for no line."""
 
     def __enter__(self) -> ProgressDisplay:
         if self._live:
@@ -51,7 +53,8 @@ class ProgressDisplay:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        if text := self.reword(text):
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def restart(self, group: str, played: int, expected: int, left_s: float, standing: str = "") -> None:
         """Show that a restart begins.

@@ -397,7 +397,7 @@ def _tell_how_measured(row: Row) -> str:
     """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
     from shootout import backends
 
-    package = next(iter(backends.entry(row.backend).installs.get("", ())), row.backend).rpartition("|")[2]
+    package = next(iter(backends.entry(row.backend).installs.get("") or ()), row.backend).rpartition("|")[2]
     version = (row.executed or {}).get("version")
     pinned = f"{package}=={version}" if version else package
     return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"

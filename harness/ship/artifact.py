@@ -157,6 +157,7 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         rows_by=files["rows-by"],
         state=read_state("--state", [given["--state"]]) if "--state" in given else None,
         steps=int(given.get("--stream", 0)),
+        scores_all=record.scores_all,
     )
     return PlannedGroup(record=record, request=request, skips=skips)
 

@@ -36,17 +36,23 @@ def refuse_few_labels(option: str, limit: float, request: Request) -> None:
     if not (limit and (place := labels_of(request))):
         return
     count = len(read_labels(place))
-    scored = count_scored(count, request.batch)
+    scored = count_scored(count, request.batch, scores_all=request.scores_all)
     held = -compare_right("1" * scored, "1" * scored).low
     if held > limit:
-        needed = 2 * math.ceil(held * (scored + 2) / limit)
+        needed = _count_to_give(math.ceil(held * (scored + 2) / limit), request)
         raise UsageError(
             f"{option} {100 * limit:g}pp can't be shown by {scored:,} scored rows of the {count:,} with labels "
             f"in {place}: give {needed:,} rows or more, or {option} {round_limit(100 * held)}pp"
         )
 
 
-def refuse_few_scores(option: str, limit: float, metric: str | None, rows: int, batch: int, place: Path | str) -> None:
+def _count_to_give(scored: int, request: Request) -> int:
+    return scored if request.scores_all else 2 * scored
+
+
+def refuse_few_scores(
+    option: str, limit: float, metric: str | None, rows: int, request: Request, place: Path | str
+) -> None:
     """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
 
     Args:
@@ -59,29 +65,32 @@ def refuse_few_scores(option: str, limit: float, metric: str | None, rows: int, 
     """
     if not _is_of_shares(metric):
         return
-    if fault := find_few_scores(option, limit, rows, batch, place):
+    if fault := find_few_scores(option, limit, rows, request, place):
         raise UsageError(fault)
 
 
-def find_few_scores(option: str, limit: float, rows: int, batch: int, place: Path | str) -> str:
+def find_few_scores(option: str, limit: float, rows: int, request: Request, place: Path | str) -> str:
     """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
 
     Args:
         option, limit, place: see `refuse_few_scores`.
     """
-    scored, needed = count_scored(rows, batch), count_rows_for_rare(1.0, limit)
+    scored = count_scored(rows, request.batch, scores_all=request.scores_all)
+    needed = count_rows_for_rare(1.0, limit)
     if scored >= needed:
         return ""
     scale = 100 if "%" in option else 1
     held = scale * (1 - UNSEEN ** (1 / scored))
     return (
         f"{option.format(f'{scale * limit:g}')} takes {needed:,} scored rows, since fewer may hide a rare failure. "
-        f"Of the {rows:,} rows of {place} {scored:,} are scored: give {2 * needed:,} rows or more, or "
-        f"{option.format(round_limit(held))}"
+        f"Of the {rows:,} rows of {place} {scored:,} are scored: give {_count_to_give(needed, request):,} rows or "
+        f"more, or {option.format(round_limit(held))}"
     )
 
 
-def refuse_few_agreeing(option: str, limit: str, metric: str | None, rows: int, batch: int, place: Path | str) -> None:
+def refuse_few_agreeing(
+    option: str, limit: str, metric: str | None, rows: int, request: Request, place: Path | str
+) -> None:
     """Refuse an agreement with FP32's outputs that rows so few can't show, even if each of them agrees wholly.
 
     Args:
@@ -93,12 +102,15 @@ def refuse_few_agreeing(option: str, limit: str, metric: str | None, rows: int, 
     """
     if not _is_of_shares(metric):
         return
-    scored, needed = count_scored(rows, batch), count_rows_for_share(read_share(limit))
+    scored = count_scored(rows, request.batch, scores_all=request.scores_all)
+    needed = count_rows_for_share(read_share(limit))
     if needed is not None and scored >= needed:
         return
     shown = math.floor(1000 * most_share_shown(scored)) / 10
     takes = f"takes {needed:,} scored rows" if needed else "can't be shown by any number of rows"
-    give = f"give {2 * needed:,} rows or more, since half of them are scored, or" if needed else "give at most"
+    give, half = "give at most", "" if request.scores_all else ", since half of them are scored"
+    if needed:
+        give = f"give {_count_to_give(needed, request):,} rows or more{half}, or"
     raise UsageError(
         f"{option.format(limit)} {takes}, even if each agrees wholly. Of the {rows:,} rows of {place} "
         f"{scored:,} are scored: {give} {option.format(f'{shown:g}%')}"

@@ -38,6 +38,7 @@ class GroupRecord(BaseModel):
         selects_for: the arms are settings of which each target's best is to be found, and measured again in a group
             with this baseline; null in a group of which verdicts are asked.
         least_restarts: that each arm plays, whatever is known before; older journals have none.
+        scores_all: all of a user's rows are scored (see `Request.scores_all`); older journals have none: half are.
         narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
 
@@ -53,6 +54,7 @@ class GroupRecord(BaseModel):
     selects_for: str | None = None
     narrows: bool = False
     least_restarts: int = 0
+    scores_all: bool = False
 
     @model_validator(mode="after")
     def _has_arms(self) -> GroupRecord:

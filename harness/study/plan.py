@@ -365,9 +365,8 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if study.metric:
         output = "" if study.labels else study.scores or ""  # labels go by it too
         files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
-        batch = max(one.batch for one in requests.values())
         _refuse_drop_of_all(study)
-        _refuse_few_rows(study, counts, batch)
+        _refuse_few_rows(study, counts, max(requests.values(), key=lambda one: one.batch))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
@@ -400,7 +399,7 @@ def _refuse_drop_of_all(study: Study) -> None:
         )
 
 
-def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
+def _refuse_few_rows(study: Study, counts: Collection[int], request: Request) -> None:
     """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
 
     Raises:
@@ -411,9 +410,9 @@ def _refuse_few_rows(study: Study, counts: Collection[int], batch: int) -> None:
         return
     (rows,), place = counts, str(study.inputs)
     if drop.endswith("%"):
-        refuse_few_scores("--max-drop {}%", find_max_drop(drop, 1.0), study.metric, rows, batch, place)
+        refuse_few_scores("--max-drop {}%", find_max_drop(drop, 1.0), study.metric, rows, request, place)
     if agreement:
-        refuse_few_agreeing("--min-agreement {}", agreement, study.metric, rows, batch, place)
+        refuse_few_agreeing("--min-agreement {}", agreement, study.metric, rows, request, place)
 
 
 def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
@@ -434,9 +433,9 @@ def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[Pl
         return
     if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(study.metric).is_share):
         return
-    (rows,), batch = counts, max(arm.batch for arm in arms)
+    (rows,), asked = counts, max((group.request for group in groups), key=lambda one: one.batch)
     option = "--max-drop {}" + "%" * is_share
-    if drop and (fault := find_few_scores(option, drop, rows, batch, str(study.inputs))):
+    if drop and (fault := find_few_scores(option, drop, rows, asked, str(study.inputs))):
         loses = (
             f"one can lose all of its {study.metric} score" if is_share else f"a row's {study.metric} is from 0 to 1"
         )
@@ -661,6 +660,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
         references=references,
         pairs=wanted,
+        scores_all=asked.scores_all,
     )
     record = as_selecting(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from shootout import backends, models, schemes
-from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
+from shootout.contract import SCALED, Arm, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes
 from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
@@ -30,6 +30,8 @@ POINT_WORDS = ("model", "batch", "scenario", "threads")
 """The names that one of a study's points may have beside a model's parameters."""
 _OTHERS = {*POINT_WORDS} - {BATCH}
 """The names among these that are no size of the model."""
+_CALIBRATED = {*SCALED} - {Precision.INT8_DYNAMIC}
+"""The precisions whose quantizers may see rows: for ranges, or for the scales of weights."""
 _SHIPPED = re.compile(r"[\w-]+")
 """A model's name, rather than a file or code of the user's."""
 
@@ -308,6 +310,8 @@ def request(study: Study, point: Point) -> Request:
         state={} if point.arrivals else study.state,  # no call's state is of the next one's size
         steps=study.stream or 0,
     )
+    if rows.inputs or models.is_own(point.model):
+        asked = replace(asked, scores_all=not any(_takes_rows(target, study) for target in targets_of(study)))
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))
     model = models.get(point.model)
@@ -315,6 +319,17 @@ def request(study: Study, point: Point) -> Request:
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
     return replace(asked, parameters=parameters, sweep=own)
+
+
+def _takes_rows(target: Target, study: Study) -> bool:
+    """Return whether a target may be calibrated on a part of the user's rows, or chosen by it: none of it is scored.
+
+    On which rows a shipped folder was calibrated isn't known.
+    """
+    scheme = schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
+    if target.precision not in _CALIBRATED or scheme.activations == "weights-only":
+        return False
+    return study.calibration is None or bool(target.folder or scheme.search or scheme.variant)
 
 
 def at_size(asked: Request, axis: str, size: int) -> Request:

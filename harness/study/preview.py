@@ -15,7 +15,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets, trees
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, path_of, stream_of, takes_nan, tell_row_sizes
+from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan, tell_row_sizes
 from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -84,10 +84,7 @@ def preview(request: Request) -> Preview:
     if is_file(request.model):
         return _preview_file(request, calibration)
     if models.is_own(request.model):
-        return Preview(
-            calibration=calibration
-            or (f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else "its inputs")
-        )
+        return Preview(calibration=calibration or (_describe_rows(request) if request.inputs_npz else "its inputs"))
     model = models.get(request.model)
     specs = model.inputs(request.parameters, request.batch)
     return Preview(
@@ -223,7 +220,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         steps=stream.steps if stream else None,
         calibration=""
         if trees.is_converted(path_of(request.model))
-        else calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
+        else calibration or (_describe_rows(request) if given else _describe_drawn_sets(specs, axes.batch)),
         notes=(
             *axes.notes,
             *filter(None, [doubt]),
@@ -244,7 +241,7 @@ def _try_shapes(request: Request, specs: Sequence[TensorSpec], ways: Mapping[str
     """
     from shootout.exported import onnx_cuts, onnx_files
 
-    path, sets = path_of(request.model), draw(specs, TRIED_SETS, TRIED_SEED, ways)
+    path, sets = path_of(request.model), draw(tuple(specs), TRIED_SETS, TRIED_SEED, ways)
     if request.inputs_npz:
         with suppress(UsageError):  # data that only the other machine has
             given = data_files.read_sets(request.inputs_npz, specs, takes_nan=takes_nan(request))
@@ -263,6 +260,13 @@ def _format_spec(spec: TensorSpec) -> str:
 
 def _describe_filling(model: Model, spec: TensorSpec) -> str:
     return "drawn in the model's own way" if model.draw else f"drawn: {usual(spec).told}"
+
+
+def _describe_rows(request: Request) -> str:
+    """Return which of the user's rows calibrate: none if all are scored."""
+    if request.scores_all and (request.scored or labels_of(request)):
+        return "none of the rows, which are all scored"
+    return f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else ""
 
 
 def _describe_calibration(model: Model, request: Request) -> str:

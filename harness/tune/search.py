@@ -216,7 +216,8 @@ class TuningSearch:
             arms=tuple(arms) if skip else with_control(baseline, arms),
             references=known,
         )
-        request = self.plan.groups[0].request
+        # a search chooses by one half of the rows, and is confirmed by the other
+        request = replace(self.plan.groups[0].request, scores_all=False)
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
 
     def _too_many(self, arms: Sequence[Arm]) -> dict[str, NotRun]:
@@ -249,7 +250,7 @@ def make_search(
     if (count := len(points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
     if limits is not None:
-        refuse_unjudged(limits, study, request(study, points(study)[0]))
+        refuse_unjudged(limits, study, replace(request(study, points(study)[0]), scores_all=False))
         _refuse_inexact(study)
     plan, widest = make_plan(study), place("all")
     kept = None if limits is None else {str(name): value for name, value in limits.items()}

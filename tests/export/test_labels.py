@@ -46,13 +46,14 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
 
 
-def test_rows_that_calibrate_nothing_are_not_said_to(tmp_path: Path):
-    own = input_sets.read_split(*files(tmp_path, ROWS, CLASSES), SPECS, calibrates=False)
-    assert own.notes == (
-        "25 of your 50 labeled rows were used for timing and searches (`tune`); accuracy is of the other 25",
-    )
-    few = input_sets.split_rows({"x": ROWS[:20]}, CLASSES[:20], SPECS, calibrates=False)
-    assert few.notes[0].startswith("all your 20 labeled rows serve accuracy, timing and searches (`tune`) alike: ")
+def test_all_rows_are_scored_where_none_calibrates():
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS, scores_all=True)
+    assert np.array_equal(split.report_rows, np.arange(50))
+    assert np.array_equal(split.report_labels, CLASSES)
+    assert split.notes == ("all your 50 labeled rows are scored, since nothing is calibrated on them",)
+    assert [len(split.sets()), input_sets.count_scored(500, 1, scores_all=True)] == [25, 500]
+    assert input_sets.tell_rows_to_bring(600, scores_all=True) == "bring about 600 rows to settle it"
+    assert input_sets.tell_rows_to_bring(600) == "bring about 1,200 rows to settle it: half are scored"
 
 
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
@@ -126,13 +127,6 @@ def test_large_inputs_are_timed_by_fewer_sets(side: int, count: int):
     specs = (TensorSpec(name="x", shape=(1, side, side), dtype="int32"),)
     sets = [{"x": np.broadcast_to(np.int32(at), (1, side, side))} for at in range(100)]
     assert len(input_sets.sample_sets(sets, specs, 1).buffers) == count
-
-
-def test_of_a_model_that_is_never_quantized_no_row_calibrates():
-    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS, calibrates=False)
-    assert split.notes == ("accuracy is of 25 of your 50 labeled rows; the other 25 are for `tune`",)
-    few = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS, calibrates=False)
-    assert few.notes[0].startswith("all your 5 labeled rows serve accuracy, searches and timing alike")
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
@@ -286,7 +280,12 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
         Request(model=str(path), parameters={"n": 5}, inputs_npz=data, labels_npz=given),
         Request(model=f"{tmp_path}/mine.py:make", batch=3),
     ]
-    onnx, torch = obtain_all(wanted)
+    wanted += [replace(one, scores_all=True) for one in wanted]
+    onnx, torch, *whole = obtain_all(wanted)
+    for one, count in zip(whole, (50, 64), strict=True):
+        assert not isinstance(one, ShootoutError), one
+        assert (all_rows := one.report()) is not None
+        assert np.array_equal(all_rows.rows, np.arange(count)), "nothing is calibrated"
     assert not isinstance(onnx, ShootoutError), onnx
     assert not isinstance(torch, ShootoutError), torch
     assert (onnx.batch, torch.batch) == (5, 3)

@@ -252,7 +252,7 @@ def test_labels_beyond_the_classes_are_refused_before_the_export(artifact: Artif
         request.check_sizes(replace(asked, scored="truth"))  # a metric may read them otherwise
 
 
-def test_with_labels_as_many_rows_of_a_forest_are_timed_and_none_calibrates(tmp_path: Path):
+def test_with_labels_as_many_rows_of_a_forest_are_timed(tmp_path: Path):
     made = trees.convert_file(str(write_lightgbm(tmp_path)))
     rows = np.resize(ROWS, (200, ROWS.shape[1])) + np.arange(200, dtype="f4")[:, None] / 1_000
     np.savez(tmp_path / "x.npz", X=rows)
@@ -262,7 +262,10 @@ def test_with_labels_as_many_rows_of_a_forest_are_timed_and_none_calibrates(tmp_
     timed = np.concatenate([one["X"] for one in exported.input_buffers()])
     assert np.array_equal(timed, rows[np.arange(64) * 200 // 64])
     assert [exported.number_row(at) for at in (0, 1, 63)] == [0, 3, 196]
-    report, told = exported.report(), "accuracy is of 100 of your 200 labeled rows; the other 100 are for `tune`"
+    report, told = (
+        exported.report(),
+        "accuracy is of 100 of your 200 labeled rows; the other 100 are for calibration and `tune`",
+    )
     assert report
     assert len(report.rows) == 100
     assert told in exported.notes
@@ -386,7 +389,7 @@ def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
     files = [path.rename(path.with_stem("forest")) for path in own]
     plan = make_plan(selection.choose(",".join(map(str, files)), {}), [])
     (group,) = plan.groups
-    assert group.record.name == "forest.joblib and forest.txt and forest.ubj, batch 1"
+    assert group.record.name == "forest.joblib and 2 other files, batch 1"
     assert group.skips == {}
     assert [arm.label for arm in group.record.arms if arm.target.backend != "onnxruntime"] == [
         "sklearn:cpu:fp32",

@@ -81,7 +81,7 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
         ("truth.json", "write one line per row as .jsonl"),
         ("truth.csv", "write it with pandas.read_csv('{0}/truth.csv').to_parquet('{0}/truth.parquet')"),
         ("truth.tsv", "write it with pandas.read_csv('{0}/truth.tsv', sep='\\t').to_parquet('{0}/truth.parquet')"),
-        ("truth.txt", "write it with numpy.savez"),
+        ("truth.txt", "write it with numpy.savez; a list of lengths goes to --mix"),
         ("truth", "write it with numpy.savez"),
     ],
 )

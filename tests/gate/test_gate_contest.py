@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import platform
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 from support.factories import LINEAR, write
+from support.onnx_made import linear
 from support.races import planted
 
 from shootout.contract import Availability, Device, TensorSpec
@@ -26,7 +29,9 @@ from shootout.gate.racing import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.reference import Reference, read_reference
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import Study
+from shootout.study.points import describe
+from shootout.study.schema import Study, checked
+from shootout.study.target import parse_targets
 from shootout.worker.interpreters import PythonInterpreter
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
@@ -305,6 +310,9 @@ def test_what_is_no_reference_is_refused(tmp_path: Path):
         read_reference(tmp_path / "nothing")
     with pytest.raises(UsageError, match="neither a shipped folder nor a run"):
         read_reference(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(UsageError, match=r"model.onnx' is a file: name a folder made by `shootout ship`, or a run's"):
+        read_reference(tmp_path / "model.onnx")
     with pytest.raises(UsageError, match="unknown target 'nump': known: litert"):
         read_reference(RUN, arm="nump")
     (tmp_path / "manifest.json").write_text("{}")
@@ -321,3 +329,104 @@ def test_a_reference_whose_backend_is_not_here_says_what_installs_it(monkeypatch
     with pytest.raises(Unavailable, match=re.escape(says)) as error:
         plan_contest(DIGITS, "onnxruntime", Limits(), {})
     assert error.value.exit_code == 6
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    linear(tmp_path / "m.onnx")
+    np.savez("rows.npz", x=np.zeros((40, 4), np.float32))
+    np.savez("labels.npz", labels=np.zeros(40, np.int64))
+    return tmp_path
+
+
+DATA = {"inputs": "rows.npz", "labels": "labels.npz"}
+POINT = {"limits": {"max-accuracy-drop": "1pp", "min-accuracy": "90%"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "metric", "says"),
+    [
+        (
+            {"accuracy_drop": "0.5pp"},
+            {},
+            "",
+            "--accuracy-drop 0.5pp needs labeled rows: give --inputs rows.npz --labels",
+        ),
+        ({"accuracy_drop": "0.5pp"}, {"inputs": "rows.npz"}, "", "--accuracy-drop 0.5pp needs labeled rows"),
+        ({"accuracy_drop": "0.5pp"}, DATA, "", ""),
+        ({"policy": POINT}, {}, "", "min-accuracy of the policy needs labeled rows"),
+        ({"policy": POINT}, DATA, "", ""),
+        ({}, {}, "iou", "give --inputs rows.npz --truth truth.npz --metric iou"),
+        ({"policy": {"limits": {"min-metric": 0.9}}}, {}, "", "min-metric of the policy needs rows: give --inputs"),
+        ({"accuracy_drop": "0.5pp"}, {"model": "digits"}, "", ""),
+        ({"accuracy_drop": "0.5pp"}, {"model": "mlp"}, "", "--accuracy-drop 0.5pp needs labeled rows"),
+        ({}, {}, "", ""),
+    ],
+)
+def test_a_limit_on_rows_that_nobody_gave_is_refused_before_any_race(
+    rows: Path, options: dict[str, Any], fields: dict[str, Any], metric: str, says: str
+):
+    study = checked({"name": "gate", "model": "m.onnx", "targets": ["numpy"], **fields})
+    limits = replace(read_limits(options), metric=metric)
+    with pytest.raises(UsageError, match=re.escape(says)) if says else nullcontext():
+        racing.refuse_unjudged(study, limits)
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "extras"),
+    [
+        ("litert:cpu:fp32", "m.onnx", "[litert,onnxruntime,torch]"),
+        ("openvino:cpu:fp32", "m.onnx", "[openvino,onnxruntime]"),
+        ("onnxruntime:cpu:fp32", "m.onnx", "[onnxruntime]"),
+        ("litert:cpu:fp32", "digits", "[litert]"),
+    ],
+)
+def test_one_command_installs_all_that_a_missing_backend_takes(target: str, model: str, extras: str):
+    (found,) = parse_targets(target, describe, ())
+    assert racing._tell_install(found, model).endswith(f"{extras}'")
+    assert racing._tell_install(replace(found, python="new"), model) == "", "its packages are another interpreter's"
+
+
+def test_the_shipped_file_takes_the_place_of_a_model_that_is_gone(tmp_path: Path):
+    exported = bare_exported({}, model="identity")
+    make_shipped(tmp_path / "model-1", exported)
+    arm = SimpleNamespace(precision="fp32", scheme="")
+    of_folder = replace(DIGITS, place="model-1", target="shipped:model-1", given={"model": "gone/m.onnx"})
+    files = {"check.py": "", "model/model.onnx": "", "evidence/inputs.npz": ""}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(racing, "open_shipped", lambda _: SimpleNamespace(arm=arm, files=files))
+        study = make_study(of_folder, "numpy@new", Limits(), {"pythons": {"new": "python"}})
+        assert study.model == ("model-1/model/model.onnx",)
+        (note,) = racing._note_own_file(of_folder, study)
+        assert note.startswith("gone/m.onnx isn't here, so model-1/model/model.onnx takes its place; --model PATH")
+        with pytest.raises(UsageError, match=r"'gone/m.onnx' isn't here: give it with --model PATH"):
+            make_study(of_folder, "onnxruntime", Limits(), {})  # it may hold what only its own runtime knows
+        arm.precision = "int8"
+        with pytest.raises(UsageError, match="--model PATH"):
+            make_study(of_folder, "numpy@new", Limits(), {"pythons": {"new": "python"}})
+    of_run = replace(DIGITS, given={"model": "gone/m.onnx"})
+    with pytest.raises(UsageError, match="--model PATH"):
+        make_study(of_run, "onnxruntime", Limits(), {})
+
+
+def test_a_candidate_s_file_that_is_the_shipped_model_is_noted_and_blames_no_reference(tmp_path: Path):
+    exported = bare_exported({}, model="identity")
+    for name in ("model-1", "rival"):
+        make_shipped(tmp_path / name, exported)
+    shipped = replace(DIGITS, place=str(tmp_path / "model-1"), target="shipped:model-1")
+    arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / "rival")))
+    plan: Any = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
+    alike = racing.Contest(plan=plan, reference="shipped:model-1", candidate="rival", packed=True, given="new.onnx")
+    assert racing.note_same_model(shipped, alike).notes == ("new.onnx comes to the shipped model, byte for byte",)
+    assert racing.note_same_model(shipped, replace(alike, given="")).notes == (), "a target of the same model"
+    why = "relative L2 error 0.9 is above the error bound of this precision, 1e-05"
+    told = racing.reword(alike, f"failed: shipped:model-1: {why}")
+    assert told == f"new.onnx computes something else than the reference: {why}"
+    assert racing.reword(alike, f"failed: shipped:model-1#control: {why}") == ""
+    for line in ("failed: rival: it crashed", "failed: shipped:model-1: it crashed"):
+        assert racing.reword(alike, line) == line
+    files = iter([{"load.py": "1", "model/m.onnx": "2"}, {"load.py": "1", "model/m.onnx": "3"}])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(racing, "open_shipped", lambda _: SimpleNamespace(files=next(files)))
+        assert racing.note_same_model(shipped, alike).notes == ()

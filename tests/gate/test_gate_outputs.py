@@ -49,9 +49,43 @@ RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
 
 
 def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
-    assert tell_outcome(gate()) == (
-        "fail  1.200x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower · 5 restarts, 90 s"
-    )
+    slow = (*CHECKS[1:], Check(name="time", limit="at most 5 % slower", standing=Standing.BROKEN, reason="slower"))
+    told = "1.200x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower · 5 restarts, 90 s"
+    assert tell_outcome(gate(checks=slow)) == f"fail  {told}"
+    named = gate(checks=slow).model_copy(update={"given": "build/new.onnx"})
+    assert tell_outcome(named) == f"fail  build/new.onnx: {told}"
+    assert "candidate: build/new.onnx, run as b:cpu:fp32;" in as_plain([render(named)], 200)
+
+
+LOST = Check(
+    name="accuracy",
+    reference="99.2%",
+    candidate="54.8%",
+    limit="at most 1 points lost",
+    standing=Standing.BROKEN,
+    reason="44.40 points lost [36.87, 51.22]",
+)
+RAN = Check(name="compute nodes", reference="5 fp32", candidate="3 fp32", limit="the same", standing=Standing.BROKEN)
+SLOW = Check(name="time", candidate="9 us", limit="at most 5 % slower", standing=Standing.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("checks", "told"),
+    [
+        ((LOST, SLOW), "accuracy: 44.40 points lost [36.87, 51.22], limit at most 1 points lost · "),
+        ((*CHECKS, SLOW), "size: 2 MB, limit at most 10 % more · "),
+        ((RAN,), "compute nodes: 3 fp32, reference 5 fp32, limit the same · "),
+        ((LOST, RAN), "accuracy: 44.40 points lost [36.87, 51.22], limit at most 1 points lost, and 1 other limit · "),
+        (
+            (LOST.model_copy(update={"name": "error", "reason": "it computes something else; add --max-error 2"}),),
+            "error: it computes something else, limit at most 1 points lost · ",
+        ),
+    ],
+    ids=["accuracy", "size", "what ran", "two", "error"],
+)
+def test_a_failure_leads_with_the_limit_that_is_broken(checks: tuple[Check, ...], told: str):
+    assert tell_outcome(gate(checks=checks)).startswith(f"fail  {told}")
+    assert tell_outcome(gate("undecided", checks=checks)).startswith("undecided  1.200x slower than the reference")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -73,12 +107,14 @@ def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(t
     assert stream.getvalue() == ""
     github.tell(found, RUN, stream, {github.SUMMARY: str(summary), **JOB})
     told = summary.read_text()
-    assert told.startswith("before\n## fail 1.200x ")
+    assert told.startswith("before\n## fail size: 2 MB, limit at most 10 % more · ")
     assert "| size | 1 MB | 2 MB | at most 10 % more | BROKEN |" in told
     assert stream.getvalue().splitlines() == [
         "::error title=shootout gate::fail: b:cpu:fp32: size is 2 MB",
         "::warning title=shootout gate::other versions",
     ]
+    (line,) = github.annotate(gate("fail", "size is 2 MB").model_copy(update={"given": "build/new.onnx"}))
+    assert line.endswith("::fail: build/new.onnx: size is 2 MB"), "the file that was tested, not the folder made of it"
 
 
 def test_what_is_not_known_beside_a_broken_limit_is_a_warning():
@@ -185,3 +221,11 @@ def test_junit_has_a_case_for_each_thing_that_is_limited(tmp_path: Path, outcome
     assert int(root.get("tests", "0")) == sum(int(one.get("tests", "0")) for one in root)
     assert int(root.get("failures", "0")) == sum(int(one.get("failures", "0")) for one in root)
     assert "latency" in (tmp_path / "bencher.json").read_text()
+
+
+def test_an_undecided_gate_leads_with_what_is_open():
+    few = LOST.model_copy(update={"standing": Standing.UNKNOWN, "reason": "0.00 points lost [-0.9, 0.9]; bring rows"})
+    fast = SLOW.model_copy(update={"standing": Standing.MET})
+    told = tell_outcome(gate("undecided", checks=(few, fast)))
+    assert told.startswith("undecided  accuracy: 0.00 points lost [-0.9, 0.9], limit at most 1 points lost · ")
+    assert tell_outcome(gate("undecided", checks=(few, SLOW))).startswith("undecided  1.200x slower than the reference")

@@ -237,3 +237,32 @@ def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecide
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
     monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
     assert command.gate(tmp_path, {"out": tmp_path / "gate"}, as_json=True) == 7
+
+
+@pytest.mark.parametrize(
+    ("median_ns", "told"),
+    [(16_500.0, "0.4 us a call for each input, up to 2.4 % in the candidate's favor; "), (None, "for each input; ")],
+)
+def test_what_the_checks_of_one_side_alone_take_is_told_as_a_share(
+    monkeypatch: pytest.MonkeyPatch, median_ns: float | None, told: str
+):
+    arm = SimpleNamespace(label="shipped:model-1", target=SimpleNamespace(folder="model-1"))
+    plan: Any = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
+    monkeypatch.setattr(racing, "open_once", lambda _: SimpleNamespace(median_ns=median_ns, inputs=("x",)))
+    found = racing.note_unpacked(racing.Contest(plan=plan, reference=arm.label, candidate="b"), "it can't be")
+    assert told in found.notes[0]
+
+
+def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
+    def again(python: str) -> str | None:
+        arm = SimpleNamespace(label="b", target=SimpleNamespace(python=python))
+        groups = [SimpleNamespace(record=SimpleNamespace(arms=(arm,)))]
+        plan: Any = SimpleNamespace(groups=groups, study=SimpleNamespace(model=("my model.onnx",)))
+        shipped = Reference(place="model-1", target="shipped:model-1", again="onnxruntime:cpu:fp32", given={})
+        return racing.tell_again(shipped, racing.Contest(plan=plan, reference="a", candidate="b"))
+
+    assert again("") is None
+    assert again("new") == (
+        "shootout run 'my model.onnx' --backends onnxruntime:cpu:fp32 --out results/upgrade "
+        "&& shootout ship results/upgrade -o model-1-new && rm -r model-1 && mv model-1-new model-1"
+    )

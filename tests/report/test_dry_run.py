@@ -141,7 +141,9 @@ def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
     given = text(planned(**how, inputs=str(data)))
     assert given[1].endswith(f"as [2, 3, 10, 10], from {data}")
     assert given[3] == f"  note: h=10: the size of the rows of {data}"
-    assert given[4] == f"  calibration where something is quantized: rows of {data}"
+    assert given[4] == "  calibration where something is quantized: none of the rows, which are all scored"
+    static = text(planned(**{**how, "targets": ("numpy", "onnxruntime:cpu:int8")}, inputs=str(data)))
+    assert f"  calibration where something is quantized: rows of {data}" in static
     np.savez(data, x=np.zeros((4, 3, 9, 9), np.float32))
     unfit = text(planned(**how, calibration=str(data)))
     assert "calibration where something is quantized: can't be used: " in unfit[3]

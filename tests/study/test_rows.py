@@ -151,6 +151,9 @@ def test_other_rows_are_another_question(here: Path):
 def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can_show(here: Path):
     np.save("labels.npy", np.zeros(40, np.int64))
     fields = {"inputs": "rows.npz", "truth": "labels.npy", "metric": "accuracy"}
+    with pytest.raises(UsageError, match="40 are scored: give 368 rows or more, or --max-drop 8"):
+        plan(**fields, max_drop="1%")
+    fields |= {"targets": ["numpy", "onnxruntime:cpu:int8"]}
     with pytest.raises(UsageError) as caught:
         plan(**fields, max_drop="1%")
     assert "--max-drop 1% takes 368 scored rows" in str(caught.value)
@@ -225,6 +228,9 @@ def test_the_sets_that_an_export_verifies_are_foreseen_from_the_data(here: Path,
 
 def test_rows_too_few_for_an_agreement_are_told_before_the_race(here: Path):
     fields = {"inputs": "rows.npz", "metric": "cosine"}
+    with pytest.raises(UsageError, match="40 are scored: give 294 rows or more, or --min"):
+        plan(**fields, min_agreement="99%")
+    fields |= {"targets": ["numpy", "onnxruntime:cpu:int8"]}
     with pytest.raises(UsageError) as caught:
         plan(**fields, min_agreement="99%")
     assert "--min-agreement 99% takes 294 scored rows, even if each agrees wholly" in str(caught.value)
@@ -233,3 +239,28 @@ def test_rows_too_few_for_an_agreement_are_told_before_the_race(here: Path):
     assert plan(**fields, min_agreement=shown).groups, "what the message proposes"
     with pytest.raises(UsageError, match="can't be shown by any number of rows"):
         plan(**fields, min_agreement="1.0")
+
+
+@pytest.mark.parametrize(
+    ("targets", "calibration", "scores_all"),
+    [
+        (["numpy"], None, True),
+        (["onnxruntime:cpu:int8-dynamic", "litert:cpu:int8/weights-only"], None, True),
+        (["numpy", "onnxruntime:cpu:int8"], None, False),
+        (["openvino:cpu:int4"], None, False),
+        (["onnxruntime:cpu:int8"], "rows.npz", True),
+        (["onnxruntime:cpu:int8", "openvino:cpu:int8/accuracy-control"], "rows.npz", False),
+        (["onnxruntime:cpu:int8/shared"], "rows.npz", False),
+    ],
+)
+def test_all_rows_are_scored_if_none_calibrates_a_target_or_chooses_one(
+    here: Path, targets: list[str], calibration: str | None, scores_all: bool
+):
+    np.save("labels.npy", np.zeros(40, np.int64))
+    made = plan(inputs="rows.npz", truth="labels.npy", metric="accuracy", calibration=calibration, targets=targets)
+    (group,) = made.groups
+    assert group.request.scores_all is group.record.scores_all is scores_all
+    again = plan(inputs="rows.npz", truth="labels.npy", metric="accuracy", calibration=calibration, targets=targets)
+    assert (again.identity, again.groups[0].request) == (made.identity, group.request), "a run goes on with its split"
+    told = dry_run.as_data(made)["groups"][0]["model"]["calibration"]
+    assert ("which are all scored" in told) is (scores_all and not calibration)

@@ -37,7 +37,7 @@ def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0, distur
     }
     rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
     known = GroupEvidence(blocks, rules)
-    facts = {"void_share": disturbed, "served": {}}
+    facts = {"void_share": disturbed, "served": {}, "record": SimpleNamespace(scores_all=False)}
     return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, **facts))
 
 
@@ -59,11 +59,13 @@ def analysed(
     told = dict(facts or {})
     arm, study = told.pop("arm", made.A), told.pop("study", "shootout")
     found = cell(*rows, **how)
-    record = SimpleNamespace(name=GROUP, arms=[arm])
+    record = SimpleNamespace(name=GROUP, arms=[arm], scores_all=False)
     exported, took_s = told.pop("exported", ""), told.pop("took_s", 1.0)
     prepared = {arm.label: SimpleNamespace(exported=exported, work=None)} if exported else {}
     rounds = [] if took_s is None else [SimpleNamespace(wall_s=took_s)]
-    part = SimpleNamespace(**vars(group(found)), record=record, prepared=prepared, played={}, checked={}, rounds=rounds)
+    part = SimpleNamespace(
+        **vars(group(found)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
+    )
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
     return Analysed(
         document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
