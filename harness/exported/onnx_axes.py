@@ -281,7 +281,8 @@ def open_beside_batch(model: ModelProto) -> list[str]:
 
 def example_shapes(model: ModelProto) -> list[str]:
     """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
-    return list(_example_shapes(open_axes(model), true_inputs(model), {}, table_limits(model)))
+    axes, inputs = open_axes(model), true_inputs(model)
+    return list(_example_shapes(axes, inputs, _guess_sizes(axes, inputs, {}, table_limits(model))))
 
 
 def table_limits(model: ModelProto) -> dict[str, int]:
