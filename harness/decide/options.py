@@ -74,6 +74,10 @@ class Unit:
         return "", wanted  # all that is known of the value is on which side of the limit it lies
 
 
+def _tell_points(count: str) -> str:
+    return f"{count} point{'' if count == '1' else 's'}"
+
+
 def _tell_share(value: float, digits: int) -> str:
     """Write a share in per cent; one below 100 % isn't rounded to that."""
     told = f"{100 * value:.{digits}g}"
@@ -102,7 +106,7 @@ POINTS = Unit(
     what="percentage points with their unit",
     worth={"pp": 0.01},
     examples="0.5pp",
-    told=lambda value, digits: f"{100 * value:.{digits}g} points",
+    told=lambda value, digits: _tell_points(f"{100 * value:.{digits}g}"),
     most=1.0,
 )
 PER_SECOND = Unit(

@@ -273,7 +273,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     past = client.WatchedExport(progress, Left(20.0), is_needed=True)
     past.share.seconds = -1.0
     past.report(tmp_path)
-    assert told[-1] == "m.onnx: the reference outputs, 0 s past the -1 s that --max-time has for it"
+    assert told[-1] == "m.onnx: the reference outputs, 0 s past the 0 s that --max-time has for it"
     needed = client.WatchedExport(None, Left(0.0), is_needed=True)
     needed.share = Left(-1.0)
     assert needed.goes_on(tmp_path, [job]), "nothing else could be measured"

@@ -89,7 +89,10 @@ def test_a_layer_with_an_outlier_channel_is_the_worst_in_int8_by_what_it_reads(n
     assert worst.activations_db < worst.weights_db - 10
     assert found.without_worst is not None
     assert found.without_worst.sqnr_db > found.whole.sqnr_db + 10
-    assert tell_answer(found)[0] == "Leave body.1.fc2 in float first (float-2): it alone causes 100% of INT8's error."
+    assert (
+        tell_answer(found)[0]
+        == "Leave layer body.1.fc2 (int8/float-2) in float first: it alone causes 100% of INT8's error."
+    )
 
 
 def test_a_precision_that_rounds_by_size_does_not_mind_the_outliers(net: ExportedModel):
@@ -273,7 +276,7 @@ def test_a_layer_that_overflows_is_named_without_a_number(tmp_path: Path):
     found = one_of(obtain(Request(model=str(path), inputs_npz=tmp_path / "x.npz")), Precision.FP16)
     assert found.parts[0].layer.number == 1
     assert found.parts[0].sqnr_db == -math.inf
-    assert tell_answer(found)[0] == f"Leave {found.parts[0].name} in float: in FP16 it gives NaN or infinity."
+    assert tell_answer(found)[0] == f"Leave layer {found.parts[0].name} in float: in FP16 it gives NaN or infinity."
 
 
 def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
@@ -314,4 +317,4 @@ def test_the_figure_has_a_bar_for_each_layer_in_the_graphs_order(net: ExportedMo
     assert svg.count(f'fill="{BEHIND}"') == 1
     places = [svg.index(f">body.{number // 2}.fc{number}</text>") for number in range(4)]
     assert places == sorted(places)
-    assert "Leave body.1.fc2 in float first (float-2)" in svg
+    assert "Leave layer body.1.fc2 (int8/float-2) in float first" in svg
