@@ -38,8 +38,8 @@ def render(gate: Gate) -> RenderableType:
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
-        *([Text(f"  to go on:  {gate.next}")] if gate.next else []),
-        *(Text(f"  {told}:  {typed}") for told, typed in tell_adoption(gate)),
+        *([_whole_line(f"  to go on:  {gate.next}")] if gate.next else []),
+        *(line for told, typed in tell_adoption(gate) for line in (Text(f"  {told}:"), _whole_line(f"    {typed}"))),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
@@ -78,14 +78,24 @@ def name_candidate(gate: Gate) -> str:
     return f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
 
 
+def _whole_line(text: str) -> Text:
+    """Leave a line with a command to the terminal to wrap: pasted, it is one."""
+    return Text(text, no_wrap=True, overflow="ignore")
+
+
 def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
     """Return where the candidate's folder is, and the command that puts it in the reference's place, if it passed."""
     if gate.outcome == "pass" and gate.again:
         return [("to adopt it, install the new versions here and ship again", gate.again)]
     if gate.outcome != "pass" or not gate.folder:
         return []
-    source, goal = shlex.quote(gate.folder), shlex.quote(gate.recorded)
-    return [(f"the candidate is packed in {gate.folder}; to adopt it", f"rm -r {goal} && cp -r {source} {goal}")]
+    source, goal, new = map(shlex.quote, (gate.folder, gate.recorded, f"{gate.recorded.rstrip('/')}-new"))
+    return [
+        (
+            f"the candidate is packed in {gate.folder}; to adopt it",
+            f"cp -r {source} {new} && rm -r {goal} && mv {new} {goal}",
+        )
+    ]
 
 
 def find_unknown(gate: Gate) -> set[str]:

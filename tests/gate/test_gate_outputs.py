@@ -135,7 +135,10 @@ def test_a_gate_s_summary_ships_nothing_of_the_run_and_says_how_to_adopt_what_pa
         assert "Ship" not in told
         assert "Next" not in told
         said = "the candidate is packed in gate/candidate/b c; to adopt it:"
-        assert (said in told and "rm -r model-1 && cp -r 'gate/candidate/b c' model-1" in told) is (outcome == "pass")
+        command = "cp -r 'gate/candidate/b c' model-1-new && rm -r model-1 && mv model-1-new model-1"
+        assert (said in told and command in told) is (outcome == "pass")
+    narrow = as_plain([render(found)], 60)
+    assert (command in narrow) is (outcome == "pass"), "broken, it would remove the folder and copy nothing"
 
 
 def test_a_pass_says_what_was_shown_and_times_are_in_seconds():
