@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from shootout.clock import Deadline
-from shootout.commands.output import print_answer, show_progress
+from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
 from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
@@ -61,7 +61,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
             judged = _run_gate(place, options)
             document = analyse(Path(judged.run)) if journal.begun(Path(judged.run)) else None
             write_gate(judged, document, to)
-            print_answer(render(judged), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
+            print_answer(render(judged, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
     except ShootoutError as error:
         github.tell_error(error, stream)
         raise

@@ -15,6 +15,7 @@ from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
 from shootout.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
+from shootout.report.screen import INDENT, labeled, typed
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, span
@@ -26,7 +27,7 @@ COLUMNS = ("evidence", "reference", "candidate", "limit", "")
 MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unknown", None: ""}
 
 
-def render(gate: Gate) -> RenderableType:
+def render(gate: Gate, width: int) -> RenderableType:
     """Return the whole screen."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in COLUMNS:
@@ -35,11 +36,16 @@ def render(gate: Gate) -> RenderableType:
     for name, *cells in lines(gate):
         table.add_row(Text(name.replace(": ", ":\n")), *map(Text, cells))
     told = [Text(f"note: {one}", style="yellow") for one in gate.notes]
+    next_ = [*([("to go on", gate.next)] if gate.next else []), *tell_adoption(gate)]
+    next_ = [(label, typed(command, width - INDENT)) for label, command in next_]
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
-        *([_whole_line(f"  to go on:  {gate.next}")] if gate.next else []),
-        *(line for told, typed in tell_adoption(gate) for line in (Text(f"  {told}:"), _whole_line(f"    {typed}"))),
+        *(
+            line
+            for told, command in next_
+            for line in (Text(f"  {told}:"), *labeled("", [typed(command, room)], width))
+        ),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
@@ -76,11 +82,6 @@ def tell_outcome(gate: Gate) -> str:
 def name_candidate(gate: Gate) -> str:
     """Name the candidate by its file, if it is one, and by what ran."""
     return f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
-
-
-def _whole_line(text: str) -> Text:
-    """Leave a line with a command to the terminal to wrap: pasted, it is one."""
-    return Text(text, no_wrap=True, overflow="ignore")
 
 
 def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
