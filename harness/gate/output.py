@@ -41,11 +41,7 @@ def render(gate: Gate, width: int) -> RenderableType:
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
-        *(
-            line
-            for told, command in next_
-            for line in (Text(f"  {told}:"), *labeled("", [typed(command, room)], width))
-        ),
+        *(line for told, command in next_ for line in (Text(f"  {told}:"), *labeled("", [command], width))),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
