@@ -5,6 +5,7 @@ None of them measures.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import date
@@ -32,6 +33,7 @@ from shootout.report.decision import render as render_decision
 from shootout.report.table import render_tables
 from shootout.results.analysis import analyse, analyse_cells
 from shootout.results.document import Document, MixAnswer
+from shootout.study import reproduce
 from shootout.study.mix import Mix
 
 
@@ -85,12 +87,27 @@ def decide(
         return decide_mix(runs, policy, keys, mix=asked, group=None, as_json=as_json)
     question = read_question(runs, group)
     decision = find_decision(wanted, question, today=date.today())
+    if decision.settle and policy:
+        decision = decision.model_copy(update={"settle": _name_policy(decision.settle, policy)})
     print_answer(
         Group(*render_decision(decision, question, min(width(), WIDEST))),
         decision.model_dump(mode="json"),
         as_json=as_json,
     )
     return decision.exit_code
+
+
+def _name_policy(command: str, policy: Path) -> str:
+    """Return a run's own command under another policy: as a new run if its own is another one, which asks otherwise."""
+    words = shlex.split(command)
+    at = words.index("--policy") + 1 if "--policy" in words else 0
+    if not at or Path(words[at]).expanduser().resolve() == policy.resolve():
+        return command
+    words[at] = str(policy)
+    if "--out" in words:
+        start = words.index("--out")
+        words[start : start + 2] = []
+    return reproduce.quote(words)
 
 
 def decide_mix(

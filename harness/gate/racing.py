@@ -32,6 +32,7 @@ from shootout.ship.artifact import find_built
 from shootout.ship.folder import write_folder
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.study import reproduce
 from shootout.study.options import MetricOptions, ModelOptions, StreamOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.points import describe, rows_of
@@ -160,6 +161,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
     targets = [reference.target, reference.again]
     if candidate and _is_model(candidate) and reference.is_shipped:
+        _refuse_no_file(candidate)
         _refuse_another(str(given["model"]), candidate)
         given["model"] = candidate
     elif candidate and _is_model(candidate):
@@ -167,7 +169,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         targets = [reference.target]
     elif candidate:
         targets[1] = _one_target(candidate, given["pythons"])
-    given["model"] = _find_model(reference, given["model"], targets[-1])
+    if "model" not in options and given["model"] == reference.given["model"]:
+        given["model"] = _find_model(reference, targets[-1])
     _refuse_unused(options.get("pythons", {}), targets, candidate)
     fields = {
         "name": "gate",
@@ -186,21 +189,25 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     return study
 
 
-def _find_model(reference: Reference, model: Any, target: str) -> Any:
-    """Return the model to race: if its file is gone, the one in the shipped folder, if that target can run it.
+def _refuse_no_file(candidate: str) -> None:
+    """Refuse a candidate's file that isn't there, as after a build that failed: nothing may take its place."""
+    if is_file(candidate) and not path_of(candidate).is_file():
+        raise UsageError(f"the candidate {candidate!r} isn't there: no such file; name the file that was built")
+
+
+def _find_model(reference: Reference, target: str) -> str:
+    """Return the reference's own model: if its file is gone, the one in the shipped folder, if that target can run it.
 
     Raises:
         UsageError: there is none.
     """
-    missing = [
-        one for one in ([model] if isinstance(model, str) else model) if is_file(one) and not path_of(one).is_file()
-    ]
-    if not missing:
+    model = str(reference.given["model"])
+    if not is_file(model) or path_of(model).is_file():
         return model
     backend = re.split("[+@:/]", target)[0]
     own = _own_files(reference) if reference.is_shipped and reference.again.startswith(f"{backend}:") else []
     if len(own) != 1:
-        raise UsageError(f"the model's file {missing[0]!r} isn't here: give it with --model PATH")
+        raise UsageError(f"the model's file {model!r} isn't here: give it with --model PATH")
     return own[0]
 
 
@@ -266,6 +273,7 @@ def _check_files(reference: str, candidate: str) -> tuple[str, str]:
             f"candidate {candidate!r} is a model, and the reference is a run of {reference!r}: ship the reference, "
             "or give an ONNX file for a run of an ONNX file"
         )
+    _refuse_no_file(candidate)
     if Path(reference).resolve() == Path(candidate).resolve():
         raise UsageError(f"candidate {candidate!r} is the reference's own file: keep the old one under another name")
     return reference, candidate
@@ -441,8 +449,10 @@ def tell_again(reference: Reference, contest: Contest) -> str | None:
     """Return the command that measures an upgrade of the shipped target and ships it; None for other candidates."""
     if not reference.is_shipped or not contest.rival.target.python:
         return None
-    model, place = (shlex.quote(str(one)) for one in (contest.plan.study.model[0], reference.place))
-    run = f"shootout run {model} --backends {shlex.quote(reference.again)} --out results/upgrade"
+    study, place = contest.plan.study, shlex.quote(str(reference.place))
+    data = reproduce.given(study.model_copy(update={"pythons": {}}))
+    told = [study.model[0], "--backends", reference.again, *filter(None, data), "--out", "results/upgrade"]
+    run = f"shootout run {reproduce.quote(told)}"
     new = shlex.quote(f"{reference.place}-new")
     return f"{run} && shootout ship results/upgrade -o {new} && rm -r {place} && mv {new} {place}"
 

@@ -14,6 +14,7 @@ from support.races import made
 from support.races.candidates import question, served
 from support.races.cells import fidelity, row, timing
 
+from shootout.commands.decide import _name_policy
 from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import decide
@@ -268,3 +269,11 @@ def test_a_scenario_that_no_folder_is_made_of_has_one_reason_everywhere(scenario
     run = made.write(tmp_path / "run", made.header(arms), *lines, made.ended())
     with pytest.raises(UsageError, match=re.escape(UNSHIPPABLE[scenario])):
         find_arm_to_ship(run, arms[0].label)
+
+
+def test_what_settles_another_policy_is_a_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    own = "shootout run net.onnx --policy deploy.toml --out results/a --max-time 5m"
+    assert _name_policy(own, Path("./deploy.toml")) == own
+    assert _name_policy(own, Path("strict.toml")) == "shootout run net.onnx --policy strict.toml --max-time 5m"
+    assert _name_policy("shootout run net.onnx --out a", Path("strict.toml")) == "shootout run net.onnx --out a"

@@ -405,6 +405,9 @@ def test_the_shipped_file_takes_the_place_of_a_model_that_is_gone(tmp_path: Path
         arm.precision = "int8"
         with pytest.raises(UsageError, match="--model PATH"):
             make_study(of_folder, "numpy@new", Limits(), {"pythons": {"new": "python"}})
+        for given in ("gone/new.onnx", "gone/m.onnx"):  # as after a build that failed
+            with pytest.raises(UsageError, match=rf"the candidate '{given}' isn't there: no such file"):
+                make_study(of_folder, given, Limits(), {})
     of_run = replace(DIGITS, given={"model": "gone/m.onnx"})
     with pytest.raises(UsageError, match="--model PATH"):
         make_study(of_run, "onnxruntime", Limits(), {})

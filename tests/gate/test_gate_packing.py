@@ -24,6 +24,7 @@ from shootout.gate.reference import Reference
 from shootout.host import locks
 from shootout.host.locks import machine_lock_holder
 from shootout.study.plan import Plan
+from shootout.study.schema import checked
 
 SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
 
@@ -257,12 +258,14 @@ def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
     def again(python: str) -> str | None:
         arm = SimpleNamespace(label="b", target=SimpleNamespace(python=python))
         groups = [SimpleNamespace(record=SimpleNamespace(arms=(arm,)))]
-        plan: Any = SimpleNamespace(groups=groups, study=SimpleNamespace(model=("my model.onnx",)))
+        asked = {"inputs": "rows.npz", "labels": "labels.npz", "pythons": {"new": "python"}}
+        study = checked({"name": "gate", "model": "my model.onnx", "targets": ["onnxruntime"], **asked})
+        plan: Any = SimpleNamespace(groups=groups, study=study)
         shipped = Reference(place="model-1", target="shipped:model-1", again="onnxruntime:cpu:fp32", given={})
         return racing.tell_again(shipped, racing.Contest(plan=plan, reference="a", candidate="b"))
 
     assert again("") is None
     assert again("new") == (
-        "shootout run 'my model.onnx' --backends onnxruntime:cpu:fp32 --out results/upgrade "
-        "&& shootout ship results/upgrade -o model-1-new && rm -r model-1 && mv model-1-new model-1"
+        "shootout run 'my model.onnx' --backends onnxruntime:cpu:fp32 --inputs rows.npz --labels labels.npz "
+        "--out results/upgrade && shootout ship results/upgrade -o model-1-new && rm -r model-1 && mv model-1-new model-1"
     )
