@@ -267,5 +267,6 @@ def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
     assert again("") is None
     assert again("new") == (
         "shootout run 'my model.onnx' --backends onnxruntime:cpu:fp32 --inputs rows.npz --labels labels.npz "
-        "--out results/upgrade && shootout ship results/upgrade -o model-1-new && rm -r model-1 && mv model-1-new model-1"
+        "--out results/upgrade && shootout ship results/upgrade -o model-1-new "
+        "&& rm -r model-1 && mv model-1-new model-1"
     )
