@@ -20,6 +20,13 @@ BUILD = ROOT / "build" / "gpu"
 OF_THE_MACHINE = re.compile(r"torch|triton|jax|jaxlib|jax-cuda.*|numpy|onnxruntime|nvidia-(?!ml-py).*")
 """Packages whose build belongs to the machine: a wheel never takes the place of one that is there."""
 UNAVAILABLE = 6
+LACKS = """
+    setuptools pydantic pydantic-core annotated-types typing-inspection typing-extensions archspec typer annotated-doc
+    shellingham nvidia-ml-py openvino openvino-telemetry nncf pydot tabulate torchao torchax pytest pytest-timeout
+    pluggy iniconfig cuda-bindings cuda-pathfinder tensorrt-rtx-cu13-bindings tensorrt-rtx-cu13-libs
+"""
+"""What a GPU machine is likely to lack, the most needed first. Its own builds stay: torch, JAX, NumPy, CUDA."""
+PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 24, 17, 12)), "manylinux2014_x86_64")
 
 
 def missing_wheels(folders: Sequence[Path], here: Sequence[str]) -> list[Path]:
@@ -80,6 +87,22 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     return (lines[-1].strip() if lines else f"exit code {done.returncode}") if done.returncode else ""
 
 
+def fetch(folder: Path, python: str, cut: str) -> None:
+    """Download the wheels of LACKS for a Python version, in those of constraints.txt; cut larger ones into parts.
+
+    Raises:
+        subprocess.CalledProcessError: pip can't have one; it has said which.
+    """
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    pip += ["--only-binary=:all:", "-c", str(ROOT / "constraints.txt"), "--implementation", "cp"]
+    pip += ["--python-version", python, *(f"--platform={one}" for one in PLATFORMS), "-d", str(folder)]
+    subprocess.run([*pip, *LACKS.split()], check=True)
+    for wheel in folder.glob("*.whl") if cut else ():
+        subprocess.run(["split", "-d", "-b", cut, str(wheel), f"{wheel}.part"], check=True)
+        wheel.unlink()
+    say(f"{sum(one.stat().st_size for one in folder.iterdir()) / 1e6:.0f} MB in {folder}")
+
+
 def say(text: str) -> None:
     """Print progress."""
     print(text, file=sys.stderr, flush=True)
@@ -92,7 +115,12 @@ def main() -> None:
     parser.add_argument("--wheels", default="", metavar="DIR[:DIR]", help="folders of wheels for what is missing")
     parser.add_argument("--out", default="", metavar="DIR", help="default: the unfinished campaign, or a new one")
     parser.add_argument("--dry-run", action="store_true", help="set up, and print what would be run")
+    parser.add_argument("--fetch", default="", metavar="VERSION", help="only fetch wheels, for this Python version")
+    parser.add_argument("--cut", default="", metavar="SIZE", help="with --fetch: cut wheels into parts of this size")
     options = parser.parse_args()
+    if options.fetch:
+        fetch(Path(options.wheels or BUILD / "wheels"), options.fetch, options.cut)
+        return
     wheels = [Path(name).expanduser().absolute() for name in options.wheels.split(os.pathsep) if name]
     for folder in wheels:
         if not [*folder.glob("*.whl*")]:

@@ -37,7 +37,7 @@ def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool,
         check=False,
     )
     assert (done.returncode != 0) is stops, done.stderr
-    assert any(tmp_path.glob(".installed-*")) is not stops
+    assert (tmp_path / ".installed").exists() is not stops
     warned = [line for line in done.stdout.splitlines() if refused in line and "can't be installed here" in line]
     is_asked_for_again = "--no-warn" in refused
     assert bool(warned) is not (stops or is_asked_for_again)
@@ -53,31 +53,26 @@ def test_the_site_has_a_small_environment_of_its_own(tmp_path: Path):
         check=True,
     )
     assert "whole-site/bin/python -m mkdocs build" in done.stdout
-    assert "-e '.[site]'" in done.stdout
-    assert "[dev]" not in done.stdout
-    assert "strict" not in done.stdout, "its tree of links would replace that of the whole environment"
+    assert "set_up.sh" in done.stdout
+    assert "whole-site site" in done.stdout
+    assert " dev" not in done.stdout
 
 
-@pytest.mark.parametrize("target", ["wheel", "site"])
-def test_an_environment_is_made_without_ensurepip_first(target: str, tmp_path: Path):
-    done = subprocess.run(
-        ["make", "-n", target, f"VENV={tmp_path / 'new'}"],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    (line,) = [line for line in done.stdout.splitlines() if "--without-pip" in line]
-    first, otherwise = line.split("} ||")
-    assert "-m pip --python" in first
-    assert "-m venv" in otherwise, "if PYTHON has no pip"
-    assert "--without-pip" not in otherwise
+def test_an_environment_is_made_without_ensurepip_first(tmp_path: Path):
+    """Where a system has Python's ensurepip in a package of its own, PYTHON's pip can fill the environment."""
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    python.write_text(f'#!/bin/sh\necho "$*" >> {calls}\ncase "$*" in *"-m pip --python"*) exit 1;; esac\n')
+    python.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(python)}
+    subprocess.run(["sh", "lab/set_up.sh", str(tmp_path / "new"), "site"], cwd=ROOT, env=environment, check=False)
+    (first,) = re.findall(r"(?m)^-m venv --without-pip .*new$", calls.read_text())
+    (otherwise,) = re.findall(r"(?m)^-m venv .*new$", calls.read_text().replace(first, ""))
+    assert "--without-pip" not in otherwise, "if PYTHON has no pip"
 
 
 def test_what_is_installed_first_has_the_versions_of_all_others():
     """`make` asks for it by name, and a name that nobody else asks for would come in its newest version."""
-    named = re.search(r"(?m)^LARGEST := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text())
+    named = re.search(r"(?s)echo (torch .*?)\| xargs", (ROOT / "lab" / "set_up.sh").read_text())
     held = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "constraints.txt").read_text())
     assert named
     assert set(named[1].replace("\\", "").split()) - set(held) == set()

@@ -24,7 +24,7 @@ from shootout.messages import Progress
 
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
-    *("constants.py", "contract.py", "schemes.py", "sealed.py", "backends/common.py", "backends/_trees/libraries.py"),
+    *("constants.py", "contract.py", "schemes.py", "backends/common.py", "backends/_trees/libraries.py"),
     *(f"{package}/**/*.py" for package in ("exported", "export", "models", "quantize")),
 )
 """The code that makes an exported model, as patterns below the package's folder."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import shootout
-from shootout import backends, models
+from shootout import models
 from shootout.errors import SENT
 from shootout.export.request import is_file, path_of
 from shootout.exported import data_files
@@ -123,11 +123,10 @@ def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes
 def _pack_package() -> bytes:
     """Pack this package as it runs here, with what its distribution says of itself."""
     contents: dict[str, bytes] = {}
-    for package in (shootout, backends, models):
-        top, into = Path(str(package.__file__)).parent, package.__name__.replace(".", "/")
-        for folder, _, names in os.walk(top, followlinks=True):
-            for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
-                contents[f"{into}/{path.relative_to(top)}"] = path.read_bytes()
+    top = Path(shootout.__file__).parent
+    for folder, _, names in os.walk(top, followlinks=True):  # in a checkout, backends/ and models/ are links
+        for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
+            contents[f"shootout/{path.relative_to(top)}"] = path.read_bytes()
     try:
         own = metadata.distribution("shootout")
     except metadata.PackageNotFoundError:

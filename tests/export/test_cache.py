@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from safetensors.numpy import save_file
 from support.exports import obtain
 from support.onnx_made import linear
 
+import shootout
 from shootout.backends._trees.fixture import write_sklearn
 from shootout.backends.common_torch import architecture
 from shootout.errors import ModelError, UsageError
@@ -27,6 +30,8 @@ from shootout.export.request import ExportJob, checked
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import store
 from shootout.host.store import sealed
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def flip(path: Path) -> None:
@@ -122,6 +127,35 @@ def test_the_key_covers_every_module_that_makes_a_exported():
     intervals = ["stats/jackknife.py", "stats/paired.py"]  # of a sensitivity's accuracy: no export goes by these
     known = ["budget.py", "clock.py", "errors.py", "messages.py", *intervals, "trace_events.py", "units.py"]
     assert found.strip() == str(known)
+
+
+@pytest.mark.long
+def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", tmp_path, ROOT], check=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path)
+
+    def ask(code: str) -> str:
+        words = [sys.executable, "-P", "-c", f"from shootout.export import cache; {code}"]
+        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(words, env=path, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    files = ask("[print(file) for file in cache.source_files()]").split()
+    package = Path(shootout.__file__).parent
+    assert {file.partition("/shootout/")[2] for file in files} == {
+        str(file.relative_to(package)) for file in cache.source_files()
+    }
+    assert all(file.startswith(str(tmp_path)) for file in files)
+    before = ask("print(cache.key({}))")
+    with (tmp_path / "shootout" / "models" / "base.py").open("a") as file:
+        file.write("# other code")
+    assert ask("print(cache.key({}))") != before
+
+
+def test_each_pattern_of_sources_finds_files():
+    package = Path(shootout.__file__).parent
+    assert [pattern for pattern in cache.SOURCES if not any(package.glob(pattern))] == []
 
 
 GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)

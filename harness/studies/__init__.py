@@ -1,0 +1,1 @@
+"""The studies that come with the package, each a TOML file."""
