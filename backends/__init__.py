@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shootout.backends import description
-from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship, explain_error
+from shootout.backends.adapter import Adapter, Fixture, Runner, Ship, explain_error
 from shootout.backends.description import Description, Folders
 from shootout.constants import SHIPPED as SHIPPED_PLACE
 from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
@@ -61,7 +61,6 @@ class Entry:
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
             lies; "" where none of them can be.
         unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
-        serves: `module:function` of what a server's own runtime is told (see `adapter.Serve`), by the server's name.
         own_files: whether it runs only files that its own library wrote.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back. An arm of such a backend, or of one that wasn't tried, is loaded on its own CPUs.
@@ -90,7 +89,6 @@ class Entry:
     error_hints: str = ""
     ships: str = ""
     unshippable: Mapping[str, str] = field(default_factory=dict)
-    serves: Mapping[str, str] = field(default_factory=dict)
     own_files: bool = False
     movable: bool = False
     shared: tuple[str, ...] = ()
@@ -244,7 +242,6 @@ SHIPPED = {
         loads={"": ("onnxruntime",)},
         gemms="shootout.backends._onnxruntime.backend:gemms",
         ships="shootout.backends._onnxruntime.backend:ship",
-        serves={"triton": "shootout.backends._onnxruntime.backend:triton"},
         fixture="shootout.backends._onnxruntime.backend:FIXTURE",
         error_hints="shootout.backends._onnxruntime.backend:ERROR_HINTS",
         ready_s=0.4,
@@ -263,10 +260,6 @@ SHIPPED = {
         fixture="shootout.backends._openvino.backend:FIXTURE",
         ships="shootout.backends._openvino.backend:ship",
         error_hints="shootout.backends._openvino.backend:ERROR_HINTS",
-        serves={
-            "triton": "shootout.backends._openvino.backend:triton",
-            "ovms": "shootout.backends._openvino.backend:ovms",
-        },
         ready_s=0.7,
         build_s=2.0,
         ready_gb_s=1.5,
@@ -596,15 +589,6 @@ def shipping(target: Target) -> tuple[Ship, Path]:
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
     module = import_module(row.ships.partition(":")[0])
     return cast("Ship", _import_attribute(row.ships)), Path(str(module.__file__)).parent
-
-
-def serving(name: str, server: str) -> Serve:
-    """Return what gives a server's own runtime the settings of a backend's shipped artifacts; imports its module.
-
-    Raises:
-        KeyError: the server has no such runtime.
-    """
-    return cast("Serve", _import_attribute(entry(name).serves[server]))
 
 
 def fixture(name: str) -> Fixture:

@@ -66,25 +66,6 @@ class Shipment:
     installs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
-    """The settings of a shipped arm in the terms of a model server's own runtime (`shootout ship --format`).
-
-    Attributes:
-        backend: the server's name for the runtime, or for its device.
-        settings: by the server's own names.
-        level: of graph optimizations, by its own numbers; None: its default.
-        lost: settings that it has no word for, a line each.
-    """
-
-    backend: str
-    settings: Mapping[str, str]
-    level: int | None = None
-    lost: tuple[str, ...] = ()
-
-
-Serve = Callable[[Mapping[str, Any]], ServerSettings]
-"""Gives that, from the options of a `Shipment`."""
 Ship = Callable[[Built, Path], Shipment]
 """Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
 

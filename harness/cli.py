@@ -301,10 +301,6 @@ def ship(
         Path | None, typer.Option(help="Ship what this policy chooses, as in `shootout decide`.", metavar="TOML")
     ] = None,
     group: Annotated[str | None, typer.Option(help="Group to ship from, if there are several.", metavar="NAME")] = None,
-    layout: Annotated[
-        str,
-        typer.Option("--format", help="Form of the folder: folder (default), triton, ovms or mlflow.", metavar="FORM"),
-    ] = "folder",
     on: OnHost = None,
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
@@ -314,10 +310,10 @@ def ship(
     if on:
         from shootout.commands.elsewhere import ship_there
 
-        raise typer.Exit(ship_there(on, folder, out, target=target, policy=policy, group=group, form=layout))
+        raise typer.Exit(ship_there(on, folder, out, target=target, policy=policy, group=group))
     from shootout.commands.ship import ship
 
-    raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group, form=layout))
+    raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group))
 
 
 @command(GateOptions, DECIDE, GATE_EXAMPLES)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from shootout.backends._onnxruntime.quantize import (
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
-from shootout.backends.adapter import Built, ErrorHint, Fixture, ServerSettings, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, is_handed_out, is_shared, require_device, trial
 from shootout.contract import (
     INTEGERS,
@@ -97,11 +97,6 @@ ERROR_HINTS = (
         fix="export the model with other types, or take another backend",
     ),
 )
-LEVELS = {"ORT_ENABLE_BASIC": -1, "ORT_ENABLE_EXTENDED": 1, "ORT_DISABLE_ALL": 2}
-"""Triton's numbers for ONNX Runtime's levels; without one it optimizes all it can."""
-EXECUTION_MODES = {"ORT_SEQUENTIAL": "0", "ORT_PARALLEL": "1"}
-PASSED_ENTRIES = {"session.use_device_allocator_for_initializers"}
-"""Configuration entries that Triton passes on."""
 BLOCKED = b"\x3a\x13com.microsoft.nchwc"
 """A node's domain, in a graph's bytes: a convolution whose filters are laid out for this CPU's widest vectors."""
 
@@ -309,26 +304,6 @@ def _required_isa(graph: Path) -> tuple[str, ...]:
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return ("asimd",)
     return ("avx512f",) if "avx512f" in cpu_flags() else ("sse2", "!avx512f")
-
-
-def triton(options: Mapping[str, Any]) -> ServerSettings:
-    """Tell a session's settings in the terms of Triton's backend (triton-inference-server/onnxruntime_backend).
-
-    A `level` of 2 leaves a graph as it is, which an optimized one needs.
-    """
-    session = options["session"]
-    entries = session["entries"]
-    return ServerSettings(
-        backend="onnxruntime",
-        level=LEVELS.get(session["graph_optimization_level"]),
-        settings={
-            "intra_op_thread_count": str(session["intra_op_num_threads"]),
-            "inter_op_thread_count": str(session["inter_op_num_threads"]),
-            "execution_mode": EXECUTION_MODES[session["execution_mode"]],
-            **{name: value for name, value in entries.items() if name in PASSED_ENTRIES},
-        },
-        lost=tuple(f"{name}={value}" for name, value in entries.items() if name not in PASSED_ENTRIES),
-    )
 
 
 def gemms(threads: int) -> Gemms:

@@ -41,7 +41,7 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built, ErrorHint, Fixture, ServerSettings, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, is_shared, require_device, trial
 from shootout.contract import (
     INTEGERS,
@@ -94,9 +94,6 @@ ERROR_HINTS = (
         fix=_OTHERS,
     ),
 )
-TRITON_NAMES = ("PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS")
-"""Properties that Triton's backend calls by OpenVINO's own names."""
-PRECISION_HINT = "INFERENCE_PRECISION_HINT"
 
 
 def _is_missing_here(target: Target) -> bool:
@@ -253,26 +250,6 @@ def _flatten_conditions(graph: GraphProto) -> None:
         nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
-
-
-def triton(options: Mapping[str, Any]) -> ServerSettings:
-    """Tell a model's properties to Triton's OpenVINO backend, which knows a few (its README, "Parameters").
-
-    Of precisions, it knows BF16 alone.
-    """
-    properties: dict[str, str] = dict(options["properties"])
-    settings = {name: properties.pop(name) for name in TRITON_NAMES if name in properties}
-    if properties.get(PRECISION_HINT) == "bf16":
-        del properties[PRECISION_HINT]
-        settings["HINT_BF16"] = "YES"
-    why = {PRECISION_HINT: ": a CPU with AMX or AVX512_BF16 then computes in BF16"}
-    lost = tuple(f"{name}={value}{why.get(name, '')}" for name, value in properties.items())
-    return ServerSettings(backend="openvino", settings=settings, lost=lost)
-
-
-def ovms(options: Mapping[str, Any]) -> ServerSettings:
-    """Tell a model's properties to OpenVINO Model Server, which passes all of them on."""
-    return ServerSettings(backend=options["device"], settings=options["properties"])
 
 
 def ship(built: Built, folder: Path) -> Shipment:

@@ -19,7 +19,6 @@ from shootout.fleet.ssh_hosts import connect, read_addresses
 from shootout.report.progress import ProgressDisplay
 from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.folder import is_there, new_folder
-from shootout.ship.formats import FOLDER
 from shootout.study.options import MachineOptions
 
 
@@ -49,13 +48,12 @@ def ship_there(
     target: str | None,
     policy: Path | None,
     group: str | None,
-    form: str = FOLDER,
 ) -> int:
     """Ship a target on the host that measured it, where its own check runs once; return the exit code.
 
     Args:
         out: the folder to make, here.
-        target, policy, group, form: as `ship` has them.
+        target, policy, group: as `ship` has them.
 
     Raises:
         UsageError: `out` is there, the host can't be used, or it can't ship the target; says why.
@@ -67,7 +65,7 @@ def ship_there(
     if policy:
         raise UsageError("--policy with --on: `shootout decide` names its choice; pass that with --target")
     source = find_arm_to_ship(run, target, None, group)
-    job = {"do": "ship", "target": source.arm.label, "group": source.row.group, "form": form}
+    job = {"do": "ship", "target": source.arm.label, "group": source.row.group}
     with show_progress() as progress:
         progress.stage(f"shipping {source.arm.label} on {address}")
         (answer,) = _ask_all(address, job, progress, zip_folder(run)).values()

@@ -150,7 +150,7 @@ def _await_answer(folder: Path, number: int, limit: Deadline) -> dict[str, Any]:
 def _ship(job: Mapping[str, Any]) -> dict[str, Any]:
     """Ship a target of the run folder that came with the job."""
     run = Path(job["out"])
-    code = ship(run, run / SHIPPED, target=job["target"], policy=None, group=job["group"], form=job["form"])
+    code = ship(run, run / SHIPPED, target=job["target"], policy=None, group=job["group"])
     return {"code": code}
 
 

@@ -6,9 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed, ExitCode
@@ -18,59 +16,44 @@ from shootout.host.store import in_use
 from shootout.page.sources import read
 from shootout.ship.arm_to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
 from shootout.ship.artifact import find_built
-from shootout.ship.folder import is_there, left_out, new_folder, write_folder
-from shootout.ship.formats import FOLDER, require_format, write_format
+from shootout.ship.folder import is_there, left_out, write_folder
 from shootout.units import size
 
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(
-    run: Path, out: Path, *, target: str | None, policy: Path | None, group: str | None, form: str = FOLDER
-) -> int:
+def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group: str | None) -> int:
     """Write the target's folder, and run its own check once; return the exit code.
 
     Args:
         out: the folder to make.
         target, policy, group: see `find_arm_to_ship`.
-        form: one of `ship.formats`; another one than our own is made of a folder that was checked.
 
     Raises:
         UsageError: `out` already exists.
-        ArmFailed: the folder's own check fails here; the folder stays, unless it has another form.
+        ArmFailed: the folder's own check fails here; the folder stays.
     """
     if out.exists():
         raise is_there(out)
     source = find_arm_to_ship(run, target, policy, group)
     refuse_without_folder(source)  # before anything is built
-    require_format(form, source.arm.target.backend)
-    lost: list[str] = []
-    with show_progress() as progress, in_use(), ExitStack() as stack:
+    with show_progress() as progress, in_use():
         progress.stage(f"shipping {source.arm.label}")
-        own = out if form == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / FOLDER
-        shipped = write_folder(source, find_built(source, progress), own, render_page(source))
-        kept = f"{out} was written" if form == FOLDER else f"nothing was written (--format {FOLDER} keeps it)"
-        checked = check_folder(shipped, kept)
-        if form != FOLDER:
-            with new_folder(out):
-                lost = write_format(form, shipped, out)
+        shipped = write_folder(source, find_built(source, progress), out, render_page(source))
+        checked = check_folder(shipped)
     if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
         sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
-    if form == FOLDER:
-        told = shlex.quote(str(out))
-        sys.stderr.write(f"next, where it runs:  pip install -r {told}/requirements.txt && python {told}/{CHECK}\n")
-        sys.stderr.write(f"before something replaces it:  shootout gate {told}\n")
+    told = shlex.quote(str(out))
+    sys.stderr.write(f"next, where it runs:  pip install -r {told}/requirements.txt && python {told}/{CHECK}\n")
+    sys.stderr.write(f"before something replaces it:  shootout gate {told}\n")
     if shipped.arm.instances > 1:
         sys.stderr.write(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"
         )
     if names := left_out(source, shipped):
         sys.stderr.write(f"variables of this machine that aren't in {RUNTIME}: {', '.join(names)}\n")
-    if lost:
-        sys.stderr.write(f"not carried by {form}:\n")
-        sys.stderr.writelines(f"  {line}\n" for line in lost)
     return ExitCode.OK
 
 
@@ -83,11 +66,8 @@ def render_page(source: ArmToShip) -> str:
     return page.render([read(source.folder, source.document)], source.decided)
 
 
-def check_folder(shipped: ShippedFolder, kept: str) -> str:
+def check_folder(shipped: ShippedFolder) -> str:
     """Run the folder's own check in a process of its own, with the packages of this environment.
-
-    Args:
-        kept: what is left of it where that fails, for people.
 
     Raises:
         ArmFailed: it doesn't pass, or doesn't end.
@@ -105,8 +85,10 @@ def check_folder(shipped: ShippedFolder, kept: str) -> str:
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise ArmFailed(f"{kept}, but its {CHECK} didn't end within {CHECK_TIMEOUT_S:.0f} s") from None
+        raise ArmFailed(
+            f"{shipped.folder} was written, but its {CHECK} didn't end within {CHECK_TIMEOUT_S:.0f} s"
+        ) from None
     if done.returncode:
         words = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-        raise ArmFailed(f"{kept}, but its {CHECK} ends with {done.returncode}: {words}")
+        raise ArmFailed(f"{shipped.folder} was written, but its {CHECK} ends with {done.returncode}: {words}")
     return done.stdout.strip()
