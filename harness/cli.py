@@ -38,7 +38,6 @@ from shootout.decide.options import PolicyOptions
 from shootout.gate.options import GateOptions
 from shootout.study.options import (
     HelpGroup,
-    LabeledOptions,
     MachineOptions,
     RunOptions,
     SensitivityOptions,
@@ -62,9 +61,6 @@ shootout run quantization                a named study: what each precision cost
 shootout doctor                          what works here, what is missing, how to get it""",
 )
 
-INIT_EXAMPLES = """\
-shootout init net.onnx --shape x=1x3x224x224
-shootout run shootout.toml"""
 RUN_EXAMPLES = """\
 shootout run model.onnx --batch 1,8 --max-time 2m
 shootout run net.py:make --backends torch-compile,onnxruntime,openvino
@@ -143,24 +139,6 @@ def run(
     from shootout.commands.run import run
 
     raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))
-
-
-@command(LabeledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
-def init(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")
-    ] = "residual_mlp",
-    *,
-    out: Annotated[
-        Path,
-        typer.Option(help="File to write; an existing one is kept.", metavar="TOML", rich_help_panel=HelpGroup.WHERE),
-    ] = Path("shootout.toml"),
-    **options: Unpack[LabeledOptions],
-) -> None:
-    """Write a study file for a model, with what can run here and a comment on each thing to change."""
-    from shootout.commands.init import init
-
-    raise typer.Exit(init({"model": model, **options}, out))
 
 
 @command(

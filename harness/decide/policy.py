@@ -6,7 +6,7 @@ Every value has its unit, and nothing has a price that the file doesn't give wit
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from os import PathLike
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shootout.constants import INDIFFERENT
-from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit, write_option
+from shootout.decide.options import LIMITS, PER_SECOND, SHARE, Limit, write_option
 from shootout.errors import UsageError, tell_refusal, unknown
 
 UTILIZATION = 0.7
@@ -28,22 +28,6 @@ STALE_DAYS = 180
 KEYS = ("objective", "indifferent", "load", "utilization", "limits", "machine")
 
 MACHINE_KEYS = ("match", "price", "currency", "source", "as-of")
-
-MACHINE = """\
-# [[machine]]  # as rented; there are no built-in prices
-# match = "EPYC"  # a part of its name, or its key
-# price = 0.0893  # an hour
-# currency = "USD"
-# source = "the provider's price list"
-# as-of = 2026-11-20"""
-
-# [[machine]]  # as rented; there are no built-in prices
-# match = "EPYC"  # a part of its name, or its key
-# price = 0.0893  # an hour
-# currency = "USD"
-# source = "the provider's price list"
-# as-of = 2026-11-20"""
-WIDTH = 32
 
 
 class Objective(StrEnum):
@@ -276,30 +260,3 @@ def _read_machine(given: Mapping[str, Any]) -> Priced:
         if not isinstance(value, str):
             raise UsageError(f"{key} of {name} is {value!r}: write a text")
     return Priced(price=float(price), as_of=as_of, **texts)
-
-
-def make_template(study: str) -> str:
-    """Return the text of a policy that asks for the lowest latency and limits nothing.
-
-    Args:
-        study: the file of the study that it lies beside.
-    """
-    return "\n".join([*_template_lines(study), ""])
-
-
-def _template_lines(study: str) -> Iterator[str]:
-    yield "# What a deployment needs. Uncomment what matters, then:"
-    yield f"#   shootout run {study} --policy deploy.toml"
-    yield _template_line('objective = "latency"', f"what to optimize: {', '.join(Objective)}")
-    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "candidates within this margin count as equal")
-    yield _template_line('# load = "200/s"', "requests a second, for p99, rate and cost")
-    yield _template_line(f'# utilization = "{UTILIZATION:.0%}"', "share of the measured rate to plan with")
-    yield "\n[limits]"
-    for limit, one in LIMITS.items():
-        value = one.example if one.unit is BARE else f'"{one.example}"'
-        yield _template_line(f"# {limit} = {value}", one.help)
-    yield f"\n{MACHINE}"
-
-
-def _template_line(text: str, comment: str) -> str:
-    return f"{text:<{WIDTH}}# {comment}"

@@ -638,20 +638,6 @@ def check_data(request: Request) -> None:
         input_sets.check_labels(place, data_files.possible_rows(request.inputs_npz))
 
 
-def input_texts(model: str) -> dict[str, str]:
-    """Return the inputs of a user's file as people read them, by its header alone.
-
-    Raises:
-        UsageError: the file or `onnx` isn't there.
-        ModelError: it is not an ONNX model.
-    """
-    with _explaining_errors(path := path_of(model)):
-        from shootout.exported import onnx_axes
-        from shootout.exported.onnx_files import header
-
-        return onnx_axes.input_texts(header(path))
-
-
 def open_axes(model: str) -> list[str]:
     """Return the axes that a model's file leaves open beside the batch; none of what is no ONNX file.
 

@@ -51,32 +51,21 @@ def write_files(document: Document | MergedDocument, paths: Iterable[str | os.Pa
     return checked
 
 
-def write_file(path: Path, content: bytes, *, replaces: bool = True) -> bool:
-    """Write one file; make its folder if there is none.
-
-    Args:
-        replaces: whether it takes the place of a file that is there.
-
-    Returns:
-        Whether it was written: False if one is there that stays.
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file, in the place of one that is there; make its folder if there is none.
 
     Raises:
         UsageError: the file can't be written.
     """
     with _explain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if is_new := not replaces or not path.exists():
-                path.touch(exist_ok=replaces)
-        except FileExistsError:
-            return False
+        is_new = not path.exists()
         try:
             path.write_bytes(content)
         except OSError:
             if is_new:  # half a file would stand for a whole one
                 path.unlink(missing_ok=True)
             raise
-    return True
 
 
 def check_file(path: Path) -> None:

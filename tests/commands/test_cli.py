@@ -314,7 +314,6 @@ LONG = "x" * 300
         f"run {LONG}",
         f"run {LONG}.py:make",
         f"run --backends shipped:{LONG}",
-        f"init --out {LONG}.toml",
         f"show {LONG}",
         f"merge {LONG} {LONG}",
         f"pack {LONG} -o new.tar.gz",

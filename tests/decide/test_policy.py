@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shootout.decide.options import LIMITS, Limit, PolicyOptions
-from shootout.decide.policy import KEYS, Objective, as_policy, make_template, read_policy
+from shootout.decide.policy import KEYS, Objective, as_policy, read_policy
 from shootout.errors import UsageError
 from shootout.stats.paired import read_share
 from shootout.study.options import flags_of
@@ -125,16 +125,6 @@ def test_there_is_an_option_for_each_key():
     flags = {name.replace("_", "-") for name in flags_of(PolicyOptions)}
     assert flags == {*KEYS, *Limit} - {"limits"}
     assert {*LIMITS} == {*Limit}
-
-
-def test_the_template_is_a_policy_as_it_is_and_with_all_its_lines(tmp_path: Path):
-    text = make_template("shootout.toml")
-    assert read(tmp_path, text) == read_policy(None, {})
-    lines = text.splitlines()
-    whole = "\n".join(line[2:] if line.startswith("# ") else line for line in lines[2:])
-    found = read(tmp_path, whole)
-    assert {*found.limits} == {*Limit}
-    assert (found.load, found.currency) == (200.0, "USD")
 
 
 @pytest.mark.parametrize(("text", "value"), [("98%", 0.98), ("0.98", 0.98), ("98 %", 0.98), ("100%", 1.0), ("1", 1.0)])
