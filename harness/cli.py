@@ -48,7 +48,6 @@ from shootout.study.options import (
 
 app = typer.Typer(
     cls=GroupedCommands,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -519,34 +518,15 @@ def selftest(
     raise typer.Exit(selftest(options, quick=quick, device=device, out=out, as_json=as_json))
 
 
-@app.command(hidden=True)
-def complete(line: str) -> None:
-    """Complete the last word of a command line, for a shell."""
-    from shootout.commands.completion import complete
-
-    sys.stdout.writelines(f"{candidate}\n" for candidate in complete(typer.main.get_command(app), line))
-
-
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    install_completion: Annotated[
-        bool, typer.Option("--install-completion", help="Set up completion for new shells: bash, zsh, fish.")
-    ] = False,
-    show_completion: Annotated[
-        bool, typer.Option("--show-completion", help="Print the completion script for $SHELL.")
-    ] = False,
 ) -> None:
     """Read the options that stand before a command."""
     if version:
         import shootout
 
         sys.stdout.write(f"shootout {shootout.__version__}\n")
-        raise typer.Exit
-    if install_completion or show_completion:
-        from shootout.commands.completion import install, script
-
-        sys.stdout.write(f"{install()}\n" if install_completion else script()[1])
         raise typer.Exit
 
 

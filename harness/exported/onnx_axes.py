@@ -279,12 +279,6 @@ def open_beside_batch(model: ModelProto) -> list[str]:
     return [axis for axis in axes if axis not in rows and not _follows(axis, axes)]
 
 
-def example_shapes(model: ModelProto) -> list[str]:
-    """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
-    axes, inputs = open_axes(model), true_inputs(model)
-    return list(_example_shapes(axes, inputs, _guess_sizes(axes, inputs, {}, table_limits(model))))
-
-
 def table_limits(model: ModelProto) -> dict[str, int]:
     """Return the most that open axes may be, of those whose length cuts or looks up a stored table of positions."""
     dims = {one.name: tuple(one.dims) for one in model.graph.initializer}
