@@ -56,7 +56,7 @@ study = measured("efficientnet-quantization", "efficientnet-quantization", model
 study
 
 # %%
-study.plot("precisions")
+study.plot("accuracy")
 
 # %% [markdown]
 # The rows as a table for your own questions; `to_arrow()` gives the same without pandas.

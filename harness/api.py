@@ -135,7 +135,7 @@ class Run:
         """Draw one of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
 
         Args:
-            kind: `intervals`, `sizes`, `precisions`, `serving`, `readiness` or `run order`.
+            kind: `intervals`, `curves` (over sizes, or over the rate of requests) or `accuracy` (against time).
 
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.

@@ -79,14 +79,14 @@ shootout compare results/before results/after
 shootout compare results/before results/after --history nightly/1 --history nightly/2"""
 EXPLAIN_EXAMPLES = """\
 shootout explain results/run
-shootout explain results/run onnxruntime openvino:cpu:int8 -o explained.html"""
+shootout explain results/run onnxruntime openvino:cpu:int8"""
 GATE_EXAMPLES = """\
 shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp --inputs rows.npz --labels labels.npz
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 SENSITIVITY_EXAMPLES = """\
 shootout sensitivity model.onnx --calibration data.npz
-shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block -o layers.svg
+shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block
 shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
 SO_FAR = "Show the figures so far; a wait for another run isn't counted. Default: measure all."
@@ -339,7 +339,7 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="File to write: a page .html, Markdown .md, or the first figure .svg.", metavar="FILE"
+            "--out", "-o", help="File to write: a page .html, Markdown .md, or the intervals .svg.", metavar="FILE"
         ),
     ] = Path("report.html"),
     policy: Annotated[
@@ -371,15 +371,6 @@ def explain(
     group: Annotated[
         str | None, typer.Option(help="Group of the targets, if there are several.", metavar="NAME")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File to write: a page .html, or B's errors as Model Explorer's node data .json.",
-            metavar="FILE",
-        ),
-    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show each layer in place of each block.")] = False,
     as_json: Json = False,
     **options: Unpack[TimeOptions],
@@ -387,7 +378,7 @@ def explain(
     """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
     from shootout.commands.explain import explain
 
-    raise typer.Exit(explain(folder, targets or (), group=group, out=out, full=full, as_json=as_json, **options))
+    raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json, **options))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
@@ -420,17 +411,13 @@ def pack(
 def sensitivity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")],
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Figure to write, .svg.", metavar="FILE", rich_help_panel=HelpGroup.WHERE),
-    ] = None,
     as_json: Json = False,
     **options: Unpack[SensitivityOptions],
 ) -> None:
     """Measure what a precision does to a model, layer by layer: the error with that layer alone rounded."""
     from shootout.commands.sensitivity import sensitivity
 
-    raise typer.Exit(sensitivity(model, options, out, as_json=as_json))
+    raise typer.Exit(sensitivity(model, options, as_json=as_json))
 
 
 @command(MachineOptions, MACHINE)

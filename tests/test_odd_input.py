@@ -174,7 +174,7 @@ def read_run(data: bytes, folder: Path) -> None:
     assert printable(summary) == summary
     source = sources.read(folder, document)
     for kind in plots.KINDS.values():
-        kind.draw(source, False)
+        kind.draw(source)
 
 
 JOURNALS = tuple(map(with_checksums, runs()))
@@ -473,7 +473,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
         for name in ends:
             stack.enter_context(patch(f"shootout.commands.{name}", measure))
         stack.enter_context(patch("shootout.commands.doctor.machine_lock", lambda *_, **__: nullcontext()))
-        stack.enter_context(patch("vl_convert.vegalite_to_svg", lambda *_, **__: "<svg >"))
+        stack.enter_context(patch("vl_convert.vegalite_to_svg", lambda *_, **__: '<svg width="1" height="1">'))
         available = Availability(version="1")
         stack.enter_context(
             patch.object(plan, "known_available", lambda pairs, *_, **__: dict.fromkeys(pairs, available))

@@ -17,7 +17,7 @@ from pymdownx.slugs import slugify
 from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, find_repository, move_links
 from docs.site.notebook import write_notebook
 from docs.site.prose import APART, find_faults, find_type
-from docs.site.studies import INDEX, write_colors, write_studies
+from docs.site.studies import INDEX, write_studies
 from shootout.study import schema
 
 EACH = "Each study"
@@ -39,11 +39,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what lies elsewhere, and what the program writes."""
     for path, name in ELSEWHERE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
-    written = {
-        "notebook.md": write_notebook(),
-        "site/colors.css": write_colors(),
-        **dict(write_studies()),
-    }
+    written = {"notebook.md": write_notebook(), **dict(write_studies())}
     for name, text in written.items():
         files.append(File.generated(config, name, content=text))
     return files

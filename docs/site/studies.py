@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.site.links import ROOT
-from shootout.page import charts, page
+from shootout.page import page
 from shootout.page.sources import read
 from shootout.study import schema
 from shootout.study.selection import DEFAULT
@@ -44,17 +43,6 @@ def write_studies() -> Iterator[tuple[str, str]]:
             yield f"runs/{run}.html", page.write([section])
 
 
-def write_colors() -> str:
-    """Write what the figures' colors become in the dark, as a style sheet."""
-    dark = '[data-md-color-scheme="slate"] .drawn svg'
-    rules = (
-        f'{dark} [{part}="{light}"] {{ {part}: {other} }}'
-        for light, other in charts.DARK.items()
-        for part in ("fill", "stroke")
-    )
-    return "\n".join([*rules, ""])
-
-
 def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> str:
     rows = (f"| [{one}]({one}.md) | {told} | {len(found[one]) or 'none yet'} |" for one, told in questions.items())
     return "\n".join(
@@ -84,17 +72,9 @@ def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
 
 
 def _shown(section: page.Section) -> str:
-    """Write a run's answer and its first figures, each for a desktop and a phone; what is drawn isn't searched."""
+    """Write a run's answer and its first figures; what is drawn isn't searched."""
     shown = [f'<div class="answer" data-search-exclude>{page.write_answer(section)}</div>']
     for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
         shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption} {figure.left_out}</p>')
-        shown.append(_both(figure))
+        shown.append(f"<div data-search-exclude>{figure.svg}</div>")
     return "\n".join(shown)
-
-
-def _both(figure: page.DrawnFigure) -> str:
-    told = f'data-search-exclude tabindex="0" role="img" aria-label="{html.escape(figure.description)}"'
-    return "\n".join(
-        f'<div class="drawn {width}" {told}>{drawn}</div>'
-        for width, drawn in (("wide", figure.wide), ("narrow", figure.narrow))
-    )

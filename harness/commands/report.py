@@ -1,4 +1,4 @@
-"""`shootout report`: runs as a page, as Markdown, or their first figure alone; measures nothing."""
+"""`shootout report`: runs as a page, as Markdown, or their intervals alone; measures nothing."""
 
 from __future__ import annotations
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, get_args
 
 from shootout import backends
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.commands.report import check_installed
 from shootout.contract import Arm, Artifact, Device, Precision, Target
 from shootout.errors import UsageError, unknown
 from shootout.export.request import check_sizes
 from shootout.export.sensitivity import measure_sensitivity
-from shootout.formats.files import check_file, write_file
 from shootout.host import environment
 from shootout.host.store import in_use
 from shootout.quantize.sensitivity import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
@@ -27,20 +23,17 @@ from shootout.study import points, reproduce, selection
 from shootout.study.options import SensitivityOptions
 from shootout.study.plan import check_metric, measure_of
 from shootout.study.schema import Study
-from shootout.units import round_limit, size
+from shootout.units import round_limit
 
 TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1
 """A suggested limit is the error of what is left rounded, so many times since runtimes fuse, within the other two."""
 
 
-def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as_json: bool) -> int:
-    """Measure each layer or block, print, and draw; return the exit code.
-
-    Args:
-        out: the figure to write; None: none.
+def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> int:
+    """Measure each layer or block, and print; return the exit code.
 
     Raises:
-        UsageError: more than one model is asked for, a precision isn't known, or the figure can't be written.
+        UsageError: more than one model is asked for, or a precision isn't known.
     """
     if (by := options.get("by", "layer")) not in get_args(By):
         raise unknown("part in --by", by, get_args(By))
@@ -50,8 +43,6 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
         is_detailed=True,
         limit_s=options.get("max_time_s"),
     )
-    if out:
-        _check_figure(out)
     chosen = selection.choose(selection.DEFAULT, {"model": model, **options})
     (point, *more) = points.points(chosen)
     if more:
@@ -68,12 +59,6 @@ def sensitivity(model: str, options: SensitivityOptions, out: Path | None, *, as
         name = points.group_name(point)
         progress.stage(f"rounding each {wanted.by} of {name} alone")
         found = measure_sensitivity(asked, replace(wanted, metric=measure_of(chosen)), progress)
-    if out:
-        from shootout.page.sensitivity import render_svg
-
-        svg = render_svg(found, name).encode()
-        write_file(out, svg)
-        sys.stderr.write(f"{out}: {size(len(svg))}\n")
     then = write_search(found, chosen, point)
     return print_answer(render(found, name, width(), then), as_data(found, name), as_json=as_json)
 
@@ -125,18 +110,6 @@ def read_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
     if len({*names}) < len(names):
         raise UsageError(f"--precision names one twice, got {','.join(names)}: name each once")
     return tuple(map(Precision, names)) or PRECISIONS[:1]
-
-
-def _check_figure(out: Path) -> None:
-    """Refuse a figure that can't be drawn or written, before anything is measured.
-
-    Raises:
-        UsageError: it can't.
-    """
-    if out.suffix.lower() != ".svg":
-        raise UsageError(f"-o {str(out)!r}: the figure is an .svg file; --json prints its numbers")
-    check_file(out)
-    check_installed("--json prints its numbers")
 
 
 def as_data(found: Sequence[PrecisionSensitivity], name: str) -> dict[str, Any]:

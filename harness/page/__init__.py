@@ -1,4 +1,4 @@
-"""Runs as one page: text first, then six figures, tables and evidence; the same as Markdown.
+"""Runs as one page: the answer, three figures, tables and evidence; the same as Markdown.
 
 In: documents and journals. Out: HTML, Markdown and SVG.
 May use `report` and what is below it; never measures. `page` and the figures need the extra `report`; `charts` alone

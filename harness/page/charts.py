@@ -1,12 +1,13 @@
-"""All figures share this: colors that a page can darken, the width, and the way from a chart to SVG.
+"""All figures share this: their colors on light and on dark, their width, and the way from a chart to SVG.
 
+A figure is drawn once. Its SVG fits a phone and a desktop, alone and on a page, and turns dark where the screen is.
 Names from a stranger's run are data of a chart, never a field or an expression, and nothing is fetched.
 """
 
 from __future__ import annotations
 
 import html
-import math
+import re
 import resource
 import subprocess
 import sys
@@ -21,12 +22,13 @@ from rich.cells import cell_len, set_cell_size
 from shootout.errors import UsageError, printable
 from shootout.page.text import clean_text
 
-Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
-INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
-"""Text; what matters less; lines of a grid; a shaded range."""
+Chart = alt.LayerChart | alt.VConcatChart
+PAPER, INK, SOFT, RULE, SHADE = "#ffffff", "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
+"""The background; text; what matters less; lines of a grid; a shaded range."""
 CHOSEN, EVEN, BEHIND = "#0b5cad", "#0f7b6c", "#b4540a"
 """The arm to ship; arms that can't be distinguished from it; slower arms. Refused arms are `SOFT`."""
 DARK = {
+    PAPER: "#14171b",
     INK: "#e6e9ed",
     SOFT: "#98a2ae",
     RULE: "#3a414a",
@@ -35,27 +37,42 @@ DARK = {
     EVEN: "#4cc2ae",
     BEHIND: "#f0a35e",
 }
-"""These colors on a dark page, whose style sheet replaces them; no other color depends on the page."""
-SERIES = ("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6", "#4f9fb8", "#c0504d", "#808890")
-"""Curves of arms, legible on light and on dark; they repeat from the tenth on, and labels name the curves."""
+"""These colors on a dark screen; no other color depends on it."""
+SERIES = (
+    *("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6"),
+    *("#4f9fb8", "#c0504d", "#808890", "#6b9e1f", "#8c6d4f", "#e07b91"),
+)
+"""Colors of curves and dots that a legend names, legible on light and on dark."""
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
-WIDE, NARROW = 960, 350
-"""Width of a figure on a desktop and on a phone, in pixels."""
-_TICKS = (1, 2, 5)
+WIDTH, SHOWN_WIDTH = 390, 560
+"""Width of a figure in its own units, so that its letters can be read on a phone; and in pixels where there is room."""
 _ENDLESS = 1e30
 CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
-    "text": {"color": INK, "fontSize": 12},
-    "title": {"color": INK, "fontSize": 13, "anchor": "start", "fontWeight": 600},
+    "text": {"color": INK, "fontSize": 11.5},
+    "concat": {"spacing": 20},
+    "legend": {
+        "orient": "bottom",
+        "columns": 2,
+        "title": None,
+        "labelColor": INK,
+        "labelFontSize": 11.5,
+        "labelLimit": 160,
+        "symbolBaseFillColor": INK,
+        "symbolBaseStrokeColor": INK,
+    },
+    "title": {"color": INK, "fontSize": 12, "anchor": "start", "fontWeight": 600},
     "aria": False,
     "axis": {
         "gridColor": RULE,
         "domainColor": RULE,
         "tickColor": RULE,
         "labelColor": SOFT,
-        "labelFontSize": 11,
+        "labelFontSize": 11.5,
+        "labelSeparation": 6,
+        "tickCount": 10,
         "titleColor": SOFT,
-        "titleFontSize": 12,
+        "titleFontSize": 11.5,
         "titleFontWeight": "normal",
     },
 }
@@ -67,9 +84,12 @@ def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
     return layered
 
 
-def stack(panels: Sequence[Chart], *, spacing: int) -> Chart:
-    """Stack panels below each other, so many pixels apart; return a single one as it is."""
-    return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=spacing)
+def stack(panels: Sequence[Chart]) -> Chart | None:
+    """Stack panels below each other, each with its own legend; return a single one as it is, and None of none."""
+    if len(panels) < 2:
+        return panels[0] if panels else None
+    stacked: Chart = alt.vconcat(*panels).resolve_scale(color="independent", shape="independent")
+    return stacked
 
 
 def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
@@ -77,17 +97,36 @@ def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=[dict(point) for point in values]))
 
 
-def to_svg(chart: Chart, *, background: str | None = None, description: str = "") -> str:
-    """Draw a chart as SVG whose text is text.
+def color_names(names: Sequence[str]) -> alt.Color:
+    """Color marks by their `name`, with a legend; colors repeat where there are more names."""
+    colors = [SERIES[index % len(SERIES)] for index in range(len(names))]
+    return alt.Color("name:N", scale=alt.Scale(domain=names, range=colors), legend=alt.Legend(symbolOpacity=1))
+
+
+def to_svg(chart: Chart, description: str) -> str:
+    """Draw a chart as one SVG for every width, light, dark and paper, whose text is text.
 
     Args:
-        background: its color; None: that of the page shows.
-        description: what a file that stands alone shows, for a reader who can't see it.
+        description: what it shows, for a reader who can't see it.
     """
     _check_room()
-    svg = vl_convert.vegalite_to_svg(_write_spec(chart, background), allowed_base_urls=[])
-    alone = f' role="img" aria-label="{html.escape(clean_text(description))}"' if description else ""
-    return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}"{alone} ', 1)
+    svg = printable(vl_convert.vegalite_to_svg(_write_spec(chart), allowed_base_urls=[]))
+    width, height = map(float, re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2])
+    told = html.escape(clean_text(description))
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" role="img" aria-label="{told}" '
+        f'width="{SHOWN_WIDTH}" height="{SHOWN_WIDTH * height / width:.0f}" viewBox="0 0 {width:g} {height:g}" '
+        f'style="display:block;max-width:100%;height:auto;font-family:{FONT}">{_write_style()}'
+    )
+    return opening + svg[svg.index(">") + 1 :]
+
+
+def _write_style() -> str:
+    """Write the style sheet with the colors of a dark screen; paper stays light."""
+    rules = (
+        f'.drawn [{part}="{light}"]{{{part}:{dark}}}' for light, dark in DARK.items() for part in ("fill", "stroke")
+    )
+    return f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
 
 
 @cache
@@ -109,45 +148,20 @@ def _check_room() -> None:
 
 
 def complete(chart: Chart) -> Chart:
-    """Add our style and a white background, so that a chart can be shown and saved without us."""
-    room = {"top": 4, "right": 60, "bottom": 4, "left": 30}  # where the font isn't there, another may be wider
-    spec = _write_spec(chart, "white") | {"config": {**CONFIG, "font": FONT}, "padding": room}
+    """Add our style, so that a chart can be shown and saved without us."""
+    spec = _write_spec(chart) | {"config": {**CONFIG, "font": FONT}}
     completed: Chart = type(chart).from_dict(spec)
     return completed
 
 
-def _write_spec(chart: Chart, background: str | None) -> dict[str, Any]:
+def _write_spec(chart: Chart) -> dict[str, Any]:
     spec: dict[str, Any] = chart.to_dict(validate=False)  # the tests do that; it takes as long as drawing
-    return {
-        **_clean_texts(spec),
-        "background": background,
-        "padding": {"left": 12, "top": 4, "right": 4, "bottom": 4},
-        "config": CONFIG,
-    }
+    return {**_clean_texts(spec), "background": PAPER, "padding": 4, "config": CONFIG}
 
 
 def can_show(*values: float) -> bool:
     """Return whether a logarithmic axis has a place for each of these; a stranger's journal can say anything."""
     return all(1 / _ENDLESS < value < _ENDLESS for value in values)
-
-
-def choose_ticks(low: float, high: float, most: int) -> list[float]:
-    """Choose at most so many round numbers of a logarithmic axis; on a short one the steps are even."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in (_TICKS, (1, 3), (1,)):
-        choice = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(choice) < 3:
-            return _even_ticks(low, high, most)
-        if len(choice) <= most:
-            return choice
-    return choice[:: math.ceil(len(choice) / most)]
-
-
-def _even_ticks(low: float, high: float, most: int) -> list[float]:
-    rough = (high - low) / most
-    decade = 10.0 ** math.floor(math.log10(rough))
-    step = decade * next(factor for factor in (1, 2, 5, 10) if factor * decade >= rough)
-    return [float(f"{count * step:.6g}") for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def widen_range(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
@@ -169,28 +183,3 @@ def _clean_texts(part: Any) -> Any:
     if isinstance(part, list):
         return [_clean_texts(value) for value in part]
     return clean_text(part) if isinstance(part, str) else part
-
-
-def spread_labels(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:
-    """Place labels so that none overlaps another, each as near as possible to its wanted place, in pixels."""
-    places: dict[str, float] = {}
-    for name, place in sorted(wanted.items(), key=lambda item: item[1]):
-        places[name] = max(place, max(places.values(), default=-gap) + gap)
-    lowest = height
-    for name in reversed(places):
-        places[name] = min(places[name], lowest)
-        lowest = places[name] - gap
-    return places
-
-
-def place_curve_labels(last: Mapping[str, float], ends: tuple[float, float], height: float) -> dict[str, float]:
-    """Place the labels of curves beside their last points on a logarithmic axis, so that all can be read.
-
-    Args:
-        ends: the least and the largest value of the axis, which is `height` pixels high.
-    """
-    span = math.log(ends[1] / ends[0])
-    wanted = {name: height * math.log(ends[1] / value) / span for name, value in last.items()}
-    return {
-        name: ends[1] * math.exp(-span * place / height) for name, place in spread_labels(wanted, 13.0, height).items()
-    }

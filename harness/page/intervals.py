@@ -1,8 +1,9 @@
-"""The targets of an answer, or the candidates of a decision: a line each, a dot and its interval on one axis."""
+"""Intervals: the targets of an answer, or the candidates of a decision, a line each with a dot and its interval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,10 @@ from shootout.page.charts import (
     CHOSEN,
     EVEN,
     INK,
-    NARROW,
     SHADE,
     SOFT,
+    WIDTH,
     Chart,
-    choose_ticks,
     cut,
     layer,
     marks,
@@ -37,19 +37,16 @@ from shootout.results.wording import NEVER_TOGETHER, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, duration
 
-MOST_TARGETS = 30
-"""More would be no figure any more."""
+MOST_TARGETS, MOST_GROUPS = 20, 6
+"""More would be no figure any more; the tables have them all."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-NAME, TOLD = 44, 60
-"""Most letters of a name at the left, and of the words at the right."""
-FEW = 52
-"""Most letters of a line on a phone."""
-TALL, LOW = (54, 15), (24, 0)
-"""Height of a line on a phone and on a desktop, and how far below its middle what is drawn stands, in pixels."""
-LETTER = 6.4
-"""Pixels of a letter, at most on average, in the column of times between the dots and the words."""
+NAME, LINE = 40, 66
+"""Most letters of a name, and of the words above a dot in all."""
+STEP, WORDS_ABOVE, DOT_BELOW = 36, -8, 8
+"""Height of a line, and how far from its middle the words and the dot stand, in units."""
 FARTHEST = 40.0
 """A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow."""
+_BRACKETS = re.compile(r" \([^()]*\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +88,19 @@ class Axis:
     is_log: bool = True
 
 
-def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str = "") -> alt.LayerChart:
-    """Draw the first targets in their lines, on one axis; give it a title if there are several panels."""
+def draw_panel(title: str, lines: Sequence[DotLine], axis: Axis) -> alt.LayerChart:
+    """Draw the first targets in their lines, on one axis."""
     shown = lines[:MOST_TARGETS]
     low, high, is_log = _find_domain(shown, axis)
-    width, (step, below) = (NARROW - 20, TALL) if narrow else (430, LOW)
-    most = 5 if narrow else 7
-    steps: dict[str, Any] = {"values": choose_ticks(low, high, most)} if is_log else {"tickCount": most}
-    drawn = alt.Axis(format="~g", grid=not narrow, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
+    drawn = alt.Axis(format="~g", grid=False, title=f"{axis.title}{' (log)' if is_log else ''}")
     scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
-    y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
+    row: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     color = alt.Color("color:N", scale=None)
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, axis=drawn)
 
-    found = [_describe_line(index, line, low, high, narrow=narrow) for index, line in enumerate(shown)]
+    found = [_describe_line(index, line, low, high) for index, line in enumerate(shown)]
     placed = [line for line in found if line["value"] is not None]
     stretches = [line for line in placed if line["known"]]
     arrows = [
@@ -116,66 +110,33 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
         if line[side]
     ]
     band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
-    # on a phone the words stand over the dots, where a line from top to bottom would strike them through
-    rules = marks([{"row": index, "at": axis.at} for index in range(len(shown))] if narrow else [{"at": axis.at}])
-    color_at = BEHIND if axis.is_limit else SOFT
-    at = (
-        rules.mark_tick(color=color_at, thickness=1.5, size=16, yOffset=below).encode(x=x("at"), **y)
-        if narrow
-        else rules.mark_rule(
-            color=color_at, strokeWidth=2 if axis.is_limit else 1, strokeDash=[1, 0] if axis.is_limit else [3, 3]
-        ).encode(x=x("at"))
-    )
+    middles = [{"row": index, "at": axis.at} for index in range(len(shown))]
+    words = marks(found)
     return layer(
         marks(band).mark_rect(color=SHADE).encode(x=x("from"), x2="to:Q"),
-        at,
+        # a line from top to bottom would strike the words through
+        marks(middles)
+        .mark_tick(color=BEHIND if axis.is_limit else SOFT, thickness=1.5, size=16, yOffset=DOT_BELOW)
+        .encode(x=x("at"), **row),
         marks(stretches)
-        .mark_rule(strokeWidth=2.5, yOffset=below, y2Offset=below)
-        .encode(x=x("from"), x2="to:Q", color=color, **y),
+        .mark_rule(strokeWidth=2.5, yOffset=DOT_BELOW, y2Offset=DOT_BELOW)
+        .encode(x=x("from"), x2="to:Q", color=color, **row),
         marks(arrows)
-        .mark_point(filled=True, shape="triangle", size=60, opacity=1, yOffset=below)
-        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=color, **y),
+        .mark_point(filled=True, shape="triangle", size=60, opacity=1, yOffset=DOT_BELOW)
+        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=color, **row),
         marks(placed)
-        .mark_point(filled=True, opacity=1, size=80, yOffset=below)
-        .encode(x=x("value"), color=color, shape=alt.Shape("shape:N", scale=None), **y),
-        *label_lines(found, narrow=narrow, width=width),
-        width=width,
-        height=alt.Step(step),
-        **({"title": cut(title, 44 if narrow else 90)} if title else {}),
+        .mark_point(filled=True, opacity=1, size=80, yOffset=DOT_BELOW)
+        .encode(x=x("value"), color=color, shape=alt.Shape("shape:N", scale=None), **row),
+        words.mark_text(align="left", yOffset=WORDS_ABOVE).encode(
+            x=alt.value(0), text="name:N", color=alt.Color("ink:N", scale=None), **row
+        ),
+        words.mark_text(align="right", yOffset=WORDS_ABOVE).encode(
+            x=alt.value(WIDTH), text="told:N", color=alt.value(SOFT), **row
+        ),
+        width=WIDTH,
+        height=alt.Step(STEP),
+        title=cut(title, LINE - 6),
     )
-
-
-def label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
-    """Label each `row` with its name, figure and words; on a phone name and figure stand in a line above the words."""
-    longest = max((cell_len(line["figure"]) for line in found), default=0)
-    room = LETTER * longest + 10 if longest else 0.0
-    names_at, figures_at = (0, width) if narrow else (-8, width + room)
-    told_at = 0 if narrow else width + room + 10
-    rows: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
-    ink, soft = alt.Color("ink:N", scale=None), alt.value(SOFT)
-    above, middle = (-17, -3) if narrow else (0, 0)
-    font = 11.5 if narrow else 12
-    data = marks(found)
-    yield data.mark_text(align="left" if narrow else "right", yOffset=above, fontSize=font).encode(
-        x=alt.value(names_at), text="name:N", color=ink, **rows
-    )
-    if longest:
-        yield data.mark_text(align="right", yOffset=above, fontSize=font).encode(
-            x=alt.value(figures_at), text="figure:N", color=ink, **rows
-        )
-    yield data.mark_text(align="left", yOffset=middle, fontSize=font).encode(
-        x=alt.value(told_at), text="told:N", color=soft if narrow else ink, **rows
-    )
-
-
-def fit_words(name: str, figure: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
-    """Cut a line's words to the room for them."""
-    return {
-        "name": cut(name, FEW - cell_len(figure) if narrow else NAME),
-        "figure": figure,
-        "told": cut(told, FEW if narrow else TOLD),
-        "ink": SOFT if is_soft else INK,
-    }
 
 
 def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
@@ -191,12 +152,15 @@ def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bo
     return low - room, high + room, False
 
 
-def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow: bool) -> dict[str, Any]:
+def _describe_line(index: int, line: DotLine, low: float, high: float) -> dict[str, Any]:
     """Describe a line as data of the chart, its interval cut at the ends of the axis."""
     ends = (low if line.low is None else line.low, high if line.high is None else line.high)
+    name = ", ".join(filter(None, (cut(line.name, NAME), line.figure)))
     return {
         "row": index,
-        **fit_words(line.name, line.figure, line.told, narrow=narrow, is_soft=line.color == SOFT),
+        "name": name,
+        "told": _fit_words(line.told, LINE - cell_len(name)),
+        "ink": SOFT if line.color == SOFT else INK,
         "color": line.color,
         "shape": SHAPES[line.color],
         "value": line.value,
@@ -208,24 +172,14 @@ def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow
     }
 
 
-MOST_GROUPS = 6
-"""More would be no figure any more; the tables have them all."""
+def _fit_words(words: str, columns: int) -> str:
+    """Shorten words to their room; the interval in brackets goes first, since it is drawn."""
+    return words if cell_len(words) <= columns else cut(_BRACKETS.sub("", words), columns)
 
 
-def draw_intervals(document: Document, *, narrow: bool, title: str = "") -> Chart | None:
-    """Draw the intervals of each group below each other; return None if nothing has a time.
-
-    Args:
-        title: of a single group's figure that stands alone; several groups have their own.
-    """
-    panels = find_group_panels(document)
-    drawn = [
-        draw_panel(lines, axis, narrow=narrow, title=name if len(panels) > 1 else title)
-        for name, lines, axis in panels[:MOST_GROUPS]
-    ]
-    if not drawn:
-        return None
-    return stack(drawn, spacing=18)
+def draw_intervals(document: Document) -> Chart | None:
+    """Draw the intervals of each group below each other; return None if nothing has a time."""
+    return stack([draw_panel(*panel) for panel in find_group_panels(document)[:MOST_GROUPS]])
 
 
 def tell_undrawn_targets(document: Document) -> str:
@@ -322,16 +276,10 @@ SHOWN = {
 """The factor and the unit with which a quantity is drawn; others are drawn as they are."""
 
 
-def draw_decision(decision: Decision, *, narrow: bool) -> Chart | None:
+def draw_decision(decision: Decision) -> Chart | None:
     """Draw a panel for the objective and one for each limit of the policy; return None if nothing has a figure."""
-    panels = [
-        draw_panel(lines, axis, narrow=narrow, title=title)
-        for title, lines, axis in find_panels(decision)
-        if any(line.value is not None for line in lines)
-    ]
-    if not panels:
-        return None
-    return stack(panels, spacing=18)
+    panels = [panel for panel in find_panels(decision) if any(line.value is not None for line in panel[1])]
+    return stack([draw_panel(*panel) for panel in panels])
 
 
 def tell_undrawn_candidates(decision: Decision) -> str:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from shootout.page.headline import Headline, Line, tell_decision, tell_headline
+from shootout.page.opening import Opening, open_decision, open_run
 from shootout.page.sources import PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import tabulate_answers, tabulate_mix
+from shootout.report.answer import WIDEST, tabulate_answers, tabulate_mix
 from shootout.report.columns import BASELINE, SHIP
 from shootout.results.document import Document, GroupSummary
 
@@ -25,7 +25,7 @@ def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = N
     """Write the lines in front, a policy's answer, then all runs; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    answer = _write_headline(tell_decision(policy_answer)) if policy_answer else ()
+    answer = _write_opening(open_decision(policy_answer, WIDEST)) if policy_answer else ()
     runs = (part for document in documents for part in _write_run(document, has_answer=policy_answer is None))
     for part in (*front, *answer, *runs):
         text = clean_text(part)
@@ -38,12 +38,12 @@ def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = N
 
 def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
     """Write the run's answer if a policy's doesn't stand in its place, its table, and folded all else."""
-    headline = tell_headline(document)
+    opening = open_run(document, WIDEST)
     if has_answer:
-        yield from _write_headline(headline)
+        yield from _write_opening(opening)
     else:
         yield f"### The run {escape_text(document.study or PurePath(document.run).name)}"
-        yield escape_text(f"{headline.where}. {headline.when}")
+        yield escape_text(opening.where)
     for mix in document.mix if has_answer else ():
         headers, lines = tabulate_mix(mix)
         yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
@@ -84,18 +84,12 @@ def fold_method(document: Document) -> str:
     return _fold("How it was measured", [write_bullets([*groups, *run])])
 
 
-def _write_headline(headline: Headline) -> Iterator[str]:
-    yield f"## {escape_text(headline.title)}"
-    yield "  \n".join(escape_text(text) for text in (headline.where, headline.facts, headline.when) if text)
-    yield "\n".join(
-        f"- **{escape_text(point.label)}**: {'<br>'.join(map(_write_point_line, point.lines))}"
-        for point in headline.points
-    )
-
-
-def _write_point_line(line: Line) -> str:
-    parts = (escape_text(line.text), quote_code(line.command) if line.command else "", escape_text(line.remark))
-    return " ".join(filter(None, parts))
+def _write_opening(opening: Opening) -> Iterator[str]:
+    yield f"## {escape_text(opening.title)}"
+    yield escape_text(opening.where)
+    if text := clean_text("\n".join(line.plain for line in opening.lines)):
+        fence = "`" * max(3, _count_backticks(text) + 1)
+        yield f"{fence}\n{text}\n{fence}"
 
 
 def _write_grid(summary: GroupSummary, document: Document) -> list[str]:
@@ -128,9 +122,14 @@ def _fold(title: str, parts: Sequence[str]) -> str:
 def quote_code(text: str) -> str:
     """Quote text as code so that it stands to the letter; no backticks in it end the code."""
     line = " ".join(text.split())
-    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    fence = "`" * (_count_backticks(line) + 1)
     room = " " if "`" in line else ""
     return f"{fence}{room}{line}{room}{fence}"
+
+
+def _count_backticks(text: str) -> int:
+    """Count the backticks of the longest row of them."""
+    return max(map(len, re.findall("`+", text)), default=0)
 
 
 def escape_text(text: str) -> str:

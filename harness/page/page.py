@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,15 +14,17 @@ from rich.style import Style
 from rich.text import Text
 
 from shootout.page import charts, intervals, plots
-from shootout.page.headline import Headline, list_setup, tell_decision, tell_headline
 from shootout.page.legend import LEGEND, METHOD
+from shootout.page.opening import Opening, open_decision, open_run
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import tabulate_answers, tabulate_mix
+from shootout.report.answer import tabulate_answers, tabulate_mix, tell_machine
 from shootout.report.columns import BY_HEADER, COLUMNS, Cell
+from shootout.report.screen import ANY_WIDTH
 from shootout.results.document import Document, MixAnswer, Row
 from shootout.study.group import short
+from shootout.units import counted, size
 
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
@@ -60,20 +62,17 @@ class GroupTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnFigure:
-    """One figure, drawn for a desktop and for a phone.
+    """One figure as SVG.
 
     Attributes:
         title: what it shows, in a line.
         caption: how to read it.
-        description: what it shows, for a reader who can't see it.
         left_out: what the figure leaves out; "" if it has all.
     """
 
     title: str
     caption: str
-    description: str
-    wide: Markup
-    narrow: Markup
+    svg: Markup
     left_out: str = ""
 
 
@@ -81,7 +80,7 @@ class DrawnFigure:
 class Front:
     """The part that stands before the runs: what a policy decides on all of them."""
 
-    headline: Headline
+    opening: Opening
     figure: DrawnFigure | None
 
 
@@ -99,7 +98,7 @@ class Section:
     """
 
     name: str
-    headline: Headline
+    opening: Opening
     mixes: Sequence[Table]
     answers: Table | None
     intervals: DrawnFigure | None
@@ -119,27 +118,26 @@ def render(runs: Sequence[MeasuredRun], policy_answer: PolicyAnswer | None = Non
 
 def write(sections: Sequence[Section], front: Front | None = None) -> str:
     """Write the page as HTML."""
-    titles = [front.headline.title] if front else [section.headline.title for section in sections]
-    template = load_template()
-    return template.render(sections=sections, front=front, title="; ".join(titles))
+    titles = [front.opening.title] if front else [section.opening.title for section in sections]
+    return load_template().render(sections=sections, front=front, title="; ".join(titles))
 
 
 def write_answer(section: Section) -> str:
-    """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
+    """Write a run's answer, as a heading of the third level, and what supports it, for a part of another page."""
     macros: Any = load_template().module
-    text = f"{macros.opening(section.headline, 'h3')}\n{macros.support(section.headline)}"
+    text = f"{macros.head(section.opening, 'h3')}\n{macros.support(section.opening)}"
     return "\n".join(line for line in text.splitlines() if line.strip())  # in Markdown a blank line may end HTML
 
 
-def load_template(name: str = "page.html") -> jinja2.Template:
-    """Load a page's template: the style and the macros are those of a run's page."""
+def load_template() -> jinja2.Template:
+    """Load the template of a page."""
     loader = jinja2.PackageLoader("shootout.page", ".")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
-    environment.filters.update(code=mark_code, parts=mark_parts)
-    environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
-    return environment.get_template(name)
+    environment.filters.update(parts=mark_parts, screen=_mark_screen_line)
+    environment.globals.update(sections=(), legend=LEGEND, method=METHOD)
+    return environment.get_template("page.html")
 
 
 def _clean_value(value: object) -> object:
@@ -163,19 +161,26 @@ def mark_parts(text: str) -> Markup:
     return Markup("<wbr>").join(_BETWEEN_PARTS.split(clean_text(text)))
 
 
+def _mark_screen_line(line: Text) -> Markup:
+    """Turn a line of the screen into HTML, its label bold."""
+    label = max((span.end for span in line.spans), default=0)
+    marked = Markup("<b>{}</b>{}").format(mark_code(line.plain[:label]), mark_code(line.plain[label:]))
+    return Markup('<span class="{}">{}</span>').format(line.style, marked) if line.style else marked
+
+
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
-    figure = draw_twice(
+    figure = _draw(
         "Objective and limits",
         "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
         "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
         "highest value that the measurements allow. Blue diamond: ships. Green: tied, can't tell, or meets "
         "the limit. Brown: "
         "worse, or breaks the limit. Gray: not eligible, or unknown.",
-        lambda narrow: intervals.draw_decision(answer.decision, narrow=narrow),
-        lambda: intervals.tell_undrawn_candidates(answer.decision),
-        lambda: intervals.describe_decision(answer.decision),
+        intervals.draw_decision(answer.decision),
+        intervals.tell_undrawn_candidates(answer.decision),
+        intervals.describe_decision(answer.decision),
     )
-    return Front(headline=tell_decision(answer), figure=figure)
+    return Front(opening=open_decision(answer, ANY_WIDTH), figure=figure)
 
 
 def lay_out(run: MeasuredRun) -> Section:
@@ -185,7 +190,7 @@ def lay_out(run: MeasuredRun) -> Section:
     shown, every = (table.tell_run(document, full=full) for full in (False, True))
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
-        headline=tell_headline(document),
+        opening=open_run(document, ANY_WIDTH),
         mixes=list(map(_tabulate_mix, document.mix)),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
@@ -194,7 +199,7 @@ def lay_out(run: MeasuredRun) -> Section:
         more=mark_lines(line for line in every if line not in shown),
         figures=[figure for figure in others if figure],
         proof=tabulate_proof(document),
-        setup=[fact for fact in list_setup(document) if fact[1]],
+        setup=[fact for fact in _list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
     )
 
@@ -272,34 +277,16 @@ def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     kind = plots.KINDS[name]
-    return draw_twice(
-        kind.title,
-        kind.caption,
-        lambda narrow: kind.draw(run, narrow),
-        lambda: kind.tell_left_out(run),
-        lambda: kind.describe(run) if kind.describe else "",
-    )
+    description = kind.describe(run) if kind.describe else ""
+    return _draw(kind.title, kind.caption, kind.draw(run), kind.tell_left_out(run), description)
 
 
-def draw_twice(
-    title: str,
-    caption: str,
-    draw: Callable[[bool], charts.Chart | None],
-    tell_left_out: Callable[[], str],
-    describe: Callable[[], str],
-) -> DrawnFigure | None:
-    """Draw a figure for a desktop and for a phone; return None if there is nothing to show."""
-    drawn = [Markup(charts.to_svg(chart)) for narrow in (False, True) if (chart := draw(narrow))]  # noqa: S704
-    if not drawn:
+def _draw(title: str, caption: str, chart: charts.Chart | None, left_out: str, description: str) -> DrawnFigure | None:
+    """Draw a figure; return None if there is nothing to show."""
+    if chart is None:
         return None
-    return DrawnFigure(
-        title=title,
-        caption=caption,
-        description=" ".join(filter(None, [f"{title}.", describe()])),
-        wide=drawn[0],
-        narrow=drawn[1],
-        left_out=tell_left_out(),
-    )
+    svg = Markup(charts.to_svg(chart, f"{title}. {description}".strip()))  # noqa: S704
+    return DrawnFigure(title=title, caption=caption, svg=svg, left_out=left_out)
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")
@@ -326,6 +313,29 @@ def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
         str(BY_HEADER["error"].of(row)),
         "; ".join(executed.get("fallbacks") or ()),
     )
+
+
+def _list_setup(document: Document) -> Iterator[tuple[str, str]]:
+    """List what of the machine and the software a reader asks for first: name and value."""
+    known = document.environment
+    system, memory, python, own = (
+        facts if isinstance(facts := known.get(name), Mapping) else {}
+        for name in ("os", "memory", "python", "shootout")
+    )
+    libraries = {
+        f"{row.executed.get('library', '')} {row.executed.get('version', '')}".strip(): None
+        for row in document.rows
+        if row.executed
+    }
+    yield "machine", " · ".join(tell_machine(known))
+    total = memory.get("total_bytes")
+    yield "memory", size(total) if isinstance(total, int) else ""
+    yield "system", ", ".join(str(part) for part in (system.get("name"), system.get("kernel")) if part)
+    yield "Python", str(python.get("version", ""))
+    yield "shootout", ", commit ".join(str(part)[:12] for part in (own.get("version"), own.get("commit")) if part)
+    yield "ran with", ", ".join(libraries)
+    yield "measured", str(known.get("date_utc", "")).replace("T", " ").replace("+00:00", " UTC")
+    yield "took", counted(round(document.wall_s), "second") if document.wall_s else ""
 
 
 def tabulate_environment(document: Document) -> Table:

@@ -154,11 +154,23 @@ ROUTER = "Router"
 
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
     """Write one group's answer in so many columns; `rows` are the group's."""
-    words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
-    if answer.ship:
-        words += qualify(answer)
-    label = FASTEST if is_unproven(answer) else "Ship"
-    yield from write_head(words, write_title(answer, rows, document.environment), width, label)
+    title = write_title(answer, rows, document.environment)
+    yield from write_head(tell_ship(answer), title, width, choose_label(answer))
+    yield from write_support(answer, rows, document, width)
+
+
+def choose_label(answer: Answer) -> str:
+    """Return what a group's answer begins with."""
+    return FASTEST if is_unproven(answer) else "Ship"
+
+
+def tell_ship(answer: Answer) -> str:
+    """Tell what to ship, or why there is no answer."""
+    return f"{answer.ship.arm}{qualify(answer)}" if answer.ship else f"no answer: {answer.reason}"
+
+
+def write_support(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+    """Write what supports one group's answer."""
     mix = next((mix for mix in document.mix if mix.answer is answer), None)
     yield from labeled("", tell_figures(answer, rows, mix), width)
     yield from labeled(ROUTER, tell_router(mix), width)
@@ -746,6 +758,12 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
+    yield from write_support_of_all(document, narrow)
+
+
+def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
+    """Write what holds for all groups of a run together."""
+    answers = document.answer
     of_all = tell_all_groups(document)
     mixed = {group for mix in document.mix for group in mix.groups}
     if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already

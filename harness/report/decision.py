@@ -75,7 +75,17 @@ READING_OF_ALL = f"{READING}; Sure holds at 95 % for all its comparisons togethe
 
 def render(decision: Decision, question: Question, width: int, *, has_table: bool = False) -> list[Text]:
     """Render the screen in so many columns; a table that follows has the legend of the brackets."""
-    lines = [*write_head(tell_outcome(decision), " · ".join(list_title_parts(decision, question)), width)]
+    title = " · ".join(list_title_parts(decision, question))
+    return [
+        *write_head(tell_outcome(decision), title, width),
+        *write_support(decision, question, width, has_table=has_table),
+        Text(),
+    ]
+
+
+def write_support(decision: Decision, question: Question, width: int, *, has_table: bool = False) -> list[Text]:
+    """Write what supports a decision."""
+    lines = list[Text]()
     for label, items in tell_parts(decision, question):
         if label == BETTER[decision.policy.objective]:
             lines += [bold(label, len(label)), *(line for item in items for line in labeled("", [item], width))]
@@ -90,12 +100,11 @@ def render(decision: Decision, question: Question, width: int, *, has_table: boo
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
         *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings),
         *(Text(f"{line}.", style="dim") for line in _tell_reading(decision, question) if not has_table),
-        Text(),
     ]
 
 
 def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, list[str]]]:
-    """Tell all but the first line: labels, and the items of each, for a screen or a page."""
+    """Tell all but the first line: labels, and the items of each."""
     chosen = decision.of(decision.chosen) if decision.chosen else None
     rows = _rows_by_candidate(question)
     parts: list[tuple[str, Iterable[str]]] = [

@@ -20,7 +20,7 @@ NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 """The word of schemes that leave layers in float, and the precisions that have it."""
 MOST_LINES = 20
-"""The table has no more lines: JSON and the figure have all."""
+"""The table has no more lines: JSON has all."""
 
 
 def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then: str = "") -> RenderableType:
@@ -38,7 +38,7 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then:
     for other in others:
         known = {part.name: part for part in other.parts}
         for line, part in zip(lines, shown, strict=True):
-            line[f"{SQNR} {other.precision}"] = tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
+            line[f"{SQNR} {other.precision}"] = _tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
     headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
     if others:  # a column for each precision has room, three for each have not
         headers = [header for header in headers if header.startswith((*NAMES, SQNR))]
@@ -83,17 +83,17 @@ def _name(part: LayerSensitivity, found: PrecisionSensitivity) -> str:
 def _tell_state(part: LayerSensitivity) -> str:
     score = part.score
     if score is None:
-        return f"{SQNR} {tell_decibels(part.sqnr_db)}"
+        return f"{SQNR} {_tell_decibels(part.sqnr_db)}"
     write = "{:.1%}".format if score.name == "accuracy" else "{:.4g}".format
-    return f"{SQNR} {tell_decibels(part.sqnr_db)}, {score.name} {write(score.after)} ({write(score.before)} in float)"
+    return f"{SQNR} {_tell_decibels(part.sqnr_db)}, {score.name} {write(score.after)} ({write(score.before)} in float)"
 
 
-def tell_decibels(sqnr_db: float) -> str:
+def _tell_decibels(sqnr_db: float) -> str:
     """Write a signal to noise ratio: `31.2 dB`, `exact` without noise, `NaN` if an output is no number."""
     return f"{sqnr_db:.1f} dB" if math.isfinite(sqnr_db) else "exact" if sqnr_db > 0 else "NaN"
 
 
-def tell_change(score: ScoreChange) -> str:
+def _tell_change(score: ScoreChange) -> str:
     """Write how a score changed, with its 95 % interval: accuracy in percentage points, others in their own unit."""
     write = points if score.name == "accuracy" else "{:+.2g}".format
     interval = "" if score.low is None or score.high is None else f" ({write(score.low)} to {write(score.high)})"
@@ -113,11 +113,11 @@ def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes
         found.by: part.name,
         **({"in float": scheme} if has_mixes else {"number": scheme.removeprefix(FLOATS)}),
         "operator": ", ".join(operators),
-        SQNR: tell_decibels(part.sqnr_db),
-        "weights alone": "" if part.weights_db is None else tell_decibels(part.weights_db),
-        "activations alone": "" if part.activations_db is None else tell_decibels(part.activations_db),
+        SQNR: _tell_decibels(part.sqnr_db),
+        "weights alone": "" if part.weights_db is None else _tell_decibels(part.weights_db),
+        "activations alone": "" if part.activations_db is None else _tell_decibels(part.activations_db),
         "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
-        **({score: tell_change(part.score) if part.score else ""} if score else {}),
+        **({score: _tell_change(part.score) if part.score else ""} if score else {}),
         "weights": size(part.weight_bytes) if part.weight_bytes else "",
         "ops": f"{part.flops_share:.1%}",
     }
@@ -130,7 +130,7 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
     if more := first.parts[MOST_LINES:]:
         shares = [part.noise_share for part in more if part.noise_share is not None]
         error = f", {math.fsum(shares):.1%} of the error" if len(shares) == len(more) else ""
-        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json and -o FILE.svg have all.")
+        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json has all.")
     notes.append(
         f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
         "Rounded in the float graph itself, without a runtime's optimizations."

@@ -23,8 +23,6 @@ from shootout.decide.options import Limit, accept_option
 from shootout.decide.policy import read_policy, write_policy
 from shootout.errors import UsageError
 from shootout.journal.records import Line
-from shootout.page.headline import tell_decision
-from shootout.page.sources import PolicyAnswer
 from shootout.report.decision import READING, READING_OF_ALL, render
 from shootout.results.choice import UNSHIPPABLE
 from shootout.results.document import Metric
@@ -115,16 +113,6 @@ def test_a_model_of_ones_own_can_be_measured_with_labels():
 def test_a_policy_of_ones_own_is_kept_by_what_accepts_an_error():
     told = part(screen(question(SLOW, FAST, rough()), indifferent="3%"), "Faster, not shipped")
     assert told.endswith("or accept its error: the same command with --max-error 1.9e-3")
-
-
-def test_a_page_has_the_command_that_accepts_an_error():
-    asked = question(SLOW, FAST, rough(model="residual_mlp"))
-    decision = decide(read_policy(None, {}), asked, today=TODAY)
-    (point,) = (one for one in tell_decision(PolicyAnswer(decision, asked)).points if "not shipped" in one.label)
-    assert [line.command for line in point.lines if line.command] == [
-        "shootout run MODEL.onnx --inputs X.npz --labels Y.npz",
-        "shootout decide made --max-error 1.9e-3",
-    ]
 
 
 def test_a_reason_that_all_share_is_told_once():

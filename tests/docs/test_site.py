@@ -58,7 +58,7 @@ sys.modules |= dict.fromkeys(
     ["torch", "jax", "onnx", "onnxruntime", "openvino", "transformers", "sklearn", "pandas", "scipy", "iree", "ncnn"]
 )
 from docs.site import notebook, reference, studies
-assert reference.write_reference() and notebook.write_notebook() and studies.write_colors() and studies.find_runs()
+assert reference.write_reference() and notebook.write_notebook() and studies.find_runs()
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

@@ -18,10 +18,11 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.headline import tell_decision, tell_headline
 from shootout.page.intervals import Axis, DotLine
 from shootout.page.markdown import escape_text
+from shootout.page.opening import open_decision
 from shootout.page.sources import PolicyAnswer, read
+from shootout.report.screen import ANY_WIDTH
 from shootout.results.document import ratio_of
 from shootout.stats.verdicts import Standing
 
@@ -111,16 +112,16 @@ def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     policy.write_text('[limits]\nsize = "1GB"\nready = "3s"\n')
     question = read_question([RUN])
     found = PolicyAnswer(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
-    headline = tell_decision(found)
-    assert headline.title == f"Ship {found.decision.chosen}: it meets every limit"
-    assert {"Met", "Sure", "Next"} <= {point.label for point in headline.points}
+    opening = open_decision(found, ANY_WIDTH)
+    assert opening.title == f"Ship {found.decision.chosen}"
+    assert {"Met", "Sure", "Next"} <= {line.plain.split(" ")[0] for line in opening.lines}
     run = read(RUN)
     page = render([run], ".html", found).decode()
     assert page.count("<h1>") == 1
-    assert page.index(html.escape(headline.title)) < page.index("Objective and limits") < page.index("The run ")
-    assert html.escape(tell_headline(run.document).title) not in page
+    assert page.index(html.escape(opening.title)) < page.index("Objective and limits") < page.index("The run ")
+    assert page.count('<div class="screen">') == 1, "not that of the run"
     assert report([RUN], tmp_path / "page.md", policy) == 0
     told = (tmp_path / "page.md").read_text()
-    assert told.startswith(f"## {escape_text(headline.title)}\n")
-    assert told.count("\n- **Met**: ") == 1
+    assert told.startswith(f"## {escape_text(opening.title)}\n")
+    assert told.count("\nMet     ") == 1
     assert len(re.findall("^## ", told, re.MULTILINE)) == 1

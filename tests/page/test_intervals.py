@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.page import intervals
-from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT, choose_ticks
+from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.page.intervals import DotLine, find_lines
 from shootout.report.table import compare_rows, tabulate
 from shootout.results.document import Document
@@ -72,24 +71,25 @@ def test_the_figure_and_the_table_have_one_reference_and_the_same_words():
 
 def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
     found = document(cell(row("slow", 2e6), row("fast", 5e5), within=float("inf")))
-    data = [one for one in inline(intervals.draw_intervals(found, narrow=False)) if one.get("known")]
+    data = [one for one in inline(intervals.draw_intervals(found)) if one.get("known")]
     assert data
     assert all(one["left"] and one["right"] for one in data)
 
 
+def test_words_without_room_lose_their_interval_which_is_drawn():
+    names = "onnxruntime+tensorrt:cuda:int8", "b:cuda:int8"
+    wrong = [row(name, 2e5).model_copy(update={"fidelity": fidelity(0.2)}) for name in names]
+    drawn = inline(intervals.draw_intervals(document(cell(row("slow", 2e6), row("fast", 5e5), *wrong))))
+    told = {one["name"]: one["told"] for one in drawn if "told" in one}
+    assert told["b:cuda:int8, 200 us"] == "2.50x faster (2.45 to 2.55), accuracy unknown"
+    assert told["onnxruntime+tensorrt:cuda:int8, 200 us"] == "2.50x faster, accuracy unkn…"
+
+
 def test_what_has_no_room_is_told():
-    many = document(cell(*(row(f"arm{index}", 1e6 * (1 + index)) for index in range(35))))
+    many = document(cell(*(row(f"arm{index}", 1e6 * (1 + index)) for index in range(25))))
     assert intervals.tell_undrawn_targets(many) == "Not drawn: 5 more targets; the tables have all."
     assert intervals.tell_undrawn_targets(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
 
 
 def test_a_run_without_a_time_has_no_figure():
-    assert intervals.draw_intervals(document(cell(row("gone", None))), narrow=False) is None
-
-
-def test_the_ticks_of_an_axis_are_round():
-    assert choose_ticks(0.18, 30, 7) == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
-    assert choose_ticks(0.18, 30, 5) == pytest.approx([0.3, 1.0, 3.0, 10.0, 30.0])
-    assert len(choose_ticks(1e-3, 1e6, 4)) <= 4
-    assert choose_ticks(0.92, 1.09, 7) == [0.95, 1.0, 1.05]
-    assert choose_ticks(0.7, 1.6, 5) == [0.8, 1.0, 1.2, 1.4, 1.6]
+    assert intervals.draw_intervals(document(cell(row("gone", None)))) is None

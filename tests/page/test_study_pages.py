@@ -8,23 +8,20 @@ import pytest
 from markupsafe import Markup
 
 from docs.site import studies
-from shootout.page.charts import DARK
-from shootout.page.headline import Headline, Line, Point
+from shootout.page.opening import Opening
 from shootout.page.page import DrawnFigure, Section, Table
+from shootout.report.screen import bold
 from shootout.study import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def section(*figures: str) -> Section:
-    drawn = [
-        DrawnFigure(title=name, caption="how", description=name, wide=Markup("<svg/>"), narrow=Markup("<svg/>"))
-        for name in figures
-    ]
+    drawn = [DrawnFigure(title=name, caption="how", svg=Markup("<svg/>")) for name in figures]
     empty = Table(title="", headers=[], lines=[])
     return Section(
         name="",
-        headline=Headline(title="Ship x", where="toy", points=[Point(label="Sure", lines=[Line(text="of it")])]),
+        opening=Opening(title="Ship x", where="toy", lines=[bold("Sure    of it", 4)]),
         mixes=[],
         answers=None,
         intervals=drawn[0],
@@ -57,17 +54,14 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     page = pages["studies/decoder.md"]
     assert f"| [decoder](decoder.md) | {told} | 1 |" in pages["studies/index.md"]
     assert page.startswith(f"# decoder\n\n{told}\n\n```\nshootout run decoder\n```")
-    assert page.count("<svg/>") == 4, "two figures, each for a desktop and for a phone"
+    assert page.count("<svg/>") == 2
     assert "<h3>Ship x</h3>" in page
-    assert "<dd>of it" in page
-    assert "\n\n" not in page[page.index('<div class="answer"') : page.index("</dl>")], "it would end the HTML"
+    assert "<p><b>Sure</b>    of it</p>" in page
+    assert "\n\n" not in page[page.index('<div class="answer"') : page.index('<p class="told"')], (
+        "it would end the HTML"
+    )
     assert "Order" not in page
     assert "](../runs/decoder.html)" in page
     assert pages["runs/decoder.html"] == "1 run"
     assert (ROOT / "harness/studies/decoder.toml").read_text().strip() in page
     assert "No run of it ships yet" in pages["studies/detectors.md"]
-
-
-def test_the_dark_has_a_color_for_each():
-    sheet = studies.write_colors()
-    assert all(f'[fill="{light}"] {{ fill: {dark} }}' in sheet for light, dark in DARK.items())

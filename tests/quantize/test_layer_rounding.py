@@ -18,8 +18,6 @@ from shootout.export.client import Request, obtain
 from shootout.exported import onnx_files
 from shootout.exported.model import ExportedModel
 from shootout.models.user.scoring import Measure
-from shootout.page.charts import BEHIND, CHOSEN
-from shootout.page.sensitivity import render_svg
 from shootout.quantize.error_bounds import by_channel
 from shootout.quantize.layer_rounding import RoundableModel
 from shootout.quantize.sensitivity import PrecisionSensitivity, Wanted, measure
@@ -308,13 +306,3 @@ def test_outputs_that_tell_no_small_error_are_refused(tmp_path: Path):
     write(path, nodes, [value("x", (BATCH, WIDTH))], [value("y", (BATCH, 1), TensorProto.INT64)], {"w": weight})
     with pytest.raises(ModelError, match="gives whole numbers alone"):
         one_of(obtain(Request(model=str(path), inputs_npz=data(tmp_path))), Precision.INT8)
-
-
-def test_the_figure_has_a_bar_for_each_layer_in_the_graphs_order(net: ExportedModel):
-    found = one_of(net, Precision.INT8)
-    svg = render_svg([found], "planted, batch 4")
-    assert svg.count(f'fill="{CHOSEN}"') == 3
-    assert svg.count(f'fill="{BEHIND}"') == 1
-    places = [svg.index(f">body.{number // 2}.fc{number}</text>") for number in range(4)]
-    assert places == sorted(places)
-    assert "Leave layer body.1.fc2 (int8/float-2) in float first" in svg

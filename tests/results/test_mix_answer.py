@@ -23,7 +23,7 @@ from shootout.errors import UsageError
 from shootout.journal import journal
 from shootout.journal.records import Rounds
 from shootout.page import markdown
-from shootout.page.headline import tell_headline
+from shootout.page.opening import open_run
 from shootout.report.answer import render_answers
 from shootout.results.analysis import analyse
 from shootout.results.document import MixAnswer
@@ -208,12 +208,12 @@ def test_the_document_the_page_and_the_summary_have_the_mix(stage: list[ByBatch]
     assert (data["axis"], data["by"], data["answer"]["ship"]["arm"]) == ("batch", "mean", NUMPY)
     assert data["router"]["above"] == ORT
     assert {"rows", "waits_for"}.isdisjoint(data)
-    headline = tell_headline(loaded.document)
-    assert headline.title.startswith("Ship numpy:cpu:fp32")
-    assert "batch mix (1: 90 %, 4096: 10 %)" in headline.where
-    assert {"Router", "Mix", "Changes by batch"} <= {point.label for point in headline.points}
+    opening = open_run(loaded.document, 100)
+    assert opening.title == "Ship numpy:cpu:fp32"
+    assert "batch mix (1: 90 %, 4096: 10 %)" in opening.where
+    assert {"Router", "Mix", "Changes"} <= {line.plain.split(" ")[0] for line in opening.lines}
     summary = markdown.render([loaded.document])
-    assert "**Router**" in summary
+    assert "\nRouter  " in summary
     assert "| target | mean of the mix | against numpy |" in summary
     assert len(found.groups) == 2
 
