@@ -44,7 +44,7 @@ from shootout.contract import Availability, NotRun, NotRunKind, TensorSpec
 from shootout.errors import ArmOut, ShootoutError, printable
 from shootout.export import client
 from shootout.export.client import Request
-from shootout.export.request import check_sizes, input_texts
+from shootout.export.request import check_sizes
 from shootout.exported import data_files, onnx_files
 from shootout.exported.model import MANIFEST, ExportedModel, open_exported
 from shootout.formats import junit
@@ -101,7 +101,7 @@ WORDS = (
 
 @cache
 def studies() -> tuple[str, ...]:
-    return tuple(one.read_text() for one in sorted((files("shootout") / "studies").iterdir(), key=lambda one: one.name))
+    return tuple((files("shootout") / "studies" / f"{name}{schema.SUFFIX}").read_text() for name in schema.names())
 
 
 def read_study(data: bytes, folder: Path) -> None:
@@ -262,7 +262,6 @@ def read_onnx(data: bytes, folder: Path) -> None:
     ]
     request = Request(model=str(file), parameters=dict.fromkeys(free[1:], 8), batch=2)
     check_sizes(request)
-    input_texts(str(file))
     client.check(request)
     found = preview(request)
     assert all(isinstance(one, str) for one in (*found.notes, *found.operators, *(i.text for i in found.inputs)))

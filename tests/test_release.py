@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from setuptools import find_packages
 from support.console import here
 
 from lab.release import ROOT, describe, link
@@ -44,7 +45,7 @@ def test_setuptools_knows_every_file_of_the_package() -> None:
     told = PROJECT["tool"]["setuptools"]["package-data"]
     patterns = [f"{package.replace('.', '/')}/{one}" for package, ones in told.items() for one in ones]
     files = [name for name in published() if name.startswith(tuple(FOLDERS))]
-    packages = {name.replace(".", "/") for name in PROJECT["tool"]["setuptools"]["packages"]}
+    packages = {name.replace(".", "/") for name in find_packages(str(ROOT), include=["shootout*"])}
     placed = {
         package + name.removeprefix(folder)
         for name in files
@@ -69,7 +70,7 @@ def published() -> list[str]:
 def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
     manifest = read(ROOT / "MANIFEST.in").splitlines()
     grafted = {line.split()[1].split("/")[0] for line in manifest if line.startswith("graft ")}
-    ours = {"harness", "backends", "models", "tests", "lab", "docs", "results", ".ci", ".github"}
+    ours = {"shootout", "tests", "lab", "docs", "results", ".ci", ".github"}
     assert grafted == ours
     assert all((ROOT / name).is_dir() for name in ours)
     included = [one for line in manifest if line.startswith("include ") for one in line.split()[1:]]

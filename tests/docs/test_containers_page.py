@@ -23,8 +23,10 @@ def test_what_is_copied_is_there_and_makes_the_wheel():
     copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", JOINED, re.MULTILINE) for word in line.split()]
     assert [name for name in copied if not (ROOT / name).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    folders = {str(folder).split("/")[0] for folder in project["tool"]["setuptools"]["package-dir"].values()}
-    assert {*folders, project["project"]["readme"], *project["project"]["license-files"]} <= set(copied)
+    assert "ln -s harness shootout" in JOINED, "COPY would take a link at the top as what it leads to"
+    assert {"harness", "backends", "models", project["project"]["readme"], *project["project"]["license-files"]} <= set(
+        copied
+    )
 
 
 def test_the_extras_are_those_of_the_project():

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tomllib
 import venv
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,9 +98,11 @@ def test_it_runs_where_only_the_wheel_is(tmp_path: Path):
     tree, home = tmp_path / "tree", tmp_path / "home"
     copied = re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINERFILE.split("AS wheel")[1].split("FROM")[0], re.MULTILINE)
     for name in " ".join(copied).split():
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy = partial(shutil.copytree, symlinks=True) if (ROOT / name).is_dir() else shutil.copy
         tree.mkdir(exist_ok=True)
         copy(ROOT / name, tree / name)
+    assert "ln -s harness shootout" in CONTAINERFILE
+    (tree / "shootout").symlink_to("harness")
     home.mkdir()
     pip = [
         sys.executable,
