@@ -38,7 +38,7 @@ ROUNDS = 12
 MIN_ROUNDS = 4
 """A restart whose time was over before so many does not count: it would weigh as much as a whole one."""
 COMPUTE_ROUNDS = MIN_ROUNDS
-"""`compute` is read in so many rounds, the first, unless a crossover waits for it: nothing else rests on it."""
+"""`compute` is read in so many rounds, the first: no race waits for it."""
 ROUNDS_BUDGET_NS = 40_000_000_000
 """Rounds of one restart last about this long at most; long calls get fewer rounds instead: it is restarts that
 are replicates, so the time is better spent on more of those.

@@ -216,7 +216,7 @@ def _replays() -> Iterator[dict[str, object]]:
     for folder in sorted(path.parent for path in REFERENCE_RUNS.glob("*/journal.jsonl.gz")):
         history = journal.read(folder)
         groups = [group_of(history, record) for record in history.groups if record.selects_for is None]
-        found = [_replay(group) for group in groups if group.rules.baseline and not group.rules.narrows]
+        found = [_replay(group) for group in groups if group.rules.baseline]
         told = [restart for arms, _ in found for restart in arms if restart]
         leads = [restart for _, restart in found if restart]
         yield {

@@ -90,8 +90,6 @@ WORDS = (
         "]",
         "[[points]]",
         "[parameters]",
-        "[crossover]",
-        "axis = 'batch'",
         "'numpy:cpu:int8/shared'",
         "1..8",
     ),
@@ -141,7 +139,7 @@ def runs() -> tuple[list[Any], ...]:
         for line in (*(played(arm, g, at + g) for arm, at in ((A, 100.0), (B, 90.0), (COPY, 100.5))), rounds(g))
     ]
     whole = [
-        *(header(axis="batch"), prepared(A), prepared(B), checked(A, Scores(name="m.py:score", rows=(1.0, 0.5, 2.0)))),
+        *(header(), prepared(A), prepared(B), checked(A, Scores(name="m.py:score", rows=(1.0, 0.5, 2.0)))),
         Holding(mode="stop", ratio=1.01, pairs=4),
         not_run(GROUP, replace(B, threads=2), NotRun(NotRunKind.FAILED, "broke", during="load")),
         *(*restarts, ended()),

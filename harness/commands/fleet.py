@@ -108,7 +108,7 @@ def run_on_fleet(
         asked = ask_nodes(cluster, job, progress)
         left_out = [ExitCode.FAILED] if cluster.were_named and len(asked) < len(cluster.nodes()) else []
         kinds = find_kinds(asked)
-        parts = plan_parts(kinds, out, chosen)
+        parts = plan_parts(kinds, out)
         if dry_run:
             plan = describe_plan(kinds, parts, parcel)
             return combine_codes([print_answer(render_plan(plan), plan, as_json=as_json), *left_out])
@@ -247,18 +247,14 @@ def ask_nodes(cluster: Nodes[Any], job: Mapping[str, Any], progress: ProgressDis
     return found
 
 
-def plan_parts(kinds: Sequence[NodeKind], out: Path, study: Study) -> list[FleetPart]:
+def plan_parts(kinds: Sequence[NodeKind], out: Path) -> list[FleetPart]:
     """Deal what is still to be measured to the nodes.
 
     Raises:
         UsageError: the folder holds something else.
     """
-    held, together = find_held(out), study.crossover is not None
-    return [
-        part
-        for kind in kinds
-        for part in deal(kind, [begun for begun in held if begun.kind == kind.key], together=together)
-    ]
+    held = find_held(out)
+    return [part for kind in kinds for part in deal(kind, [begun for begun in held if begun.kind == kind.key])]
 
 
 def measure_parts(

@@ -97,7 +97,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     changes: dict[str, Any] = {}
     if "scenario" not in asked:
         changes["scenario"] = tuple(_choose_scenarios(policy))
-    if "goal" not in asked and study.crossover is None:
+    if "goal" not in asked:
         changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
     if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:

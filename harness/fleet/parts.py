@@ -77,7 +77,7 @@ class HeldPart:
         return self.finished >= {*self.groups}
 
 
-def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = False) -> list[FleetPart]:
+def deal(kind: NodeKind, held: Sequence[HeldPart] = ()) -> list[FleetPart]:
     """Return the parts that a kind of node still has to measure.
 
     What a node began and the same node can go on with stays its own. All else that isn't finished is dealt again, one
@@ -85,14 +85,12 @@ def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = Fals
 
     Args:
         held: what earlier commands left, of this kind.
-        together: whether one node must measure all groups, as where crossovers are looked for between them.
 
     Raises:
         UsageError: what is held is of another study, or can't be gone on with in other versions.
     """
     _refuse_other_studies(kind, held)
-    is_whole = any(part.finished >= {*kind.groups} for part in held)
-    done = {name for part in held for name in part.finished} if is_whole or not together else set[str]()
+    done = {name for part in held for name in part.finished}
     free, parts = list(kind.nodes), list[FleetPart]()
     for part in sorted(held, key=lambda part: -part.number):  # what was lost and begun again is the later's
         mine = next((node for node in free if node.fingerprint == part.fingerprint), None)
@@ -101,7 +99,7 @@ def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = Fals
             done |= {*part.groups}
             parts.append(FleetPart(kind=kind.key, number=part.number, groups=part.groups, node=mine))
     left = [name for name in kind.groups if name not in done]
-    nodes = 1 if together else len(free) or len(kind.nodes)
+    nodes = len(free) or len(kind.nodes)
     first = 1 + max((part.number for part in held), default=0)
     dealt = [tuple(left[start::nodes]) for start in range(min(nodes, len(left)))]
     parts += [FleetPart(kind=kind.key, number=first + index, groups=some) for index, some in enumerate(dealt)]

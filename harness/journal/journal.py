@@ -24,7 +24,6 @@ from shootout.errors import ArmFailed, ShootoutError, UsageError, tell_refusal
 from shootout.journal.records import (
     LINE,
     SCHEMA,
-    Added,
     Confirming,
     Ended,
     Header,
@@ -76,7 +75,7 @@ class History:
     @property
     def groups(self) -> tuple[GroupRecord, ...]:
         """Return the groups planned at the start, then those that were added later, in the journal's order."""
-        return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Added | Confirming)))
+        return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Confirming)))
 
     @property
     def holding(self) -> Holding | None:

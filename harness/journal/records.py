@@ -35,7 +35,6 @@ class Header(Record):
         max_restarts: the most that the study allows.
         bias_floor: the share by which two arms must differ at least.
         named: the targets that were named in `--backends`.
-        axis: that of the crossovers; null without any.
         mix: the mix of sizes that one answer is asked for; null without one.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
@@ -55,27 +54,12 @@ class Header(Record):
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: Environment
-    axis: str | None = None
     mix: Mix | None = None
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     began_in: str = ""
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-
-
-class Added(Record):
-    """A group that was added during the run, to narrow crossovers down.
-
-    Attributes:
-        size: its place on the run's axis.
-        asked: `scope a b` for each pair whose crossover it is to narrow.
-    """
-
-    kind: Literal["added"] = "added"
-    group: GroupRecord
-    size: int
-    asked: tuple[str, ...]
 
 
 class Confirming(Record):
@@ -370,7 +354,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Added | Confirming | Prepared | Checked | Played | Holding | Rounds | Skip | Failure | Ended,
+    Header | Confirming | Prepared | Checked | Played | Holding | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))

@@ -26,9 +26,7 @@ from shootout.page.charts import (
     stack,
 )
 from shootout.page.sources import MeasuredRun
-from shootout.report.notes import say_crossings
 from shootout.report.table import Sweep, find_sweeps
-from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Row
 from shootout.stats.quantiles import CONFIDENCE
 from shootout.study.group import short
@@ -77,8 +75,8 @@ def find_panels(run: MeasuredRun) -> list[CurvePanel]:
 def tell_left_out(run: MeasuredRun) -> str:
     """Describe the brackets in words, and say what the figure has no room for."""
     found = [
-        f"{short(crossing.a)} or {short(crossing.b)}: {say_crossings([crossing])}"
-        for crossing in _find_brackets(run.document)
+        f"{short(one.below)} is faster up to {one.axis} {one.low}, {short(one.above)} from {one.high} on"
+        for one in _find_brackets(run.document)
     ]
     told = [f"Shaded: {'; '.join(found)}."] if found else []
     panels = find_panels(run)
@@ -127,16 +125,12 @@ def _lay_out_sweep(line: Sweep, document: Document) -> CurvePanel:
     arms = sorted(last, key=lambda arm: last[arm])[:MOST_CURVES]
     size_of = {name: size for size, name in line.groups.items()}
     points = [{"x": max(size_of[row.group], 1), **_place_row(row)} for arm in arms for row in rows if row.arm == arm]
-    sizes = [point["x"] for point in points]
     return CurvePanel(
         title=line.fixed,
         x_title=line.axis,
         y_title="time per call or item, ms",
         points=points,
-        brackets=[
-            {"from": crossing.low or min(sizes), "to": crossing.high or max(sizes)}
-            for crossing in _find_brackets_of(line, document)
-        ],
+        brackets=[{"from": crossing.low, "to": crossing.high} for crossing in _find_brackets_of(line, document)],
         undrawn=len(last) - len(arms),
     )
 
@@ -159,22 +153,18 @@ def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
 
 
 def _find_brackets(document: Document) -> list[Crossover]:
-    return [
-        crossing
-        for crossing in document.crossovers
-        if crossing.outcome is Kind.BRACKET and crossing.scope == Scope.END_TO_END
-    ]
+    return [crossing for crossing in document.crossovers if crossing.scope == Scope.END_TO_END]
 
 
 def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:
     """Find the brackets whose arms are drawn in this sweep."""
     rows = _find_timed_rows(line, document)
     brackets = []
-    for crossing in _find_brackets(document):
+    for crossing in (one for one in _find_brackets(document) if one.axis == line.axis):
         for row in rows:
             place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
             place.pop(crossing.axis, None)
-            wanted = (crossing.a, crossing.model, crossing.scenario, crossing.fixed)
+            wanted = (crossing.below, crossing.model, crossing.scenario, crossing.fixed)
             if (row.arm, row.model, row.scenario, place) == wanted:
                 brackets.append(crossing)
                 break

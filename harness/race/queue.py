@@ -2,8 +2,8 @@
 
 First each group plays once, so that every cell has a figure. Then each plays the fewest restarts that can give a
 verdict, one group after the other: one restart of everything is a verdict on nothing. From there on the next
-restart goes to the group whose nearest missing verdict takes the fewest, crossovers first. A group whose verdicts
-are all in, or don't matter, gets no more.
+restart goes to the group whose nearest missing verdict takes the fewest. A group whose verdicts are all in gets no
+more.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shootout.race.live_arm import LiveArm
 from shootout.race.restart import Restart, RestartContext
 from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, fewest_restarts, next_players
-from shootout.results import crossovers, over_time
+from shootout.results import over_time
 from shootout.results.group import Group, counted, unfit, unsteady
 from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.stats.leaders import leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.group import GroupRecord, compute_rounds, short, size_of
+from shootout.study.group import compute_rounds, short
 from shootout.study.plan import PlannedGroup
 
 
@@ -70,9 +70,9 @@ class Race:
     sustained_s: float = 0.0
     _evidence: GroupEvidence | None = None
 
-    def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
-        """Return the arms of the next restart, none if the race is over. `pressing`: see `state`."""
-        return [self.arms[label] for label in next_players(self.state(pressing))]
+    def players(self, called: Collection[Pair] = ()) -> list[Arm]:
+        """Return the arms of the next restart, none if the race is over. `called`: see `state`."""
+        return [self.arms[label] for label in next_players(self.state(called))]
 
     def open_pairs(self) -> dict[Pair, float]:
         """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown).
@@ -103,13 +103,13 @@ class Race:
         """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
         return bool(self.state().late)
 
-    def state(self, pressing: Collection[Pair] = ()) -> GroupState:
-        """Return what the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
+    def state(self, called: Collection[Pair] = ()) -> GroupState:
+        """Return what the group has shown so far; `called`: pairs that play once more, whatever the goal needs."""
         return GroupState(
             evidence=self.evidence,
             labels=self._playing_labels,
             played=self.played,
-            pressing=pressing,
+            called=called,
             unsteady=unsteady(self.steady_from),
             contenders_first=self.contenders_first,
         )
@@ -166,7 +166,7 @@ class Race:
             baseline=self.rules.baseline,
             sustained_s=self.sustained_s,
             tails=self.rules.least_restarts >= LEAST_TAILS,
-            compute_rounds=compute_rounds(self.rules.pairs, players[0].scenario),
+            compute_rounds=compute_rounds(players[0].scenario),
             hung=self.hung,
         ).run()
         if found.is_cut:
@@ -216,13 +216,11 @@ class ScheduledGroup:
 
     Attributes:
         index: its number in the run, from 0.
-        place: its turn among the groups for the fewest restarts; see `places`.
-        known: its part of the journal; kept up to date only where crossovers are looked for.
         last_s: seconds that its last restart took, 0 before the first.
         parts_s: what each arm takes of the shortest one, by label (`pace.took_s`); empty before this process's first.
         last_arms: how many arms played it.
         recalled: restarts that it had played when it came in.
-        pressing: pairs that a crossover waits for, with the restarts left.
+        called: pairs that play its next restart, whatever its goal needs.
         players: the arms of its next restart; none when it is over.
         barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
@@ -230,15 +228,13 @@ class ScheduledGroup:
     """
 
     index: int
-    place: float
     group: PlannedGroup
     race: Race
-    known: Group
     last_s: float = 0.0
     last_arms: int = 0
     parts_s: dict[str, float] = field(default_factory=dict)
     recalled: int = field(init=False)
-    pressing: Mapping[Pair, float] = field(default_factory=dict)
+    called: Collection[Pair] = ()
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
     has_answered: bool = False
@@ -271,15 +267,15 @@ class ScheduledGroup:
     def call_all(self, allows: Callable[[float], bool]) -> None:
         """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
         if self.race.contenders_first and self.race.owes:
-            later = replace(self.race, contenders_first=False).players(self.pressing)
+            later = replace(self.race, contenders_first=False).players(self.called)
             if len(later) > len(self.players) and not allows(self.next_s + self._seconds_of(later)):
                 self.race.contenders_first = False
-                self.look(self.pressing)
+                self.look(self.called)
 
-    def look(self, pressing: Mapping[Pair, float]) -> None:
-        """Find the arms that play next, after a restart or when a crossover needs other things than before."""
-        self.pressing = pressing
-        self.players = self.race.players(pressing)
+    def look(self, called: Collection[Pair] = ()) -> None:
+        """Find the arms that play next, after a restart or when other pairs are called than before."""
+        self.called = called
+        self.players = self.race.players(called)
         self._left = None
 
     def thin(self, left_s: float) -> None:
@@ -306,7 +302,7 @@ class ScheduledGroup:
     def _waited_for(self) -> Sequence[float]:
         """Return how many restarts each open verdict may take."""
         if self._left is None:  # an estimate takes a while, and not all groups are asked for it
-            self._left = [*self.race.open_pairs().values(), *self.pressing.values()]
+            self._left = [*self.race.open_pairs().values(), *(1.0 for _ in self.called)]
         return self._left
 
     @property
@@ -322,7 +318,7 @@ class ScheduledGroup:
 
     def take_first_answer(self) -> str:
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
-        if self.has_answered or not (found := self.race.state(self.pressing).first_answer):
+        if self.has_answered or not (found := self.race.state(self.called).first_answer):
             return ""
         self.has_answered = True
         fastest = " or ".join(map(short, found.tied))
@@ -336,8 +332,8 @@ class ScheduledGroup:
         if self.race.played == 0:
             return (0, self.index)
         if self.race.played < self.fewest:
-            return (1, self.place)
-        return (2, not self.pressing, self.race.played if self.in_step else self.nearest, self.index)
+            return (1, self.index)
+        return (2, not self.called, self.race.played if self.in_step else self.nearest, self.index)
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:
@@ -400,32 +396,3 @@ class EndEstimate:
             return left_s
         has_failed = now_s - self._first_s > MISSED * self._said_s
         return limit_s if has_failed and math.isfinite(limit_s) else left_s
-
-
-def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
-    """Return each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
-    if axis is None:
-        return [float(index) for index in range(len(records))]
-    lines: dict[crossovers.Key, list[int]] = {}
-    for index in sorted(range(len(records)), key=lambda index: size_of(records[index].arms[0], axis)):
-        lines.setdefault(crossovers.key_of(records[index], axis), []).append(index)
-    turns = {index: turn for line in lines.values() for index, turn in zip(line, spread(len(line)), strict=True)}
-    return [turns[index] for index in range(len(records))]
-
-
-def spread(count: int) -> list[float]:
-    """Return each index's turn when both ends come first, then the middles of what is left.
-
-    A sweep that runs out of time then has a wide bracket, not a narrow beginning.
-    """
-    return [
-        0.0 if index in (0, count - 1) else _halvings_to(index, count - 1) + index / count for index in range(count)
-    ]
-
-
-def _halvings_to(index: int, last: int) -> float:
-    """Return how often the range must be halved before its middle is `index`."""
-    low, high, depth = 0, last, 1
-    while (middle := (low + high) // 2) != index:
-        low, high, depth = (middle, high, depth + 1) if middle < index else (low, middle, depth + 1)
-    return float(depth)

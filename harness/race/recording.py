@@ -172,8 +172,6 @@ class Recorder:
         self.file.append(*lines, rounds)
         for line in lines:
             self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
-        if one.known.record.pairs:  # else a large grid would pile up in memory
-            one.known.add(lines, rounds)
         return lines
 
 

@@ -276,9 +276,7 @@ class Restart:
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
-        computes = self.compute_rounds
-        if computes == COMPUTE_ROUNDS:  # else a crossover waits for it
-            computes = pace.least_compute_rounds((live.tuned for live in self.playing), computes)
+        computes = pace.least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
         read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
         slot_s = self.sustained_s / len(self.playing)
         scopes = tuple(_shuffle(read, self.rng))

@@ -16,15 +16,14 @@ from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS
 from shootout.contract import Arm, Device, NotRun
-from shootout.errors import ModelError, UsageError
+from shootout.errors import UsageError
 from shootout.host import cuda_driver, environment, gpu
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
-from shootout.race import crossover_search, pace, queue, stopping
-from shootout.race.crossover_search import Ask, Search
+from shootout.race import pace, queue, stopping
 from shootout.race.launcher import Launcher
 from shootout.race.pace import Caps
 from shootout.race.pausing import Suspension
@@ -35,8 +34,11 @@ from shootout.race.serving import terms_of
 from shootout.results.analysis import analyse
 from shootout.results.group import NO_FAULT, group_of
 from shootout.stats.group_evidence import Pair, Rules
-from shootout.study.group import with_next_baseline
+from shootout.study import points
+from shootout.study.group import GroupRecord, with_next_baseline
 from shootout.study.plan import Plan, PlannedGroup, measure_of
+from shootout.study.points import Point
+from shootout.study.schema import Study
 
 Breach = Callable[[Played, int | None], NotRun | None]
 """A function that says why an arm need play no more, by its line of a restart and its runtime's size on disk; None: it
@@ -91,7 +93,6 @@ class RaceRunner:
     entrants: list[ScheduledGroup] = field(default_factory=list)
     recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
-    search: Search = field(init=False)
     hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
@@ -104,7 +105,6 @@ class RaceRunner:
         )
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
-        self.search = Search(axis=self.history.header.axis)
         self.hold = Suspension(found=self.history.holding, note=self.file.append)
         if cuda_driver.is_shared():
             self.hold.share(arm for group in self.plan.groups for arm in group.playing)
@@ -116,7 +116,7 @@ class RaceRunner:
             UsageError: there is a metric, and nothing that it could score.
         """
         later = self.history.groups[len(self.history.header.groups) :]
-        self.groups = [*self.plan.groups, *(crossover_search.recall_group(self.plan.study, one) for one in later)]
+        self.groups = [*self.plan.groups, *(_recall_group(self.plan.study, one) for one in later)]
         self.built = self._prepare_groups(self.groups)
         if self.plan.study.metric:
             ready = [one.exported for group in self.built.values() for one in group.values()]
@@ -143,7 +143,7 @@ class RaceRunner:
         return preparation.run(groups)
 
     def race(self) -> bool:
-        """Race all groups, and those that crossovers ask for, in the queue's order; False when time ran out first."""
+        """Race all groups, and those that confirm others, in the queue's order; False when time ran out first."""
         self.launcher = Launcher(
             placement=self.plan.placement,
             logs=self.out / "logs",
@@ -163,11 +163,6 @@ class RaceRunner:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 if not self._run_restarts():
                     return False
-            asks = self.search.asks()
-            if asks and not self._has_time_for(0.0):
-                return False
-            if self._add_crossover_groups(asks):
-                continue
             chosen = self._find_confirmations()
             if not (chosen or self._call_for_mix() or self._call_for_limits()):
                 return True
@@ -203,21 +198,16 @@ class RaceRunner:
 
     def _add_groups(self, groups: Sequence[PlannedGroup]) -> None:
         """Add groups to the race, each with what the journal says of it."""
-        places = queue.places([group.record for group in groups], self.search.axis)
-        entered = [self._schedule(group, place) for group, place in zip(groups, places, strict=True)]
-        self.search.add(one.group.record for one in entered)
-        for one in entered:
-            self._tell_search(one)
-        self._choose_next_arms(entered)
+        self._choose_next_arms([self._schedule(group) for group in groups])
 
-    def _schedule(self, group: PlannedGroup, place: float) -> ScheduledGroup:
+    def _schedule(self, group: PlannedGroup) -> ScheduledGroup:
         name, known = group.record.name, group_of(self.history, group.record)
         known = replace(known, rules=rules_to_go_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
         if record.baseline != group.record.baseline:
-            group, known = replace(group, record=record), replace(known, record=record)
+            group = replace(group, record=record)
             rules = replace(known.rules, baseline=record.baseline, control=record.arms[-1].label)
             known = replace(known, rules=rules)
         built = self._with_control(group)
@@ -226,14 +216,8 @@ class RaceRunner:
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        one = ScheduledGroup(
-            index=len(self.entrants),
-            place=place,
-            group=group,
-            race=race,
-            known=known,
-            in_step=self.plan.study.mix is not None,
-        )
+        in_step = self.plan.study.mix is not None
+        one = ScheduledGroup(index=len(self.entrants), group=group, race=race, in_step=in_step)
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
@@ -259,7 +243,6 @@ class RaceRunner:
         one.group = replace(one.group, record=record)
         self._with_control(one.group)
         one.race.take_baseline(str(record.baseline), record.arms[-1])
-        one.known = replace(one.known, record=record, rules=one.race.rules)
 
     def _run_restarts(self) -> bool:
         """Run restart after restart until no group needs one; return False if none ends in time."""
@@ -279,7 +262,6 @@ class RaceRunner:
             if chosen.players and not self._run_restart(chosen, watch, waiting):
                 return False
             self._replace_baseline(chosen)
-            self._tell_search(chosen)
             self._choose_next_arms([chosen])
         return True
 
@@ -345,21 +327,14 @@ class RaceRunner:
         """Return by group the arms that break what the run is for."""
         return {one.group.record.name: one.race.barred for one in self.entrants}
 
-    def _tell_search(self, one: ScheduledGroup) -> None:
-        """Tell the search for crossovers what a group has shown."""
-        one.known.setbacks.clear()
-        one.known.setbacks.update(self.recorder.of_group(one.group.record.name))
-        self.search.learn(one.known)
-
     def _choose_next_arms(self, changed: Sequence[ScheduledGroup]) -> None:
-        """Choose the next arms of the groups that changed, and of those of which a crossover needs others now."""
+        """Choose the next arms of the groups that changed, and of those in which other pairs are called now."""
         for one in changed:
             self._update_barred(one)
-        pressing = self.search.pressing()
         for one in self.entrants:
-            wanted = {**pressing.get(one.group.record.name, {}), **self._find_called(one)}
-            if one in changed or wanted != one.pressing:
-                one.look(wanted)
+            called = self._find_called(one)
+            if one in changed or called != one.called:
+                one.look(called)
                 if told := one.take_first_answer():
                     self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
 
@@ -392,29 +367,10 @@ class RaceRunner:
         self.is_short = not can_play and any(one.race.played >= one.race.rules.max_restarts for one in waiting)
         return can_play
 
-    def _find_called(self, one: ScheduledGroup) -> dict[Pair, float]:
-        """Return the pairs that the mix has called for a group's next restart."""
+    def _find_called(self, one: ScheduledGroup) -> tuple[Pair, ...]:
+        """Return the pairs that are called for a group's next restart."""
         played, pairs = self.called.get(one.group.record.name, (0, []))
-        return dict.fromkeys(pairs, 1.0) if played == one.race.played else {}
-
-    def _add_crossover_groups(self, asks: Sequence[Ask]) -> bool:
-        """Add the groups that crossovers ask for; return False if there is none."""
-        found = crossover_search.plan_groups_for(
-            self.plan.study, self.plan.here, asks, {group.record.name for group in self.groups}
-        )
-        for group, line in found:
-            self.file.append(line)
-            self.progress.say(f"{group.record.name}: added to narrow a crossover down")
-            try:
-                self.built |= self._prepare_groups([group])
-            except ModelError as error:
-                for arm in group.playing:
-                    why = NotRun(error.kind, str(error), during="export")
-                    self.recorder.note(group.record.name, arm, why)
-        groups = [group for group, _ in found]
-        self.groups = [*self.groups, *groups]
-        self._add_groups(groups)
-        return bool(groups)
+        return tuple(pairs) if played == one.race.played else ()
 
     def _find_confirmations(self) -> list[PlannedGroup]:
         """Return the groups that measure again what others selected, and that haven't joined yet."""
@@ -439,7 +395,14 @@ class RaceRunner:
             if why := self.caps.setback(arm):
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out[arm.label] = why.kind
-        one.look(one.pressing)
+        one.look(one.called)
+
+
+def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
+    """Return a group that an earlier process confirmed with, as it was."""
+    arm = record.arms[0]
+    point = Point(model=arm.model, parameters=arm.parameters, batch=arm.batch, scenario=arm.scenario)
+    return PlannedGroup(record=record, request=points.request(study, point), skips={})
 
 
 def _gone(setbacks: Mapping[str, NotRun]) -> set[str]:

@@ -73,7 +73,7 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
     return GroupRecord(
         name=confirming_name(record.name),
         baseline=baseline.label,
-        comparisons=count_comparisons(baseline.label, racing, {}, (), record.goal),
+        comparisons=count_comparisons(baseline.label, racing, {}, record.goal),
         arms=with_control(baseline, racing),
         goal=record.goal,
         least_restarts=record.least_restarts,
@@ -104,7 +104,7 @@ class GroupState:
         evidence: what the restarts so far say of any two arms.
         labels: arms that have not failed, control included.
         played: how many restarts there were, those that brought no figure among them.
-        pressing: those of the rules' pairs whose crossover waits for a verdict here.
+        called: pairs that play once more, whatever the goal still needs.
         unsteady: those of the labels that found no steady state.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
     """
@@ -112,7 +112,7 @@ class GroupState:
     evidence: GroupEvidence
     labels: Sequence[str]
     played: int
-    pressing: Collection[Pair] = ()
+    called: Collection[Pair] = ()
     unsteady: Collection[str] = ()
     contenders_first: bool = True
 
@@ -139,14 +139,14 @@ class GroupState:
 
     @property
     def owed(self) -> list[Pair]:
-        """Return the pairs whose verdict the goal still needs, whatever crossovers wait for."""
+        """Return the pairs whose verdict the goal still needs."""
         return find_open(self.evidence, self.labels, self.unsteady)
 
     @property
     def waiting(self) -> set[str]:
-        """Return the arms of open verdicts, and those that stood back or joined later and owe restarts."""
-        pressing = [pair for pair in self.pressing if set(pair) <= set(self.labels)]
-        return self.late | self.new_copy | {label for pair in (*self.owed, *pressing) for label in pair}
+        """Return the arms of open verdicts and called pairs, and those that stood back or joined later."""
+        called = [pair for pair in self.called if set(pair) <= set(self.labels)]
+        return self.late | self.new_copy | {label for pair in (*self.owed, *called) for label in pair}
 
     @property
     def new_copy(self) -> set[str]:
@@ -184,7 +184,7 @@ class GroupState:
 
         None if many are near: then the contenders' restarts cost nearly as much as those of all.
         """
-        if self.rules.goal.aim is not Aim.BEST or self.rules.narrows or self.unopposed:
+        if self.rules.goal.aim is not Aim.BEST or self.unopposed:
             return set()
         far, arms = self.far, [label for label in self.labels if label != self.rules.control]
         return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
@@ -256,7 +256,7 @@ def selection(now: GroupState) -> list[str]:
 
 
 def verdicts(now: GroupState) -> list[str]:
-    """Return what the goal or a crossover waits for, with the baseline and its copy; all in the fewest restarts.
+    """Return what the goal waits for, with the baseline and its copy; all in the fewest restarts.
 
     In a race for the best the contenders go first, see `GroupState.in_focus`.
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
+from shootout.messages import Scope
 from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
@@ -23,6 +24,7 @@ from shootout.results.document import (
     AccuracyChange,
     Answer,
     Chosen,
+    Crossover,
     Document,
     FidelityFigures,
     GroupSummary,
@@ -131,8 +133,9 @@ _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
-SURE, CHANGES_BY = "Sure", "Changes by "
-"""Labels of what an answer rests on, and of what changes along an axis, which follows."""
+SURE, CHANGES_BY, FASTER_BY = "Sure", "Changes by ", "Faster by "
+"""Labels of what an answer rests on, of what to ship along an axis, which follows, and of which of two is faster."""
+BETWEEN = "the sizes between:"
 SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
 ALONE = ", nothing compared"
@@ -707,13 +710,10 @@ def tell_why(reason: str) -> str:
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
-    """Tell what would be shipped at another size, or if nothing but plain FP32 counted."""
+    """Tell what would be shipped if nothing but plain FP32 counted."""
     for change in changes:
         name = short(change.arm)
-        if change.when == "size":
-            start = f"from {change.at_least} on" if change.at_least is not None else f"up to {change.at_most}"
-            yield f"{change.axis} {start}: {name}"
-        elif change.when == "tighter":
+        if change.when == "tighter":
             yield f"if only plain FP32 may ship: {name}{f', {tell_ratio(change.ratio)}' if change.ratio else ''}"
 
 
@@ -770,6 +770,8 @@ def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
         yield from (line for label, items in of_all if label != SURE for line in labeled(label, items, narrow))
         return
     for label, items in of_all:
+        for way_out in list_ways_between(document) if label == SURE else ():
+            yield from write_command(way_out, narrow)
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
@@ -785,7 +787,9 @@ def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
     yield "No answer", list(_tell_reasons(without, where))
     yield "So far", list(_tell_reasons([answer for answer in answers if answer.ship], where))
     for axis in axes:
-        yield f"{CHANGES_BY}{axis}", list(_tell_axis_changes(axis, answers, places))
+        mine = [one for one in _drop_repeated(document.crossovers) if one.axis == axis]
+        yield f"{CHANGES_BY}{axis}", [_tell_crossover(one, axes) for one in mine if one.ships]
+        yield f"{FASTER_BY}{axis}", [_tell_crossover(one, axes) for one in mine if not one.ships]
     for answer in answers:
         yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
     yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
@@ -904,22 +908,37 @@ def varied(places: Sequence[Place]) -> list[str]:
     return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
 
 
-def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) -> Iterator[str]:
-    """Tell what to ship from which size on along one axis, all else the same; keep an arm while it may be best."""
-    along: dict[tuple[tuple[str, Value], ...], list[tuple[int, Answer]]] = {}
-    for answer in answers:
-        place = dict(places[answer.group])
-        at = place.pop(axis, None)
-        if isinstance(at, int) and not isinstance(at, bool):
-            along.setdefault(tuple(place.items()), []).append((at, answer))
-    for cells in along.values():
-        stretches: list[tuple[str, int]] = []
-        for at, answer in sorted(cells, key=lambda cell: cell[0]):
-            may_be_best = {rival.arm for rival in (answer.ship, *answer.tied, *answer.unsettled) if rival}
-            if answer.ship and not answer.reason and not (stretches and stretches[-1][0] in may_be_best):
-                stretches.append((answer.ship.arm, at))
-        if len(stretches) > 1:
-            yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
+def _drop_repeated(crossovers: Iterable[Crossover]) -> Iterator[Crossover]:
+    """Drop those of `compute` that lie between the same sizes as end to end."""
+    seen = list[Crossover]()
+    for one in crossovers:
+        alike = one.model_copy(update={"scope": "", "ships": False})
+        if alike not in seen:
+            yield one
+        seen.append(alike)
+
+
+def _tell_crossover(one: Crossover, axes: Sequence[str]) -> str:
+    """Tell up to which size one target is faster, and from which the other.
+
+    Args:
+        axes: along which the groups differ; where it is on the others is told.
+    """
+    place: Place = {"model": one.model, **one.fixed, "threads": one.fixed.get("threads") or "default"}
+    fixed = _name_cell(
+        {axis: _name_value({**place, "scenario": one.scenario}, axis) for axis in axes if axis != one.axis}
+    )
+    copies = " without copies" if one.scope == Scope.COMPUTE else ""
+    told = f"{short(one.below)} up to {one.low}, {short(one.above)} from {one.high} on{copies}"
+    return f"{fixed}: {told}" if fixed else told
+
+
+def list_ways_between(document: Document) -> Iterator[WayOut]:
+    """List what to type to race two targets at the sizes between which their lead changes; the first few."""
+    first = sorted(document.crossovers, key=lambda one: not one.ships)
+    commands = dict.fromkeys(one.between for one in first if one.between)
+    for number, command in enumerate([*commands][:NAMED]):
+        yield WayOut("" if number else BETWEEN, command, "")
 
 
 def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:

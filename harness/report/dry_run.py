@@ -157,7 +157,7 @@ def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, m
     if planned.restart_s:
         return load_s + planned.restart_s
     steps, scenario = _count_steps(planned.study)[0], group.record.arms[0].scenario
-    computes = compute_rounds(group.record.pairs, scenario)
+    computes = compute_rounds(scenario)
     usual_s, least_s = (
         sum(_rounds_s(arm, steps, computes, calls_s[arm.label], rounds) for arm in group.playing)
         for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)
@@ -466,9 +466,8 @@ def _tell_time(planned: Plan, max_time_s: float | None) -> str:
 
 def _on_top(planned: Plan) -> str:
     """Name the groups that only the run itself will find."""
-    more = ["sizes added for crossovers"] if planned.study.crossover else []
-    more += ["groups that confirm a choice"] if any(group.record.selects_for for group in planned.groups) else []
-    return f"; {' and '.join(more)} come on top" if more else ""
+    selects = any(group.record.selects_for for group in planned.groups)
+    return "; groups that confirm a choice come on top" if selects else ""
 
 
 def _tell_memory(planned: Plan) -> str:

@@ -14,21 +14,19 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.ceilings.remembered import Ceilings, ceilings_of_run
-from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
+from shootout.contract import Device, NotRunKind, OutputError, Scenario
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.answer import list_next
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
-from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
+from shootout.results.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
 from shootout.results.wording import BUSY_SHARE, tell_controls
 from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
-from shootout.study.group import name_model, short
+from shootout.study.group import short
 from shootout.units import counted, duration, size, span
 
-CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
 """Model, scenario, what stays the same, and the two arms."""
 _UNSYNCHRONIZED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
@@ -114,90 +112,6 @@ def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
 def _tell_error_of_output(one: OutputError) -> str:
     told = f"{counted(one.mismatches, 'element')} that differ" if one.mismatches else error(one.relative_l2 or 0.0)
     return f"{one.name} {'NaN or infinity' if one.relative_l2 is None else told} (row {one.row})"
-
-
-def tell_crossovers(document: Document) -> list[Text]:
-    """Write a title, then a line for each pair; pairs that can't be decided for the same reason share a line.
-
-    For example `batch: numpy wins up to 8, onnxruntime from 16 on (end to end); compute: …`.
-    """
-    if not document.crossovers:
-        return []
-    pairs: dict[CrossoverKey, dict[str, list[Crossover]]] = {}
-    for crossing in document.crossovers:
-        key = (crossing.model, crossing.scenario, tuple(crossing.fixed.items()), crossing.a, crossing.b)
-        pairs.setdefault(key, {}).setdefault(crossing.scope, []).append(crossing)
-    several = len({key[:3] for key in pairs}) > 1
-    lines = dict[str, None]()
-    untold: dict[str, list[str]] = {}
-    for key, scopes in pairs.items():
-        name, said = _name_pair(key, scopes, several=several), _say_scopes(scopes)
-        if all(one.outcome == Kind.CANT_TELL for crossings in scopes.values() for one in crossings):
-            untold.setdefault(_without_names(said, key), []).append(name)
-        else:
-            lines[f"  {name}: {said}."] = None
-    for said, names in untold.items():
-        lines[f"  {'; '.join(fold(names, MOST_PAIRS))}: {said}."] = None
-    return [Text("Crossovers", style="bold"), *map(Text, lines)]
-
-
-MOST_PAIRS = 6
-"""So many pairs with the same reason are named."""
-
-
-def _name_pair(key: CrossoverKey, scopes: Mapping[str, Sequence[Crossover]], *, several: bool) -> str:
-    model, scenario, fixed, a, b = key
-    place = ", ".join(f"{name}={value}" for name, value in fixed)
-    where = f"{name_model(model)} ({place}), {scenario}: " if several else ""
-    return f"{where}{a} or {b}, by {next(iter(scopes.values()))[0].axis}"
-
-
-def _say_scopes(scopes: Mapping[str, Sequence[Crossover]]) -> str:
-    said = {scope.replace("_", " "): say_crossings(crossings) for scope, crossings in scopes.items()}
-    if len(set(said.values())) == 1:
-        return f"{next(iter(said.values()))} (both scopes)"
-    return "; ".join(f"{scope}: {text}" for scope, text in said.items())
-
-
-def _without_names(said: str, key: CrossoverKey) -> str:
-    """Return a reason without the names of the pair that it is the reason of."""
-    for name in key[3:]:
-        said = said.replace(f"{name}: ", "")
-    return said
-
-
-def say_crossings(crossings: Sequence[Crossover]) -> str:
-    """Sum up the crossings of one pair in one scope."""
-    first = crossings[0]
-    if first.outcome == Kind.BRACKET:
-        times = f"they cross {len(crossings)} times: " if len(crossings) > 1 else ""
-        return times + "; ".join(_tell_bracket(crossing) for crossing in crossings)
-    if first.outcome == Kind.NONE:
-        return f"no crossover from {first.low} to {first.high}: {_tell_winners(first)}"
-    needed = [f"{size} needs about {count}" for size, count in first.restarts_needed.items() if count]
-    takes = f" (restarts: {', '.join(needed)})" if needed else ""
-    return f"can't tell: {first.reason}{takes}"
-
-
-def _tell_bracket(crossing: Crossover) -> str:
-    inside = f" ({crossing.reason})" if crossing.reason else ""
-    return f"{crossing.below} wins up to {crossing.low}, {crossing.above} from {crossing.high} on{inside}"
-
-
-def _tell_winners(crossing: Crossover) -> str:
-    """Write `numpy wins`; if the winner changes into "the same" on the way, write each stretch."""
-    winners = {"faster": crossing.a, "slower": crossing.b, "same": "same"}
-    stretches: list[tuple[str, int]] = []
-    for point in crossing.sizes:
-        if not stretches or stretches[-1][0] != winners[point.verdict]:
-            stretches.append((winners[point.verdict], point.size))
-    if len(stretches) == 1:
-        return _tell_winner(stretches[0][0])
-    return ", ".join(f"{_tell_winner(winner)} from {size} on" for winner, size in stretches)
-
-
-def _tell_winner(winner: str) -> str:
-    return "they are the same" if winner == "same" else f"{winner} wins"
 
 
 def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
@@ -531,11 +445,10 @@ def _is_settled(document: Document) -> bool:
     """Return whether all that an unfinished run has open is between targets that can't be the answer."""
     answers = [*document.answer, *(mix.answer for mix in document.mix)]
     waits = any(group.cause is NotRunKind.NOT_REACHED for answer in answers for group in answer.not_raced)
-    asks = bool(document.crossovers) or len(document.answer) < sum(not group.selects for group in document.groups)
     return (
         document.nearest_open is not None
         and bool(answers)
-        and not (waits or asks)
+        and not waits
         and all(one.ship and not (one.reason or one.alone or one.sure.nearest) for one in answers)
     )
 

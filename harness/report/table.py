@@ -67,7 +67,7 @@ class Sweep:
 
 
 def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
-    """Find the sweeps of more than so many sizes, along the run's axis or else along the longest one."""
+    """Find the sweeps of more than so many sizes, along the longest axis."""
     chose = {group.name for group in document.groups if group.selects}
     confirms = {group.name: group.confirms for group in document.groups if group.confirms}
     first: dict[str, Row] = {}
@@ -75,8 +75,7 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
         if row.group not in chose:
             first.setdefault(row.group, row)
     parameters = dict.fromkeys(name for row in first.values() for name in row.parameters)
-    longest = max(("batch", "threads", *parameters), key=lambda axis: len(_sizes_along(first, axis)), default="batch")
-    axis = document.crossovers[0].axis if document.crossovers else longest
+    axis = max(("batch", "threads", *parameters), key=lambda axis: len(_sizes_along(first, axis)))
     sweeps: dict[str, dict[int, str]] = {}
     for name, row in first.items():
         size = _size_along(row, axis)
@@ -118,7 +117,7 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
     parts: list[RenderableType] = [Text(f"{line.fixed}, by {line.axis}", style="bold")]
     if measured:
         parts += _make_tables_by_size(line, measured, width)
-        parts.append(Text("* the lowest median of its column; crossovers and --json tell whether it is significant."))
+        parts.append(Text("* the lowest median of its column; --json tells whether it is significant."))
     size_of = {name: size for size, name in line.groups.items()}
     parts += map(Text, notes.tell_unsynchronized(line.axis, [(size_of[row.group], row) for row in measured]))
     mine = [row for row in document.rows if row.group in {*names, *line.selecting}]
@@ -283,12 +282,12 @@ def render_notebook(document: Document) -> str:
 def tell_run(
     document: Document, *, full: bool, width: int = ANY_WIDTH, above: Sequence[str] | None = None
 ) -> list[Text]:
-    """Write the lines below all tables: crossovers, the front, what was set, and how the run ended.
+    """Write the lines below all tables: the front, what was set, and how the run ended.
 
     Args:
         above: see `notes.tell_end`.
     """
-    parts = [*notes.tell_crossovers(document), *_tell_front(document, full=full)]
+    parts = _tell_front(document, full=full)
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))

@@ -17,23 +17,20 @@ from shootout.journal.journal import History
 from shootout.journal.records import Ended, Header
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
-from shootout.results import crossovers, over_time
+from shootout.results import over_time
 from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
 from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
-from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
-from shootout.results.crossovers import Outcome as Crossing
+from shootout.results.crossovers import find_crossovers
 from shootout.results.document import (
     SCHEMA,
     Answer,
     Control,
-    Crossover,
     Document,
     GroupSummary,
     MixAnswer,
     NearestOpen,
     Ratio,
     Row,
-    SizeVerdict,
     ratio_of,
 )
 from shootout.results.group import Group, against, compare, group_of, missing, pooled_sd
@@ -42,13 +39,10 @@ from shootout.results.roofline import with_ceilings
 from shootout.results.rows import make_row
 from shootout.results.time_spent import find_time_spent
 from shootout.results.vetoes import copy_holds, withheld
-from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
-from shootout.study.group import confirming_name, scopes_of, short
+from shootout.study.group import confirming_name, short
 from shootout.study.mix import Mix
 from shootout.units import read_milliseconds
-
-NOTHING_LEFT = "no size in between can be raced here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +85,6 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
     rows = [row for group in groups for row in _make_rows(group, samples, history)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
-    crossed = crossings(groups, header.axis, complete=history.complete)
     base = reproduce.find_base(folder, header.began_in)
     command = reproduce.quote(["shootout", *reproduce.relocate(header.command, base)]) if header.command else ""
     how: dict[str, Any] = {
@@ -102,7 +95,7 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
         "run": reproduce.quote([without_home(str(folder))]),
         "on": header.on,
     }
-    cells = dict(make_cells(groups, summaries, rows, crossed, **how))
+    cells = dict(make_cells(groups, summaries, rows, **how))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
@@ -122,7 +115,7 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
         resume=None if history.complete else resume(command, how["run"], more, on=header.on),
         answer=answers,
         mix=mixes,
-        open_questions=(*find_open(by_name, answers, crossed), *find_open_in_mixes(mixes)),
+        open_questions=(*find_open(by_name, answers), *find_open_in_mixes(mixes)),
         nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
@@ -132,7 +125,7 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         spent_s=find_time_spent(history.lines),
         warnings=(*history.damaged, *samples.lost),
-        crossovers=crossed,
+        crossovers=find_crossovers(by_name, cells, answers),
         pareto=find_fronts(summaries, rows, right),
         holding=history.holding,
     )
@@ -183,8 +176,8 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
     )
 
 
-def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers: Sequence[Crossover]) -> Iterator[str]:
-    """Yield a line for each cell without an answer, pair without a verdict and crossover that wasn't found.
+def find_open(groups: Mapping[str, Group], answers: Sequence[Answer]) -> Iterator[str]:
+    """Yield a line for each cell without an answer, and pair without a verdict.
 
     Args:
         groups: by name, those whose figures count.
@@ -196,9 +189,6 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers
         elif pairs := missing(groups[answer.group]):
             names = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))
             yield f"{answer.group}: not distinguished: {names}"
-    for one in crossovers:
-        if one.outcome is Kind.CANT_TELL:
-            yield f"{short(one.a)} or {short(one.b)}, by {one.axis}, {one.scope.replace('_', ' ')}: {one.reason}"
 
 
 def find_open_in_mixes(mixes: Sequence[MixAnswer]) -> Iterator[str]:
@@ -226,57 +216,6 @@ def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
         others=len(pairs) - 1,
         ended_at=most if group.next_restart >= most else None,
     )
-
-
-def crossings(groups: Sequence[Group], axis: str | None, *, complete: bool) -> tuple[Crossover, ...]:
-    """Return every sweep's crossings, or why it has none, in both scopes.
-
-    Args:
-        axis: the run's; None if it looked for no crossover.
-        complete: nothing is left to measure: a wide bracket without anything inside says that it stays so.
-    """
-    if axis is None:
-        return ()
-    by_name = {group.record.name: group for group in groups}
-    crossed: list[Crossover] = []
-    for sweep in crossovers.sweeps([group.record for group in groups], axis):
-        for scope in scopes_of(sweep.scenario):
-            points = [
-                crossovers.at(by_name[record.name], size, sweep.pair, scope) for size, record in sweep.groups.items()
-            ]
-            crossed += [_make_crossover(sweep, axis, scope, points, outcome) for outcome in crossovers.outcomes(points)]
-    return tuple(_note_nothing_left(one) for one in crossed) if complete else tuple(crossed)
-
-
-def _make_crossover(sweep: SizeSweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
-    a, b = sweep.pair
-    names: dict[Verdict | None, str] = {Verdict.FASTER: a, Verdict.SLOWER: b, Verdict.SAME: "same"}
-    return Crossover(
-        model=sweep.model,
-        axis=axis,
-        fixed=dict(sweep.fixed),
-        scenario=sweep.scenario,
-        scope=scope,
-        a=a,
-        b=b,
-        outcome=outcome.kind,
-        low=outcome.low,
-        high=outcome.high,
-        below=names.get(outcome.below),
-        above=names.get(outcome.above),
-        reason=outcome.reason,
-        restarts_needed=outcome.needed,
-        sizes=tuple(
-            SizeVerdict(size=one.size, verdict=one.verdict, ratio=one.ratio, restarts=one.restarts) for one in points
-        ),
-    )
-
-
-def _note_nothing_left(one: Crossover) -> Crossover:
-    """Give a bracket that was to be narrowed, and wasn't, its reason."""
-    if one.outcome is not Kind.BRACKET or one.reason or one.low is None or one.high is None:
-        return one
-    return one.model_copy(update={"reason": NOTHING_LEFT}) if one.high > OCTAVE * one.low else one
 
 
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:

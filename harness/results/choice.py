@@ -23,11 +23,9 @@ from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
 from shootout.results.accuracy import MARGIN, ask_drop, keeps_accuracy
-from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
     Chosen,
-    Crossover,
     GroupSummary,
     Metric,
     NoGain,
@@ -67,7 +65,6 @@ class Cell:
         most_restarts: that a race for the best arm may last.
         restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
-        crossovers: of the whole run.
         compare: (arm, other) → the first one's time ÷ the other's.
         restarts_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
             the two alone. None: that can't be estimated.
@@ -92,7 +89,6 @@ class Cell:
     most_restarts: int
     restart_s: float
     rows: Sequence[Row]
-    crossovers: Sequence[Crossover]
     compare: Callable[[str, str], Comparison | None]
     restarts_needed: Callable[[str, str], int | None]
     unvouched: str | None
@@ -199,7 +195,6 @@ def make_cells(
     groups: Sequence[Group],
     summaries: Sequence[GroupSummary],
     rows: Sequence[Row],
-    crossovers: Sequence[Crossover],
     *,
     complete: bool,
     given: Sequence[str] = (),
@@ -208,29 +203,23 @@ def make_cells(
     run: str = "RUN",
     on: str = "",
 ) -> Iterator[tuple[str, Cell]]:
-    """Yield each group whose figures count: not those that select settings, or that narrow a crossover down.
+    """Yield each group whose figures count: not those that select settings.
 
     Args:
         given, command, run, on: see `Cell`.
         base: the folder from which the arms and `given` name files; None: the current one.
     """
-    counting = [
-        (group, summary)
-        for group, summary in zip(groups, summaries, strict=True)
-        if not summary.selects and not group.record.narrows
-    ]
+    counting = [(group, summary) for group, summary in zip(groups, summaries, strict=True) if not summary.selects]
     for group, summary in counting:
         mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-        cell = _make_cell(group, summary, mine, crossovers, complete=complete)
+        cell = _make_cell(group, summary, mine, complete=complete)
         again = partial(_race_again_options, group, given, base)
         named = ("--group", summary.name) if len(counting) > 1 else ()
         told = replace(cell, given=reproduce.relocate(given, base), command=command, run=run, on=on)
         yield summary.name, replace(told, again=again, named=named)
 
 
-def _make_cell(
-    group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
-) -> Cell:
+def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, complete: bool) -> Cell:
     known, rules = group.evidence(Scope.END_TO_END), group.rules
     aim = rules.goal.aim
     # two arms alone have α to themselves
@@ -251,7 +240,6 @@ def _make_cell(
         most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
-        crossovers=crossovers,
         compare=partial(known.compare_rivals, estimate=False),
         restarts_needed=needed,
         unvouched=unvouched(group),
@@ -366,7 +354,7 @@ def _make_answer(
         unsettled=tuple(sorted(unsettled, key=_ratio_value)),
         sure=_add_nearest(cell, sure, shipped.arm, [*tied, *unsettled]),
         passed=(*sorted(passed, key=_ratio_value), *unsound),
-        would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
+        would_change=tuple(_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
         next=_next_command(cell, shipped, instead, is_over=is_over),
@@ -738,23 +726,6 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
         return None  # the other race chooses settings of its own
     words = (word for option in cell.again([shipped, rival.arm]) for word in option if word)
     return f"shootout run {reproduce.quote(words)} --goal best --max-time {time}"
-
-
-def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
-    """Find the sizes from which another row wins that keeps the model, too."""
-    found = []
-    arms = {row.arm for row in kept}
-    for one in cell.crossovers:
-        everything = {**shipped.parameters, "batch": shipped.batch, "threads": shipped.threads}
-        size = everything.pop(one.axis, None)
-        here = (one.model, one.scenario, one.fixed) == (shipped.model, shipped.scenario, everything)
-        if not here or one.outcome is not Kind.BRACKET or one.scope != Scope.END_TO_END or not isinstance(size, int):
-            continue
-        if one.below == shipped.arm and one.above in arms and one.high is not None and size < one.high:
-            found.append(WouldChange(when="size", axis=one.axis, at_least=one.high, arm=one.above))
-        if one.above == shipped.arm and one.below in arms and one.low is not None and size > one.low:
-            found.append(WouldChange(when="size", axis=one.axis, at_most=one.low, arm=one.below))
-    return found
 
 
 def _changes_by_error_limit(

@@ -11,7 +11,6 @@ from shootout.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.exported.workload import Work
 from shootout.journal.records import Holding
-from shootout.results.crossovers import Kind
 from shootout.results.wording import tell_ratio
 from shootout.stats.paired import MeanChange, PairedChange
 from shootout.stats.verdicts import Comparison, Standing, Verdict
@@ -573,37 +572,19 @@ class GroupSummary(Part):
     confirms: str | None = Field(default=None, exclude=True)
 
 
-class SizeVerdict(Part):
-    """Compare the pair at one size of a sweep.
-
-    Attributes:
-        size: the place on the axis.
-        verdict: on `a` against `b`.
-        ratio: a's time ÷ b's.
-        restarts: how many were compared.
-    """
-
-    size: int
-    verdict: Verdict
-    ratio: float | None
-    restarts: int
-
-
 class Crossover(Part):
-    """One crossing of two arms along the run's axis, or why there is none; a pair that crosses twice has two.
+    """One change of the faster of two arms between two measured sizes; a pair whose lead changes twice has two.
 
     Attributes:
         axis: what is varied: `batch`, `threads` or a parameter.
         fixed: parameters, batch and threads that stay the same.
         scope: `end_to_end` or `compute`.
-        a, b: the two arms.
-        low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
-        high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
-        below, above: which wins at smaller and at larger sizes: an arm, or "same".
-        reason: what lies inside the bracket (sizes at which both are the same or without a verdict), or why there is
-            none.
-        sizes: each size that was measured.
-        restarts_needed: by size without a verdict, what one would take; null if unknown.
+        below: the arm that is known to be faster at `low`.
+        low: the largest measured size with that verdict, below `high`.
+        above: the other arm, known to be faster at `high`.
+        high: the smallest measured size with that verdict, above `low`.
+        ships: whether these two are what is shipped at the two sizes.
+        between: the command that races the two at sizes in between; null if there is no such size.
     """
 
     model: str
@@ -611,16 +592,12 @@ class Crossover(Part):
     fixed: dict[str, Value]
     scenario: str
     scope: str
-    a: str
-    b: str
-    outcome: Kind
-    low: int | None = None
-    high: int | None = None
-    below: str | None = None
-    above: str | None = None
-    reason: str | None = None
-    restarts_needed: dict[int, int | None] = Field(default_factory=dict)
-    sizes: tuple[SizeVerdict, ...] = ()
+    below: str
+    low: int
+    above: str
+    high: int
+    ships: bool
+    between: str | None
 
 
 class FrontRow(Part):
@@ -733,22 +710,18 @@ class WouldChange(Part):
     """Name what else would be shipped, and when.
 
     Attributes:
-        when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were accepted;
-            `tighter`: if plain FP32 alone counted.
-        ratio: its time ÷ the shipped one's, here; null for another size.
+        when: `looser`: if its error were accepted; `tighter`: if plain FP32 alone counted.
+        ratio: its time ÷ the shipped one's.
         why: why it isn't shipped as it is: which figure is over which limit, or that nothing tells what it loses; null
-            for another size and for plain FP32.
+            for plain FP32.
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
         explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
         mix: the command that searches for layers to leave in float, so that the loss keeps the limit; null likewise.
     """
 
-    when: Literal["size", "looser", "tighter"]
+    when: Literal["looser", "tighter"]
     arm: str
-    axis: str | None = None
-    at_least: int | None = None
-    at_most: int | None = None
     ratio: Ratio | None = None
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
@@ -938,7 +911,8 @@ class Document(Part):
             restarts `load`, `warm_up`, `rounds`, `hand_off` (between the arms' turns), `leave`, and `racing`, which no
             step has.
         warnings: lines of the journal that couldn't be read, and files of samples that are gone or damaged.
-        crossovers: a pair and scope each; a pair that crosses twice has two.
+        crossovers: each between two sizes of a sweep: of what is shipped there, and of any arm and the baseline if the
+            goal was a verdict on these.
         pareto: rows that no other one beats in accuracy and time together, for each batch and thread count at which
             several models have an accuracy.
         holding: how arms on the GPU are held while another one plays; null if nothing was tried.

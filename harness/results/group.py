@@ -90,7 +90,7 @@ class Group:
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
     checked: dict[str, Checked] = field(default_factory=dict)
-    _evidence: dict[tuple[str, int], GroupEvidence] = field(default_factory=dict)
+    _evidence: dict[str, GroupEvidence] = field(default_factory=dict)
 
     def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
         """Return the block medians in ns that count, by label and restart; restarts without any are left out.
@@ -112,13 +112,12 @@ class Group:
 
     def evidence(self, scope: str) -> GroupEvidence:
         """Return what all verdicts of this scope stand on; the race went by that of end to end."""
-        key = scope, sum(len(lines) for lines in self.played.values())
-        if key not in self._evidence:
+        if scope not in self._evidence:
             blocks = self.blocks(scope)
             out = {label: why.kind for label, why in self.setbacks.items()}
             unsound = unfit(self.steady_from, self.served, blocks, out)
-            self._evidence[key] = GroupEvidence(blocks, self.rules, unsound)
-        return self._evidence[key]
+            self._evidence[scope] = GroupEvidence(blocks, self.rules, unsound)
+        return self._evidence[scope]
 
     @property
     def steady_from(self) -> dict[str, list[int | None]]:
@@ -130,12 +129,6 @@ class Group:
         """Return by label what each restart under requests came to; of arms that serve alone."""
         found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
         return {label: done for label, done in found.items() if done}
-
-    def add(self, played: Sequence[Played], rounds: Rounds) -> None:
-        """Take in one more restart."""
-        for line in played:
-            self.played.setdefault(line.arm, []).append(line)
-        self.rounds.append(rounds)
 
     def players(self, restart: int) -> int:
         """Return how many arms played a restart."""
@@ -278,9 +271,7 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
         goal=record.goal,
         exact=exact_of(record.arms),
         references=record.references,
-        pairs=frozenset(record.pairs),
         selects=record.selects_for is not None,
-        narrows=record.narrows,
         least_restarts=record.least_restarts,
     )
 

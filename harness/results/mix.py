@@ -27,7 +27,7 @@ from shootout.stats.mix_evidence import MixEvidence, make_mix_evidence
 from shootout.stats.quantiles import LEAST_TAILS, median_interval
 from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
-from shootout.study.group import axes_of, count_comparisons, exact_of, size_of
+from shootout.study.group import axes_of, count_comparisons, exact_of
 from shootout.study.mix import Mix
 
 BY_CALL = (Scenario.LATENCY, Scenario.TRAIN_STEP)
@@ -82,7 +82,7 @@ def find_mixes(
     for name, group in mine.items():
         arm = group.record.arms[0]
         if axis in axes_of(arm) and arm.scenario in BY_CALL:
-            lines.setdefault(key_of(group.record, axis), {})[size_of(arm, axis)] = name
+            lines.setdefault(key_of(group.record, axis), {})[axes_of(arm)[axis]] = name
     if not lines:
         arms = [group.record.arms[0] for group in mine.values()]
         if any(axis in axes_of(arm) for arm in arms):
@@ -130,7 +130,7 @@ def _answer(mix: Mix, sizes: Sequence[SizeInMix], samples: Samples, refused: Map
     answer = choose(cell)
     if answer.ship and not answer.reason:
         answer = answer.model_copy(update={"next": _ship_all(sizes, answer.ship.arm)})
-    router, pressing = _find_router(evidence, answer, mix)
+    router, open_pairs = _find_router(evidence, answer, mix)
     ship = answer.ship.arm if answer.ship else None
     return MixAnswer(
         axis=mix.axis,
@@ -143,7 +143,7 @@ def _answer(mix: Mix, sizes: Sequence[SizeInMix], samples: Samples, refused: Map
         router=router,
         targets=tuple(_describe_target(cell, row, answer, ship) for row in cell.rows),
         rows=tuple(cell.rows),
-        waits_for=_list_open(cell, answer, pressing),
+        waits_for=_list_open(cell, answer, open_pairs),
     )
 
 
@@ -167,7 +167,7 @@ def _gather_evidence(mix: Mix, sizes: Sequence[SizeInMix], samples: Samples) -> 
     rules = Rules(
         baseline=baseline,
         control=control if baseline else None,
-        comparisons=count_comparisons(baseline, there, {}, (), goal),
+        comparisons=count_comparisons(baseline, there, {}, goal),
         max_restarts=min(rules.max_restarts for rules in every),
         bias_floor=max(rules.bias_floor for rules in every),
         goal=goal,
@@ -209,7 +209,6 @@ def _make_cell(mix: Mix, sizes: Sequence[SizeInMix], evidence: MixEvidence, refu
         most_restarts=rules.max_restarts,
         restart_s=sum(cell.restart_s for cell in cells),
         rows=(),
-        crossovers=(),
         compare=partial(evidence.compare_rivals, estimate=False),
         restarts_needed=needed,
         unvouched=next(vetoes, None) or _find_bias(evidence),
@@ -337,12 +336,12 @@ def _find_router(evidence: MixEvidence, answer: Answer, mix: Mix) -> tuple[Route
     return None, tuple((arm, ship) for arm in (route.below, route.above) if arm != ship)
 
 
-def _list_open(cell: Cell, answer: Answer, pressing: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def _list_open(cell: Cell, answer: Answer, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the pairs of arms of which more restarts would tell what to ship."""
     if cell.unvouched or cell.restarts >= cell.most_restarts or not answer.eligible:
         return ()
     costs = {row.arm: row.end_to_end.median_ns for row in cell.rows if row.arm in answer.eligible and row.end_to_end}
-    return (*find_leaders(costs, cell.compare).undecided, *pressing)
+    return (*find_leaders(costs, cell.compare).undecided, *pairs)
 
 
 def _ship_all(sizes: Sequence[SizeInMix], arm: str) -> str | None:

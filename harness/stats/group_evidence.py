@@ -44,8 +44,6 @@ class Rules:
             arm rounds away may be too much.
         references: arm → another arm that it must have a verdict against as well.
         selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
-        pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
-        narrows: whether the group is there for its pairs alone, and owes no other verdict.
         least_restarts: that each arm plays, whatever is known before.
     """
 
@@ -57,14 +55,8 @@ class Rules:
     goal: Goal = field(default_factory=Goal)
     exact: Collection[str] = ()
     references: Mapping[str, str] = field(default_factory=dict)
-    pairs: Collection[Pair] = ()
     selects: bool = False
-    narrows: bool = False
     least_restarts: int = 0
-
-    def crosses(self, one: str, other: str | None) -> bool:
-        """Tell whether a crossover of these two is looked for."""
-        return (one, other) in self.pairs or (other, one) in self.pairs
 
     def questions(self, labels: Collection[str]) -> list[list[str]]:
         """Return the sets of arms whose fastest is looked for: all of these, and those in full precision."""
@@ -218,7 +210,7 @@ class GroupEvidence:
         """
         floor, same, rules = math.log1p(self.bias_floor), math.log1p(SAME_WITHIN), self.rules
         beside = [(label, rules.baseline) for label in self.blocks if rules.baseline and label != rules.control]
-        wanted = {frozenset(pair) for pair in (*beside, *rules.references.items(), *rules.pairs)}
+        wanted = {frozenset(pair) for pair in (*beside, *rules.references.items())}
         for one, other in (sorted(pair) for pair in wanted if len(pair) == 2):
             if self.have_met(one, other):
                 pair = self.pair(one, other)

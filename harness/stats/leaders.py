@@ -131,15 +131,13 @@ def restarts_left(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
 def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str]) -> list[Pair]:
     """Return those that are open for the goal."""
     rules = evidence.rules
-    if rules.narrows or is_unopposed(labels, rules):
+    if is_unopposed(labels, rules):
         return []
     excluded = {rules.control, *(evidence.out_of_question if rules.goal.aim is Aim.BEST else ())}
     arms = [label for label in labels if label not in excluded]
     if rules.goal.aim is Aim.LIMIT:
-        found = _near_limit(evidence, arms, unsteady)
-    else:
-        found = _OPEN[rules.goal.aim](evidence, arms)
-    return [pair for pair in found if not rules.crosses(*pair)]
+        return _near_limit(evidence, arms, unsteady)
+    return _OPEN[rules.goal.aim](evidence, arms)
 
 
 def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[Pair]:
@@ -147,7 +145,7 @@ def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[P
     rules = evidence.rules
     if is_unopposed(labels, rules):
         return []
-    own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
+    own = [pair for pair in rules.references.items() if set(pair) <= set(labels)]
     is_limited = rules.goal.aim is Aim.LIMIT
     return find_untold(evidence, [pair for pair in own if not (is_limited and rules.baseline in pair)])
 

@@ -9,16 +9,13 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from shootout.constants import COMPUTE_ROUNDS, CONVERTED, ROUNDS
+from shootout.constants import COMPUTE_ROUNDS, CONVERTED
 from shootout.contract import Arm, Device, Precision, Scenario, Value
-from shootout.errors import unknown
 from shootout.exported.model import ONNX_SUFFIX
 from shootout.messages import Scope
 from shootout.schemes import without_shapes
 from shootout.stats.goals import Aim, Goal
 
-Pair = tuple[str, str]
-"""Two arms' labels, in the order in which a study names them."""
 FULL = (Precision.FP32, Precision.NATIVE)
 PLAIN = f":{Device.CPU}:{Precision.FP32}"
 """The target that a bare backend name means, if the backend has code for it."""
@@ -34,12 +31,10 @@ class GroupRecord(BaseModel):
         arms: the baseline first, its control last; arms that are skipped are among them.
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
-        pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
         selects_for: the arms are settings of which each target's best is to be found, and measured again in a group
             with this baseline; null in a group of which verdicts are asked.
         least_restarts: that each arm plays, whatever is known before; older journals have none.
         scores_all: all of a user's rows are scored (see `Request.scores_all`); older journals have none: half are.
-        narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
@@ -50,9 +45,7 @@ class GroupRecord(BaseModel):
     arms: tuple[Arm, ...]
     goal: Goal = Goal()
     references: dict[str, str] = {}
-    pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
-    narrows: bool = False
     least_restarts: int = 0
     scores_all: bool = False
 
@@ -126,25 +119,22 @@ def count_comparisons(
     baseline: str | None,
     runnable: Sequence[Arm],
     references: Mapping[str, str],
-    pairs: Iterable[Pair],
     goal: Goal,
 ) -> int:
     """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
 
-    They are each arm's pair with the baseline, with its reference, and those of `pairs`. If the fastest is looked for,
-    its own pairs with the others count too. The leaders miss the truly fastest arm only if one of those errs. So they
-    count once, not once for every arm that might be the fastest. The pair with the baseline is there already.
+    They are each arm's pair with the baseline and with its reference. If the fastest is looked for, its own pairs with
+    the others count too. The leaders miss the truly fastest arm only if one of those errs. So they count once, not once
+    for every arm that might be the fastest. The pair with the baseline is there already.
 
     Args:
         baseline: the label that each runnable arm is compared with.
         runnable: the arms that can run, without the control.
         references: arm → its own backend's FP32.
-        pairs: for crossovers; those with an arm that can't run don't count.
     """
     there = {arm.label for arm in runnable}
     wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
     wanted |= {frozenset(pair) for pair in references.items()}
-    wanted |= {frozenset(pair) for pair in pairs if set(pair) <= there}
     known = sum(len(pair) == 2 for pair in wanted)
     if goal.aim is not Aim.BEST:
         return known
@@ -153,11 +143,9 @@ def count_comparisons(
     return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
 
 
-def compute_rounds(pairs: Collection[Pair], scenario: Scenario) -> int:
-    """Return in how many rounds of a restart, the first, a group with these pairs reads `compute`."""
-    if Scope.COMPUTE not in scopes_of(scenario):
-        return 0
-    return ROUNDS if pairs else COMPUTE_ROUNDS
+def compute_rounds(scenario: Scenario) -> int:
+    """Return in how many rounds of a restart, the first, `compute` is read."""
+    return COMPUTE_ROUNDS if Scope.COMPUTE in scopes_of(scenario) else 0
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
@@ -209,18 +197,6 @@ def axes_of(arm: Arm) -> dict[str, int]:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1
     }
     return {"batch": arm.batch, "threads": arm.threads, **whole}
-
-
-def size_of(arm: Arm, axis: str) -> int:
-    """Return the arm's place on the axis.
-
-    Raises:
-        UsageError: it isn't on such an axis; names those that it is on.
-    """
-    known = axes_of(arm)
-    if axis not in known:
-        raise unknown("axis of whole numbers for a crossover", axis, known)
-    return known[axis]
 
 
 def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:

@@ -61,7 +61,6 @@ from shootout.study.points import (
     RowFiles,
     at_size,
     check_size,
-    crossover_pairs,
     describe,
     group_name,
     names_of,
@@ -233,8 +232,8 @@ class Plan:
     def racing_s(self) -> float | None:
         """Return the seconds of racing without a time limit of the user's; None, as long as it takes.
 
-        Only a race for the best arm has an answer at any time; verdicts, crossovers and choices are waited for, and
-        turns under sustained load have a time of their own.
+        Only a race for the best arm has an answer at any time; verdicts and choices are waited for, and turns under
+        sustained load have a time of their own.
         """
         asked = [group.record for group in self.groups if group.playing]
         if self.study.turns or not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
@@ -495,7 +494,7 @@ def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
-    """Refuse unknown options, an unknown baseline and unknown arms of a crossover, whatever works on this machine.
+    """Refuse unknown options and an unknown baseline, whatever works on this machine.
 
     Args:
         point: one of the study's; they have the same arms.
@@ -508,7 +507,6 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     arms = _make_arms(study, targets, point, here.count(point.threads), here.natives)
     if study.baseline is not None:
         _find_baseline(study, study.baseline, arms, here)
-    crossover_pairs(study, arms, (), here.first(point.model))
 
 
 def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
@@ -567,9 +565,9 @@ def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, S
     """Split the targets into those that race each other, each part with what is added to its group's name.
 
     All targets race each other; under `pythons` each races its twins alone. An upgrade is a question of its own for
-    each target. A study that names `@python`, a baseline or a crossover has its own question.
+    each target. A study that names `@python` or a baseline has its own question.
     """
-    has_question = study.baseline or study.crossover or any("@" in text for text in (*study.targets, *study.backend))
+    has_question = study.baseline or any("@" in text for text in (*study.targets, *study.backend))
     own = [target for target in dict.fromkeys(targets) if not target.python]
     if not study.pythons or has_question or len(own) < 2:
         return [("", targets)]
@@ -649,17 +647,15 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     ordered = with_control(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
-    wanted = crossover_pairs(study, arms, runnable, here.first(point.model))
     goal, label = read_goal(study.aims_at), baseline.label if baseline else None
     record = GroupRecord(
         name=group_name(point) + apart,
         baseline=label,
-        comparisons=count_comparisons(label, runnable, references, wanted, goal),
+        comparisons=count_comparisons(label, runnable, references, goal),
         arms=ordered,
         goal=goal,
         least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
         references=references,
-        pairs=wanted,
         scores_all=asked.scores_all,
     )
     record = as_selecting(record, runnable)

@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
 from shootout import backends, models, schemes
-from shootout.contract import SCALED, Arm, Capabilities, Device, Precision, Scenario, Target, Value
+from shootout.contract import SCALED, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes
 from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
@@ -22,7 +21,7 @@ from shootout.messages import Progress
 from shootout.models.user import reading
 from shootout.models.user.source import BATCH
 from shootout.study import axes
-from shootout.study.group import Pair, name_model, size_of
+from shootout.study.group import name_model
 from shootout.study.schema import Study, checked
 from shootout.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
@@ -154,8 +153,8 @@ def _make_points(study: Study) -> list[Point]:
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))
     files = [model for model in study.model if is_file(model)][1:]
-    if files and (study.crossover or study.pythons):
-        raise UsageError("a crossover and --python look at one file: leave the others out")
+    if files and study.pythons:
+        raise UsageError("--python looks at one file: leave the others out")
     names = [name_model(model) for model in study.model if is_file(model)]
     if len(set(names)) < len(names):
         raise UsageError(f"give each model file a name of its own, got {', '.join(names)}")
@@ -380,47 +379,6 @@ def group_name(point: Point) -> str:
     titles = [_make_title(model) for model in (point.model, *point.others)]
     names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
-
-
-def crossover_pairs(
-    study: Study, arms: Sequence[Arm], runnable: Sequence[Arm], first: Describe = describe
-) -> tuple[Pair, ...]:
-    """Return the pairs of one group; those named by the study are among them even if they can't run.
-
-    Args:
-        arms: of the group, without its control.
-        runnable: those that can run here; where the study names no pair, all pairs of them.
-        first: what a target is that is named without a device or precision.
-
-    Raises:
-        UsageError: the study names an arm that isn't there, an arm beside itself, or an axis that no arm has.
-    """
-    if study.crossover is None:
-        return ()
-    for arm in arms[:1]:
-        size_of(arm, study.crossover.axis)
-    if not study.crossover.pairs:
-        return tuple(combinations([arm.label for arm in runnable], 2))
-    labels = [arm.label for arm in arms]
-    pairs = study.crossover.pairs
-    named = [
-        (_label_of_pair_target(study, a, labels, first), _label_of_pair_target(study, b, labels, first))
-        for a, b in pairs
-    ]
-    for a, b in named:
-        if a == b:
-            raise UsageError(f"a crossover needs two targets, got {a!r} twice; to race one against itself, name it #2")
-    return tuple(dict.fromkeys(named))
-
-
-def _label_of_pair_target(study: Study, text: str, labels: Sequence[str], first: Describe) -> str:
-    if text in labels:
-        return text
-    targets = parse_targets(text, first, study.pythons) if "#" not in text else []
-    for label in map(str, targets):
-        if label in labels:
-            return label
-    raise unknown("target in the crossover's pairs", text, labels)
 
 
 def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:

@@ -237,6 +237,13 @@ def _find_typed(model: str) -> str:
     return find_typed(model)
 
 
+def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]) -> list[tuple[str, str]]:
+    """Return options that race one size as those that race several along an axis."""
+    flag, start = (_FLAGS[axis], "") if axis in ("batch", "threads") else (_FLAGS["parameters"], f"{axis}=")
+    kept = [(name, value) for name, value in options if name != flag or not value.startswith(start)]
+    return [*kept, (flag, start + ",".join(map(str, sizes)))]
+
+
 def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return options that race varying sizes as those that race the one size among them, each target once."""
     kept = [(name, value) for name, value in options if (name, value) != (_FLAGS["scenario"], Scenario.VARYING)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
@@ -62,20 +62,6 @@ _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
-class CrossoverAxis(BaseModel):
-    """Say along which axis to look for crossovers, and between which arms.
-
-    Attributes:
-        axis: `batch`, `threads` or a model parameter of whole numbers.
-        pairs: arms, two by two; empty: all pairs of arms that can run.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-
-    axis: str
-    pairs: tuple[tuple[str, str], ...] = ()
-
-
 def _read_mix(given: Any) -> Any:
     """Read a mix if it is text.
 
@@ -108,7 +94,6 @@ class Study(BaseModel):
             usual one; each is a race by itself.
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
-        crossover: where to look for crossovers between arms; None: nowhere.
         mix: how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of
             lengths): one answer over all these sizes, which are raced; None: each size has its own answer alone.
         mix_by: what a target costs over a mix: the `mean` of its calls, or their `p99`.
@@ -135,8 +120,7 @@ class Study(BaseModel):
         chunk_ms: how long the input of one call lasts, for the real-time factor.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
-        goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
-            `baseline` where a crossover is looked for.
+        goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`.
         least_restarts: that each arm plays, whatever is known before; 0: as few as tell.
         max_restarts: where nothing can be told; 60 for `best` and `resolve` unless it is given. Under sustained load
             each arm plays as many, a turn in each; 3 unless it is given.
@@ -167,7 +151,6 @@ class Study(BaseModel):
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
     threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
-    crossover: CrossoverAxis | None = None
     mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
     mix_by: Literal["mean", "p99"] = "mean"
     instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
@@ -206,7 +189,7 @@ class Study(BaseModel):
     @property
     def aims_at(self) -> str:
         """Return the goal of its races, given or not."""
-        return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
+        return self.goal or Aim.BEST
 
     @property
     def all_scenarios(self) -> set[Value]:
@@ -304,8 +287,8 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
     place = f"{source}: " if source else ""
-    for error in _unknown_keys(fields, {(): Study.model_fields, ("crossover",): CrossoverAxis.model_fields}):
-        raise UsageError(f"{place}{error}")
+    if strange := next((key for key in fields if key not in Study.model_fields), None):
+        raise UsageError(f"{place}{unknown('key', strange, Study.model_fields)}")
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
@@ -338,21 +321,6 @@ def _explain_error(error: Any) -> str:
     return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
 
 
-def _unknown_keys(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
-    """Yield unknown keys, each with the nearest known one.
-
-    Args:
-        tables: the keys that each table knows, by its place; () is the top.
-    """
-    for path, known in tables.items():
-        table: Any = fields
-        for name in path:
-            table = table.get(name)
-        keys = table if isinstance(table, Mapping) else ()
-        what = f"key of [{'.'.join(path)}]" if path else "key"
-        yield from (unknown(what, key, known) for key in keys if key not in known)
-
-
 def _find_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense in a study whose every field is well formed."""
     if bool(study.targets) is bool(study.backend):
@@ -361,22 +329,14 @@ def _find_faults(study: Study) -> Iterator[str]:
     for batch in study.batch:
         if not 1 <= batch <= MAX_BATCH:
             yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
-    if study.crossover and Scenario.THROUGHPUT in study.scenario:
-        why = "throughput chooses settings, and its groups give no verdicts to cross"
-        yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
-    if study.crossover and Scenario.SUSTAINED in study.all_scenarios:
-        why = "its time is dealt before anything is measured"
-        yield f"a crossover can't be looked for with scenario sustained: {why}; leave one of them out"
-    if study.crossover and study.goal not in (None, Aim.BASELINE):
-        yield f"goal {study.goal} doesn't find a crossover, which has its own verdicts: leave one of the two out"
     if len(study.all_scenarios) > 1 and Scenario.SUSTAINED in study.all_scenarios:
         yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
     in_bulk = (Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED)
     at_once = [scenario for scenario in study.scenario if scenario in in_bulk]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
-    if "default" in study.threads and (at_once or study.crossover):
-        why = f"scenario {at_once[0]} divides a number" if at_once else "a crossover lies between numbers"
+    if "default" in study.threads and at_once:
+        why = f"scenario {at_once[0]} divides a number"
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
     yield from _find_metric_faults(study)
@@ -397,7 +357,6 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
             yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         return
     of_one_size: dict[str, object] = {
-        "a crossover": study.crossover,
         "inputs (--inputs)": study.inputs,
         "l2 cold": study.l2 == "cold",
         "state (--state)": study.state,

@@ -59,7 +59,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if given["mix"]:
         first, *_ = axes.as_axis(given["model"] or own.model)
         given["mix"] = read_mix(given["mix"], partial(open_axes, str(first)))
-    study = _drop_missing_targets(own.changed(**given), own, given["baseline"])
+    study = _drop_missing_baseline(own.changed(**given), own, given["baseline"])
     for fault in _flags_without_effect(study, options):
         raise UsageError(fault)
     return study
@@ -103,31 +103,19 @@ def _runs_files(text: str) -> bool:
     return target.precision is Precision.FP32 and set(describe(target.backend)[0].consumes) == {Artifact.ONNX}
 
 
-def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:
-    """Drop the study's own baseline and crossover pairs whose targets are no longer among those asked for.
-
-    Then the baseline is the default. If no pair is left, all pairs are looked at.
+def _drop_missing_baseline(study: Study, own: Study, asked: str | None) -> Study:
+    """Drop the study's own baseline if its target is no longer among those asked for; then it is the default.
 
     Args:
         own: the study as it was.
         asked: the baseline that the user asks for, which must be there.
     """
     fields = ("targets", "backend", "device", "precision")
-    if all(getattr(study, name) == getattr(own, name) for name in fields):
+    if asked or not study.baseline or all(getattr(study, name) == getattr(own, name) for name in fields):
         return study
-    there = {*targets_of(study)}
-
-    def is_gone(text: str) -> bool:
-        target, *_ = re.split(r"[({#]", text)  # of an arm's label, which goes on with its file, setting and number
-        return not there & {*parse_targets(target, describe, study.pythons)}
-
-    changes: dict[str, Any] = {}
-    if study.baseline and not asked and is_gone(study.baseline):
-        changes["baseline"] = None
-    if study.crossover:
-        pairs = tuple(pair for pair in study.crossover.pairs if not any(map(is_gone, pair)))
-        changes["crossover"] = study.crossover.model_copy(update={"pairs": pairs})
-    return study.model_copy(update=changes)
+    target, *_ = re.split(r"[({#]", study.baseline)  # of a label, which goes on with its file, setting and number
+    is_there = {*targets_of(study)} & {*parse_targets(target, describe, study.pythons)}
+    return study if is_there else study.model_copy(update={"baseline": None})
 
 
 def read_place(name: str, other: Any) -> Any:

@@ -75,14 +75,12 @@ def race(name: str, shows: str, weight: float, *words: str) -> Step:
 
 
 def gpu_targets(name: str) -> list[str]:
-    """Return a study's targets on a GPU, and of the CPU's its baseline, its crossovers' other sides and ONNX Runtime.
+    """Return a study's targets on a GPU, and of the CPU's its baseline and ONNX Runtime.
 
     Without plain torch.compile, which compiles again for every size; with CUDA graphs it is faster, and stays.
     """
     study = schema.load(name)
-    pairs = study.crossover.pairs if study.crossover else ()
-    beside = {one for pair in pairs if any(":cuda" in text for text in pair) for one in pair}
-    beside |= {study.baseline or "onnxruntime", "onnxruntime"}
+    beside = {study.baseline or "onnxruntime", "onnxruntime"}
     targets = [one for one in study.targets if ":cuda" in one or one == "tensorrt" or one in beside]
     return [one for one in targets if not one.startswith("torch-compile:")]
 

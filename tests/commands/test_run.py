@@ -74,7 +74,7 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
     monkeypatch.setattr(run, "machine_lock", lock)
     how: dict[str, Any] = {"fresh": False, "limit": limit, "wait": limit if counts else None}
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
-        run.measure(planned(study(1, crossover=None)), tmp_path / "out", progress=progress, **how)
+        run.measure(planned(study(1)), tmp_path / "out", progress=progress, **how)
     assert given["limit"] is how["wait"], "else it is waited for until it is free"
     assert given["deadline"].seconds == pytest.approx(left_s, abs=8)
 
@@ -122,7 +122,7 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
         given.update(parts)
         raise Seen
 
-    asked = study(1, crossover=None, **fields)
+    asked = study(1, **fields)
     monkeypatch.setattr(run, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:

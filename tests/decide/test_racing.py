@@ -136,7 +136,7 @@ def test_one_restart_proves_some_limits_broken(keys: dict[str, Any], reason: str
 
 def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     planted.on_stage(monkeypatch)
-    asked = planted.study(1, crossover=None, least_restarts=4)
+    asked = planted.study(1, least_restarts=4)
     why = NotRun(NotRunKind.OFF_LIMITS, "memory 9 MB > 1 MB, the policy's limit")
     planted.run(tmp_path / "run", asked, breach=lambda *_: why)
     document = analyse(tmp_path / "run")
@@ -272,7 +272,7 @@ def test_a_limit_that_any_loss_keeps_admits_nothing(
 def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_barred: bool
 ):
-    stage, asked = planted.on_stage(monkeypatch)[0], planted.study(1, crossover=None, max_restarts=9)
+    stage, asked = planted.on_stage(monkeypatch)[0], planted.study(1, max_restarts=9)
     stage.restart_sd = 0.08
     monkeypatch.setattr(planted, "LINES", dict.fromkeys(planted.LINES, (2e4, 0.0)))
     out, seen = tmp_path / "run", list[int]()
@@ -297,7 +297,7 @@ def test_each_plays_as_many_restarts_as_its_limits_take(tmp_path: Path, monkeypa
     planted.on_stage(monkeypatch)
     for least in (0, 6):
         out = tmp_path / f"run{least}"
-        planted.run(out, planted.study(1, crossover=None, least_restarts=least))
+        planted.run(out, planted.study(1, least_restarts=least))
         timings = [row.end_to_end for row in analyse(out).rows if row.end_to_end]
         assert {one.restarts for one in timings} == {least or 2}
         assert {one.p99_highest_ns is not None for one in timings} == {least > 0}, "the rounds are too few for one"

@@ -36,10 +36,6 @@ def test_no_node_gets_an_empty_part():
     assert dealt(deal(kind(node("one", groups=["g1"]), node("other", groups=["g1"])))) == ["g1"]
 
 
-def test_a_search_between_groups_is_one_nodes():
-    assert [part.groups for part in deal(kind(node("one"), node("other")), together=True)] == [GROUPS]
-
-
 def test_what_a_node_began_stays_its_own_and_the_rest_is_dealt_anew():
     one, other = node("one"), node("other")
     mine = kind(one, other)
@@ -62,15 +58,9 @@ def test_what_was_lost_and_measured_elsewhere_since_is_not_gone_on_with():
     assert deal(mine, before) == []
 
 
-def test_what_spans_groups_begins_whole_where_its_node_is_gone():
-    one, gone = node("one"), node("gone")
-    mine = kind(one)
-    begun = [held(mine, 1, GROUPS, GROUPS[:3], gone)]
-    assert [part.groups for part in deal(mine, begun, together=True)] == [GROUPS]
-    assert [part.groups for part in deal(mine, begun)] == [GROUPS[3:]]
-    again = [*begun, held(mine, 2, GROUPS, GROUPS[2:], one)]
-    assert [(part.number, part.node) for part in deal(mine, again, together=True)] == [(2, one)], "its own goes on"
-    assert deal(mine, [*begun, held(mine, 2, GROUPS, GROUPS, one)], together=True) == []
+def test_what_is_unfinished_is_dealt_again_where_its_node_is_gone():
+    mine = kind(node("one"))
+    assert [part.groups for part in deal(mine, [held(mine, 1, GROUPS, GROUPS[:3], node("gone"))])] == [GROUPS[3:]]
 
 
 @pytest.mark.parametrize("finished", [GROUPS, ()], ids=["finished", "not finished"])

@@ -34,7 +34,7 @@ def raced(
     patch.setattr(planted, "LINES", {name: (ns, 0.0) for name, ns in times.items()})
     planted.on_stage(patch)[0].restart_sd = sd
     out = tmp_path / f"run {limits.size}"
-    asked = planted.study(1, crossover=None, baseline=NAMES[0], goal=str(limits.goal), max_restarts=most)
+    asked = planted.study(1, baseline=NAMES[0], goal=str(limits.goal), max_restarts=most)
     planted.run(out, asked, breach=watch_evidence(out, *NAMES, limits))
     return judge_gate(out, NAMES, RECORDED, limits)
 

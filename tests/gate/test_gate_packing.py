@@ -32,7 +32,7 @@ SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:
 def contest(target: Target | None = None, reference: str = "shipped:model-1") -> Contest:
     """A shipped folder against a target, NumPy unless told."""
     arm = SimpleNamespace(target=target or Target(backend="numpy"), label="candidate")
-    study = planted.study(1, crossover=None).model_copy(update={"targets": (reference, str(arm.target))})
+    study = planted.study(1).model_copy(update={"targets": (reference, str(arm.target))})
     plan = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))], study=study)
     return Contest(plan=cast(Plan, plan), reference=reference, candidate=arm.label)
 

@@ -111,6 +111,6 @@ def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFact
     ids=str,
 )
 def test_what_is_written_of_an_odd_study_reads_back(fields: dict[str, Any], tmp_path: Path):
-    plan = planted.plan(planted.study(1, crossover=None, **fields))
+    plan = planted.plan(planted.study(1, **fields))
     made = run_folder.header(replace(plan, limits={Limit.ERROR: 1e30}), {"machine": "made"})
     assert journal.read(write(tmp_path, made, ended())).header == made

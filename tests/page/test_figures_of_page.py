@@ -64,9 +64,9 @@ def test_one_drawing_fits_every_width_and_turns_dark():
 def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     run = read("batch-crossover")
     chart = curves.draw_curves(run)
-    (crossing,) = (one for one in run.document.crossovers if one.outcome == "bracket" and one.scope == "end_to_end")
+    (crossing,) = (one for one in run.document.crossovers if one.scope == "end_to_end")
     assert [(one["from"], one["to"]) for one in holding(chart, "from")] == [(crossing.low, crossing.high)]
-    told = f"Shaded: {short(crossing.a)} or {short(crossing.b)}: {crossing.below} wins up to {crossing.low}, "
+    told = f"Shaded: {short(crossing.below)} is faster up to batch {crossing.low}, "
     assert curves.tell_left_out(run).startswith(told)
     assert {one["x"] for one in holding(chart, "x")} == {row.batch for row in run.document.rows if row.end_to_end}
 

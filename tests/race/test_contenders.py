@@ -189,7 +189,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def asked(**fields: Any) -> Any:
-    return study(1, crossover=None, targets=tuple(NAMES), goal="best", baseline="numpy", **fields)
+    return study(1, targets=tuple(NAMES), goal="best", baseline="numpy", **fields)
 
 
 def played(out: Path) -> list[tuple[int, str]]:

@@ -341,7 +341,7 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = on_stage(monkeypatch)
-    asked = study(1, crossover=None, goal="resolve 0.5%", max_restarts=4)
+    asked = study(1, goal="resolve 0.5%", max_restarts=4)
     (group,) = plan_groups(asked, here())
     baseline = group.playing[0]
     file = Journal(tmp_path)
@@ -430,7 +430,7 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
 
 def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_stage(monkeypatch)
-    asked = study(1, crossover=None)
+    asked = study(1)
     (group,) = plan_groups(asked, here())
     late = NotRun(NotRunKind.NOT_REACHED, "no time", "more time")
     file = Journal(tmp_path)
@@ -446,7 +446,7 @@ def test_a_run_without_its_verdicts_plays_as_many_restarts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = on_stage(monkeypatch)
-    asked = study(1, crossover=None, goal="resolve 0.5%", max_restarts=2)
+    asked = study(1, goal="resolve 0.5%", max_restarts=2)
     for most in (2, 4):
         assert run(tmp_path, asked)
         (group,) = plan_groups(asked, here())
@@ -460,7 +460,7 @@ def test_a_run_without_its_verdicts_plays_as_many_restarts_again(
 
 
 def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None:
-    asked = study(1, crossover=None)
+    asked = study(1)
     (group,) = plan_groups(asked, here())
     file = Journal(tmp_path)
     file.append(header(asked))

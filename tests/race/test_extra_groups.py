@@ -1,4 +1,4 @@
-"""Groups that join a run on the way: on their sweep's own line, once each, and as they were when a run goes on."""
+"""Groups that confirm what others selected: they join a run on the way, and are as they were when a run goes on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.crossings import COPY, PAIR, A, B, group, play
-from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, plan, run, study
+from support.races.planted import Budget, ByBatch, here, on_stage, plan, run, study
 
 from shootout.build.builder import list_undelivered
 from shootout.clock import Deadline
@@ -18,13 +17,10 @@ from shootout.contract import Device
 from shootout.export.delivery import Delivery
 from shootout.journal import journal
 from shootout.journal.records import Confirming, Rounds
-from shootout.messages import Scope
-from shootout.race import crossover_search, runner, stopping
-from shootout.race.crossover_search import Ask, Search
+from shootout.race import runner, stopping
 from shootout.race.runner import RaceRunner
 from shootout.report import table
-from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
-from shootout.results.group import Group
+from shootout.results.analysis import analyse
 from shootout.study.group import GroupRecord
 from shootout.study.plan import Plan, PlannedGroup, make_plan, plan_groups
 from shootout.study.schema import checked
@@ -36,7 +32,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     return on_stage(monkeypatch)
 
 
-def test_what_an_added_size_needs_is_asked_for_from_the_machine_that_exports(
+def test_what_a_confirming_group_needs_is_asked_for_from_the_machine_that_exports(
     monkeypatch: pytest.MonkeyPatch, stage: list[ByBatch], tmp_path: Path
 ):
     asked, lacking = list[str](), list[str]()
@@ -56,24 +52,17 @@ def test_what_an_added_size_needs_is_asked_for_from_the_machine_that_exports(
             return {group.record.name: {arm.label: arm for arm in group.playing} for group in groups}
 
     monkeypatch.setattr(runner, "Preparation", Prepared)
-    planned = plan(study(1, 16_384))
+    selecting = study(1, 8, scenario=["throughput"])
+    planned = plan(selecting)
     delivery = ask_for(Delivery(made_on="it", models={}), [group.record for group in planned.groups])
     asked.clear()
     given: dict[str, Any] = {"made": RaceRunner, "plan": replace(planned, delivery=delivery, ask_for=ask_for)}
-    assert run(tmp_path / "out", study(1, 16_384), **given)
-    added = [group.name for group in journal.read(tmp_path / "out").groups[2:]]
-    assert asked == added != []
+    assert run(tmp_path / "out", selecting, **given)
+    assert asked == [group.name for group in journal.read(tmp_path / "out").groups[1:]] != []
     assert lacking == []
 
 
 POINTS = [{"batch": 1, "threads": 2}, {"batch": 16_384, "threads": 2}]
-
-
-def test_sizes_are_added_on_the_line_of_points_that_name_their_threads(stage: list[ByBatch], tmp_path: Path):
-    assert run(tmp_path / "out", study(1, points=POINTS), allowed=Budget(stage[0], 300)), "it asks for ever"
-    document = analyse(tmp_path / "out")
-    assert {row.threads for row in document.rows} == {2}
-    assert all(one.low < TRUTH < one.high <= 2 * one.low for one in document.crossovers)
 
 
 def test_points_that_name_threads_get_so_many_cpus(monkeypatch: pytest.MonkeyPatch):
@@ -99,7 +88,7 @@ class Stopping(ByBatch):
 def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     stage: list[ByBatch], tmp_path: Path, fields: dict[str, Any]
 ):
-    out, asked = tmp_path / "out", study(1, 8, crossover=None, scenario=["throughput"], **fields)
+    out, asked = tmp_path / "out", study(1, 8, scenario=["throughput"], **fields)
     stage[0] = Stopping()
     with pytest.raises(KeyboardInterrupt):
         run(out, asked)
@@ -111,7 +100,7 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     again = [line.restart for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
     assert again == list(range(len(again)))
     assert len(again) >= 2
-    recalled, planned = crossover_search.recall_group(asked, confirmed), plan_groups(asked, here())[0]
+    recalled, planned = runner._recall_group(asked, confirmed), plan_groups(asked, here())[0]
     assert [recalled.request_of(arm) for arm in confirmed.arms] == [planned.request_of(arm) for arm in confirmed.arms]
 
 
@@ -126,7 +115,7 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
 
     confirmation = stopping.confirmation
     monkeypatch.setattr(stopping, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
-    asked = study(1, 8, crossover=None, scenario=["throughput"])
+    asked = study(1, 8, scenario=["throughput"])
     assert not run(tmp_path, asked, allowed=UntilChosen(None))
     assert not [line for line in journal.read(tmp_path).lines if isinstance(line, Confirming)]
     assert run(tmp_path, asked), "it goes on there"
@@ -135,7 +124,7 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
 def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(stage: list[ByBatch], tmp_path: Path):
     stage[0].fails = {("onnxruntime:cpu:fp32{batch=1, instances=1}", "load"): "it broke"}
     sizes = {"hidden": (8, 16, 32, 64)}
-    assert run(tmp_path / "out", study(1, 8, crossover=None, scenario=["throughput"], parameters=sizes))
+    assert run(tmp_path / "out", study(1, 8, scenario=["throughput"], parameters=sizes))
     document = analyse(tmp_path / "out")
     (line,) = table.find_sweeps(document)
     assert [(size, name.endswith(", confirmed")) for size, name in line.groups.items()] == [
@@ -155,54 +144,3 @@ def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(sta
 def test_sweeps_are_shown_in_the_order_of_the_grid(stage: list[ByBatch], tmp_path: Path):
     run(tmp_path / "out", study(1, 2, 4, 8, model=("digits", "identity")), allowed=Budget(stage[0], 0))
     assert [one.fixed.split()[0] for one in table.find_sweeps(analyse(tmp_path / "out"))] == ["digits", "identity"]
-
-
-OTHER = (A.label, "c:cpu:fp32")
-
-
-def raced(size: int, ratio: float, pairs: tuple[tuple[str, str], ...] = (PAIR,)) -> Group:
-    """`a` takes `ratio` times as long as `b`; with other pairs, a group in which this pair didn't race."""
-    found = group(size, pairs)
-    for index in range(5):
-        a_ns = 1_000.0 * ratio * (1 + 0.001 * (index % 3 - 1))
-        play(found, {A.label: a_ns, B.label: 1_000.0, COPY.label: a_ns})
-    return found
-
-
-def asks(*groups: Group) -> list[Ask]:
-    search = Search(axis="batch")
-    search.add(one.record for one in groups)
-    for one in groups:
-        search.learn(one)
-    return search.asks()
-
-
-def test_a_size_that_was_added_for_others_is_asked_for_again_only_where_no_other_is_left():
-    ends = raced(1, 0.5), raced(4, 2.0)
-    (free,) = asks(*ends, raced(2, 1.0, (OTHER,)))
-    assert free.sizes == (3,)
-    (gone,) = asks(*ends, raced(2, 1.0, (OTHER,)), raced(3, 1.0, (OTHER,)))
-    assert set(gone.sizes) == {2, 3}
-
-
-def test_a_pair_gets_a_group_of_its_own_at_a_taken_size_but_never_the_same_one_twice():
-    asked = study(1, 4)
-    records = [one.record for one in plan_groups(asked, here())]
-    ask = Ask(like=records[0], sizes=(2,), pairs={records[0].pairs[0]: {Scope.END_TO_END}})
-    names = {one.name for one in records}
-    for expected in ("digits, batch 2", "digits, batch 2, for numpy:cpu:fp32 and onnxruntime:cpu:fp32"):
-        ((found, line),) = crossover_search.plan_groups_for(asked, here(), [ask], names)
-        assert (found.record.name, line.size, found.record.narrows) == (expected, 2, True)
-        names.add(expected)
-    assert crossover_search.plan_groups_for(asked, here(), [ask], names) == []
-    assert len(crossover_search.plan_groups_for(asked, here(), [ask, ask, ask], {records[0].name})) == 2, (
-        "nor in one go"
-    )
-
-
-def test_a_wide_bracket_of_a_finished_run_says_that_nothing_is_left():
-    groups = [raced(1, 0.5), raced(4, 2.0)]
-    reasons = {one.reason for one in crossings(groups, "batch", complete=True)}
-    assert reasons == {NOTHING_LEFT}
-    assert {one.reason for one in crossings(groups, "batch", complete=False)} == {None}
-    assert {one.reason for one in crossings([raced(2, 0.5), raced(4, 2.0)], "batch", complete=True)} == {None}

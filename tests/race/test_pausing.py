@@ -234,7 +234,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def cuda_study(*batches: int) -> Any:
-    return planted.study(*batches, targets=("torch-eager:cuda", "onnxruntime:cuda"), crossover=None)
+    return planted.study(*batches, targets=("torch-eager:cuda", "onnxruntime:cuda"))
 
 
 def test_a_run_tries_it_once_notes_it_and_shows_it(stage: list[ByBatch], tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_resumed_run_remembers(stage: list[ByBatch], tmp_path: Path) -> None:
 
 
 def test_a_run_without_arms_on_the_gpu_says_nothing_of_it(stage: list[ByBatch], tmp_path: Path) -> None:
-    assert planted.run(tmp_path / "out", planted.study(1, crossover=None))
+    assert planted.run(tmp_path / "out", planted.study(1))
     assert analyse(tmp_path / "out").holding is None
 
 
@@ -278,5 +278,5 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
 
     monkeypatch.setattr("shootout.race.runner.NoiseMeter", watch)
     assert planted.run(tmp_path / "cuda", cuda_study(1))
-    assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
+    assert planted.run(tmp_path / "cpu", planted.study(1))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]

@@ -1,4 +1,4 @@
-"""Which group plays next, and a whole campaign on planted times: sizes added, time running out, a run killed."""
+"""Which group plays next, and a whole campaign on planted times: a sweep, and time running out."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ import pytest
 from rich.console import Console
 from support.races import fakes
 from support.races.fakes import World
-from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
+from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout import budget
 from shootout.clock import Deadline
 from shootout.constants import FORESEEING
 from shootout.errors import NotRunKind
 from shootout.journal import journal
-from shootout.journal.records import Added, Rounds
+from shootout.journal.records import Rounds
 from shootout.race import queue, runner, stopping
 from shootout.race.queue import ScheduledGroup
 from shootout.report import notes, table
 from shootout.results.analysis import analyse
-from shootout.results.document import Document
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import read_goal
-from shootout.study.plan import plan_groups
 
 
 @pytest.fixture
@@ -35,63 +33,23 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     return on_stage(monkeypatch)
 
 
-def end_to_end(found: Document) -> Any:
-    (one,) = [one for one in found.crossovers if one.scope == "end_to_end"]
-    return one
-
-
-def test_sizes_are_added_until_the_bracket_is_an_octave(stage: list[ByBatch], tmp_path: Path):
+def test_a_study_races_its_sizes_and_tells_between_which_the_lead_changes(stage: list[ByBatch], tmp_path: Path):
     assert run(tmp_path / "out", study(1, 32, 16_384))
-    found = end_to_end(analyse(tmp_path / "out"))
-    assert found.outcome == "bracket"
-    assert (found.below, found.above) == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
-    assert found.low < TRUTH < found.high <= 2 * found.low
-    assert found.low in {one.size for one in found.sizes if one.verdict == "faster"}
-    added = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Added)]
-    assert {line.size for line in added} == {one.size for one in found.sizes} - {1, 32, 16_384}
-    assert all(arm.batch == line.size for line in added for arm in line.group.arms)
-    assert [arm.control for arm in added[0].group.arms] == [False, False, True]
-
-
-def test_no_size_is_added_where_no_crossover_is_looked_for(stage: list[ByBatch], tmp_path: Path):
-    assert run(tmp_path / "out", study(1, 16_384, crossover=None))
-    assert {batch for batch, _ in stage[0].spawned} == {1, 16_384}
-    assert analyse(tmp_path / "out").crossovers == ()
-
-
-def test_the_result_is_one_table_and_a_line_for_the_pair(stage: list[ByBatch], tmp_path: Path):
-    run(tmp_path / "out", study(1, 32, 16_384))
-    console = Console(width=200, record=True, quiet=False, file=(tmp_path / "text").open("w"))
+    assert {batch for batch, _ in stage[0].spawned} == {1, 32, 16_384}
     document = analyse(tmp_path / "out")
+    (found,) = document.crossovers
+    assert (found.below, found.above) == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
+    assert (found.low, found.high, found.ships) == (32, 16_384, True)
+    assert found.low < TRUTH < found.high
+    console = Console(width=200, record=True, quiet=False, file=(tmp_path / "text").open("w"))
     console.print(table.render(document, 200))
     text = console.export_text()
-    found = end_to_end(document)
-    says = f"numpy:cpu:fp32 wins up to {found.low}, onnxruntime:cpu:fp32 from {found.high} on"
-    assert says in text
-    assert text.count("numpy:cpu:fp32  ") == 1, "one table for all sizes"
-    assert "16384" in text
-    every = table.render(document, 200, full=True)
-    console.print(every)
+    assert "Changes by batch  numpy up to 32, onnxruntime from 16384 on" in text
+    command = "shootout run --model digits --backends numpy:cpu:fp32,onnxruntime:cpu:fp32 --threads 1"
+    assert found.between == f"{command} --batch 160,768,3584"
+    assert found.between in " ".join(text.replace("\\\n", " ").split())
+    console.print(table.render(document, 200, full=True))
     assert console.export_text().count("Control (") == len(document.groups)
-
-
-@pytest.mark.parametrize("spawns", [4, 14, 22])
-def test_a_killed_run_goes_on_with_the_groups_it_had_added(stage: list[ByBatch], tmp_path: Path, spawns: int):
-    out, asked = tmp_path / "out", study(1, 32, 16_384)
-    stage[0] = ByBatch(stop_after=spawns)
-    with pytest.raises(KeyboardInterrupt):
-        run(out, asked)
-    before = journal.read(out)
-    stage[0] = ByBatch(seed=1)
-    assert run(out, asked)
-    after = journal.read(out)
-    assert after.groups[: len(before.groups)] == before.groups
-    names = [group.name for group in after.groups]
-    assert len(names) == len(set(names))
-    played = [(line.group, line.restart) for line in after.lines if isinstance(line, Rounds)]
-    assert len(played) == len(set(played)), "a restart is never measured twice"
-    found = end_to_end(analyse(out))
-    assert found.low < TRUTH < found.high <= 2 * found.low
 
 
 def test_a_run_out_of_time_has_a_figure_for_every_size_first(stage: list[ByBatch], tmp_path: Path):
@@ -100,16 +58,10 @@ def test_a_run_out_of_time_has_a_figure_for_every_size_first(stage: list[ByBatch
     assert {row.batch for row in rows if row.outcome == "measured"} == {1, 8, 64, 512, 4_096}
 
 
-def test_then_the_ends_get_their_verdicts_before_the_middle(stage: list[ByBatch], tmp_path: Path):
-    assert not run(tmp_path / "out", study(1, 8, 64, 512, 4_096), allowed=Budget(stage[0], 7))
-    found = end_to_end(analyse(tmp_path / "out"))
-    assert (found.outcome, found.low, found.high) == ("bracket", 1, 4_096)
-
-
 def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on_later(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    out, asked = tmp_path / "out", study(700, 800, crossover=None, max_restarts=40)  # near where the lines cross
+    out, asked = tmp_path / "out", study(700, 800, max_restarts=40)  # near where the lines cross
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
     assert not run(out, asked, racing_s=90.0)
     found = analyse(out)
@@ -144,7 +96,7 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
         def allows(self, seconds: float) -> bool:
             return True
 
-    asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
+    asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
     stage[0] = ByBatch(restart_sd=0.05)
     monkeypatch.setattr(runner, "Deadline", Left)
     assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
@@ -158,7 +110,7 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
 def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
+    asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
     monkeypatch.setattr(stopping, "min_restarts", lambda _: 5)
     run(tmp_path / "out", asked, racing_s=90.0)
@@ -167,7 +119,7 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 
 
 def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tmp_path: Path):
-    assert run(tmp_path / "out", study(750, crossover=None, max_restarts=2))
+    assert run(tmp_path / "out", study(750, max_restarts=2))
     (told,) = notes.tell_end(analyse(tmp_path / "out"))
     assert "This race ended after its 2 restarts; raise max_restarts in a study file." in told
 
@@ -179,20 +131,18 @@ class Standing:
         self.played, self._nearest = played, nearest
         self.fewest = min_restarts(1)
 
-    def players(self, pressing: Any) -> list[str]:
+    def players(self, called: Any) -> list[str]:
         return ["somebody"]
 
     def open_pairs(self) -> dict[Any, float]:
         return {("some", "other"): self._nearest}
 
 
-def entrant(
-    index: int, *, played: int, nearest: float = 3.0, pressing: Any = (), last_s: float = 1.0
-) -> ScheduledGroup:
+def entrant(index: int, *, played: int, nearest: float = 3.0, called: Any = (), last_s: float = 1.0) -> ScheduledGroup:
     race: Any = Standing(played, nearest)
     unused: Any = None
-    one = ScheduledGroup(index=index, place=float(-index), group=unused, race=race, known=unused, last_s=last_s)
-    one.look(dict(pressing))
+    one = ScheduledGroup(index=index, group=unused, race=race, last_s=last_s)
+    one.look(called)
     return one
 
 
@@ -206,14 +156,14 @@ def test_every_group_plays_once_before_any_plays_twice():
 
 
 def test_the_fewest_restarts_come_group_by_group_before_any_further_one():
-    assert chosen(entrant(0, played=2, nearest=1.0), entrant(1, played=1), entrant(2, played=1)) == 2
+    assert chosen(entrant(0, played=2, nearest=1.0), entrant(1, played=1), entrant(2, played=1)) == 1
 
 
 def test_the_standing_is_who_leads_and_how_many_still_play():
     unused: Any = None
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
     players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
-    one = ScheduledGroup(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
+    one = ScheduledGroup(index=0, group=unused, race=raced, players=players)
     assert one.standing == "b leads, 2 targets open"
     raced.out["b:cpu:fp32"] = NotRunKind.FAILED
     assert one.standing == "a leads, 2 targets open"
@@ -266,34 +216,13 @@ def test_an_estimate_that_failed_gives_way_to_the_limit():
     assert queue.EndEstimate().left_s(400.0, 150.0, 0.0) == 150.0
 
 
-def test_then_the_nearest_verdict_comes_first_and_crossovers_before_all():
+def test_then_the_nearest_verdict_comes_first_and_called_pairs_before_all():
     assert chosen(entrant(0, played=9, nearest=5.0), entrant(1, played=4, nearest=2.0)) == 1
-    waits = {("a", "b"): 9.0}
-    assert chosen(entrant(0, played=9, nearest=1.0), entrant(1, played=4, nearest=9.0, pressing=waits)) == 1
+    called = [("a", "b")]
+    assert chosen(entrant(0, played=9, nearest=0.5), entrant(1, played=4, nearest=9.0, called=called)) == 1
 
 
 def test_what_does_not_end_in_time_leaves_its_time_to_others():
     waiting = (entrant(0, played=1, last_s=60.0), entrant(1, played=5, last_s=5.0))
     assert chosen(*waiting, allows=10.0) == 1
     assert chosen(*waiting, allows=1.0) is None
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 12, 100])
-def test_both_ends_come_first_then_the_middles(count: int):
-    order = sorted(range(count), key=lambda index: queue.spread(count)[index])
-    assert sorted(order) == list(range(count))
-    assert set(order[:2]) == {0, count - 1} if count > 1 else order == [0]
-    if count == 5:
-        assert order == [0, 4, 2, 1, 3]
-
-
-def test_every_sweep_has_its_ends_first_whatever_order_its_sizes_come_in():
-    asked = study(4_096, 1, 64, 8, 512, model=("digits", "identity"))
-    records = [group.record for group in plan_groups(asked, here())]
-    turns = queue.places(records, "batch")
-    order = [records[index].arms[0] for index in sorted(range(10), key=lambda index: turns[index])]
-    assert [(arm.model, arm.batch) for arm in order[:4]] == [
-        ("digits", 4_096), ("digits", 1), ("identity", 4_096), ("identity", 1),
-    ]  # fmt: skip
-    assert [arm.batch for arm in order[4:6]] == [64, 64]
-    assert queue.places(records, None) == list(range(10))

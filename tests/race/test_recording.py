@@ -203,10 +203,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
     monkeypatch.setattr(samples, "write", lambda *_: None)
     monkeypatch.setattr(recording, "_played_line", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
-    one: Any = SimpleNamespace(
-        index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g", pairs=())), known=None
-    )
-    one.known = one.group
+    one: Any = SimpleNamespace(index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g")))
     restart: Any = SimpleNamespace(
         index=1,
         rounds=2,

@@ -49,7 +49,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def raced(out: Path, stage: list[ByBatch], restarts: int | None = None) -> Document:
-    asked = study(1, crossover=None, targets=TARGETS, baseline="onnxruntime")
+    asked = study(1, targets=TARGETS, baseline="onnxruntime")
     allowed = Budget(stage[0], restarts) if restarts else None
     run(out, asked, allowed=allowed, made=Ready)
     return analyse(out)

@@ -58,15 +58,6 @@ def test_every_arm_plays_every_round_and_compute_in_the_first_ones() -> None:
     assert [len(medians) for medians in queue.block_medians(found.playing[0]).values()] == [ROUNDS, COMPUTE_ROUNDS]
 
 
-@pytest.mark.parametrize(("pairs", "rounds"), [((), COMPUTE_ROUNDS), ([("a:cpu:fp32", "b:cpu:fp32")], ROUNDS)])
-def test_compute_is_read_in_every_round_if_a_crossover_waits_for_it(pairs: list, rounds: int) -> None:
-    raced = fakes.race(World(THREE), ["a", "b"], restarts=1)
-    raced.rules = replace(raced.rules, pairs=frozenset(pairs))
-    context = RestartContext(launcher=World(THREE), watch=FakeWatch(), events=QUIET)
-    found = raced.restart([*raced.arms.values()], context)
-    assert {len(queue.block_medians(live)["compute"]) for live in found.playing} == {rounds}
-
-
 def test_all_others_are_held_during_a_turn() -> None:
     world, running = World(THREE), []
     world.rng = _Spy(world, running)

@@ -48,18 +48,11 @@ def test_it_goes_on_for_a_verdict_against_the_arms_own_fp32():
     assert {"base", "fp32", "int8"} <= set(players(504.0, {"int8": "fp32"})), "0.8 % slower or the same?"
 
 
-@pytest.mark.parametrize(("pressing", "playing"), [((), []), ((("fp32", "int8"),), LABELS)])
-def test_a_group_that_narrows_a_crossover_owes_nothing_but_the_verdicts_asked_for(pressing: tuple, playing: list[str]):
-    known = blocks(1000.0, restarts=5)
-    for label in ("fp32", "int8"):  # too noisy for a verdict against the baseline
-        known[label] = {g: known["int8"][g] * (1.02 if g % 2 else 0.98) for g in range(5)}
-    rules = Rules(
-        baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005, pairs={("fp32", "int8")}
-    )
-    now = GroupState(evidence=GroupEvidence(known, rules), labels=LABELS, played=5)
-    assert next_players(now), "a group of the study owes them"
-    narrow = GroupEvidence(known, replace(rules, narrows=True))
-    assert next_players(replace(now, evidence=narrow, pressing=pressing)) == playing
+@pytest.mark.parametrize(("called", "playing"), [((), []), ((("fp32", "int8"),), LABELS)])
+def test_a_pair_that_is_called_plays_on_when_every_verdict_is_in(called: tuple, playing: list[str]):
+    rules = Rules(baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005)
+    now = GroupState(evidence=GroupEvidence(blocks(250.0), rules), labels=LABELS, played=6, called=called)
+    assert next_players(now) == playing
 
 
 BEST = Goal(aim=Aim.BEST)

@@ -21,7 +21,6 @@ from shootout import clock
 from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
-from shootout.errors import UsageError
 from shootout.host import noise
 from shootout.messages import RateStep, Scope
 from shootout.race import live_arm, pace, restart, serving, stopping
@@ -35,7 +34,6 @@ from shootout.study import plan as search_space
 from shootout.study.feasibility import Here
 from shootout.study.group import family
 from shootout.study.plan import PlannedGroup, make_plan, plan_groups
-from shootout.study.points import points
 from shootout.study.schema import Study, checked
 from shootout.worker.concurrent import Instances, Meeting, read_stream
 
@@ -89,15 +87,6 @@ def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Pa
         for name in ("fixed", "free")
     }
     assert found == {"fixed": (1,), "free": search_space.BATCHES}
-
-
-def test_a_crossover_of_throughput_is_refused() -> None:
-    asked = {"crossover": {"axis": "batch"}}
-    with pytest.raises(UsageError, match="crossover can't be looked for with scenario throughput"):
-        study(**asked)
-    with pytest.raises(UsageError, match="crossover"):
-        points(study(scenario=["latency"], points=[{"scenario": "throughput"}], **asked))
-    assert study(scenario=["latency", "serve"], **asked).crossover
 
 
 def test_more_instances_than_threads_are_skipped_with_a_way_out() -> None:

@@ -161,7 +161,7 @@ def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[
     monkeypatch.setattr(pace, "MIN_ROUNDS", 3)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     monkeypatch.setattr(clock, "now_ns", lambda: sum(player.session.now_ns for player in stage.players))
-    planted.run(out, planted.study(1, crossover=None, max_restarts=1))
+    planted.run(out, planted.study(1, max_restarts=1))
     player: Any = stage.players[0]
     return {
         scope: (
@@ -211,7 +211,7 @@ def test_a_restart_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: Pat
 
     monkeypatch.setattr(Journal, "append", note)
     planted.on_stage(monkeypatch)
-    planted.run(tmp_path / "out", planted.study(1, crossover=None))
+    planted.run(tmp_path / "out", planted.study(1))
     restarts = [lines for lines in written if any(isinstance(line, Played | Rounds) for line in lines)]
     assert restarts
     for *played, last in restarts:
@@ -231,7 +231,7 @@ def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.M
 
     planted.on_stage(monkeypatch)[0] = Stage()
     before = os.sched_getaffinity(0)
-    planted.run(tmp_path / "out", planted.study(1, crossover=None))
+    planted.run(tmp_path / "out", planted.study(1))
     assert seen == {frozenset(place(1).parent)}
     assert os.sched_getaffinity(0) == before
 
@@ -382,5 +382,5 @@ def test_a_metric_goes_to_the_launcher_and_is_refused_without_rows_of_the_user_s
         lambda _, groups: {group.record.name: {arm.label: one for arm in group.playing} for group in groups},
     )
     with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --inputs"):
-        planted.run(tmp_path / "run", planted.study(1, crossover=None, metric="m.py:f"))
+        planted.run(tmp_path / "run", planted.study(1, metric="m.py:f"))
     assert [given["measure"] for given in stages] == ([Measure(metric="m.py:f")] if has_report else [])

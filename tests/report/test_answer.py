@@ -23,7 +23,6 @@ from shootout.report.answer import render_answers, tabulate_answers, tell_race, 
 from shootout.report.screen import INDENT, NAMED
 from shootout.report.table import render_tables
 from shootout.results.choice import UNSCORED, Cell
-from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Crossover,
     Document,
@@ -748,14 +747,6 @@ def test_who_could_win_but_was_not_installed_there_is_told_with_one_command():
     assert screen(SLOW, FAST)["Skipped"].startswith("not tried: numpy"), "an older run doesn't tell"
 
 
-def test_a_crossover_would_change_it():
-    crossing = Crossover(
-        model="toy", axis="batch", fixed={"threads": 1}, scenario="latency", scope="end_to_end", a=FAST.arm, b=SLOW.arm,
-        outcome=Kind.BRACKET, low=64, high=224, below=FAST.arm, above=SLOW.arm,
-    )  # fmt: skip
-    assert screen(SLOW, FAST, crossovers=(crossing,))["Changes"] == "batch from 224 on: slow"
-
-
 @pytest.mark.parametrize("complete", [True, False])
 def test_where_the_control_fails_there_is_no_answer_and_no_more_time_makes_one(complete: bool):
     found = document(cell(SLOW, FAST, unvouched="the control differs", control_holds=False), complete=complete)
@@ -842,12 +833,18 @@ def at(batch: int, *rows: Any, **changes: Any) -> Cell:
 
 
 def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
+    changes = Crossover(
+        model="toy", axis="batch", fixed={"threads": 1}, scenario="latency", scope="end_to_end", ships=True,
+        below=FAST.arm, low=16, above=SLOW.arm, high=64, between="shootout run --model toy --batch 24,32,48",
+    )  # fmt: skip
+    copies = changes.model_copy(update={"scope": "compute", "ships": False})
     found = document(
         at(1, SLOW, FAST),
         at(16, SLOW, FAST, row("near", 5.05e5)),
         at(64, row("slow", 3e5), FAST, row("near", 5.05e5)),
         at(256, SLOW, FAST, unvouched="the control differs", control_holds=False),
         at(512, SLOW, FAST, within=math.inf),
+        crossovers=(changes, copies, copies.model_copy(update={"low": 1})),
     )
     lines = shown(found)
     assert lines[0] == "What to ship, in 5 groups"
@@ -860,7 +857,9 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
     assert "No answer  batch=256: the control differs" in lines
     assert "So far  batch=512: nothing is distinguished after 5 restarts" in lines
-    assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
+    assert "Changes by batch  fast up to 16, slow from 64 on" in lines
+    assert "Faster by batch  fast up to 1, slow from 64 on without copies" in lines, "only where that differs"
+    assert lines.count("        the sizes between:     shootout run --model toy --batch 24,32,48") == 1
     assert "DIFFERENT in 1 of 5 groups" in paragraph_of(lines, "Sure")
 
 

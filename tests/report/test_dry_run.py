@@ -215,7 +215,6 @@ def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.M
         ({"batch": (1, 8)}, 180.0),
         ({"goal": "baseline"}, None),
         ({"goal": "resolve 3%"}, None),
-        ({"batch": (1, 8), "crossover": {"axis": "batch"}}, None),
         ({"scenario": ("throughput",)}, None),
     ],
 )
@@ -261,8 +260,6 @@ def test_a_node_that_races_some_of_the_groups_gives_them_the_turns_of_the_whole_
 
 def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
     assert not any("come on top" in line for line in text(planned()))
-    searched = text(planned(batch=(1, 8), crossover={"axis": "batch"}))
-    assert any(line.endswith("; sizes added for crossovers come on top") for line in searched)
     chosen = text(planned(scenario=("throughput",)))
     assert any(line.endswith("; groups that confirm a choice come on top") for line in chosen)
 

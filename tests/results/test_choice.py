@@ -14,10 +14,8 @@ from shootout.decide.limits import judge_limits
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.results.choice import UNCHECKED, UNJUDGED, choose
-from shootout.results.crossovers import Kind
 from shootout.results.document import (
     Answer,
-    Crossover,
     Metric,
     MetricChange,
     Rate,
@@ -394,32 +392,6 @@ def test_failures_are_told_apart_from_skips():
     broken = {"outcome": "failed", "reason": "no GPU", "fix": None, "cause": NotRunKind.FAILED}
     found = choose(cell(SLOW, row("a:cuda:fp32", None), row("b:cuda:fp32", None, **broken)))
     assert [one.cause for one in found.not_raced] == [NotRunKind.UNAVAILABLE, NotRunKind.FAILED]
-
-
-def crossing(**changes: Any) -> Crossover:
-    facts: dict[str, Any] = {
-        "model": "toy", "axis": "batch", "fixed": {"threads": 1}, "scenario": "latency", "scope": "end_to_end",
-        "a": FAST.arm, "b": SLOW.arm, "outcome": Kind.BRACKET, "low": 64, "high": 256, "below": FAST.arm,
-        "above": SLOW.arm,
-    }  # fmt: skip
-    return Crossover(**{**facts, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({}, [(256, None, SLOW.arm)]),
-        ({"below": SLOW.arm, "above": FAST.arm, "low": 0, "high": 1}, [(None, 0, SLOW.arm)]),
-        ({"scope": "compute"}, []),
-        ({"fixed": {"threads": 2}}, []),
-        ({"model": "other"}, []),
-        ({"above": "same"}, []),
-        ({"outcome": Kind.NONE}, []),
-    ],
-)
-def test_a_crossover_of_the_shipped_arm_would_change_the_answer(changes: dict[str, Any], told: list[Any]):
-    found = choose(cell(SLOW, FAST, crossovers=(crossing(**changes),)))
-    assert [(one.at_least, one.at_most, one.arm) for one in found.would_change] == told
 
 
 def test_what_less_size_costs_is_told_of_cells_that_compare_precisions():

@@ -41,7 +41,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def raced(out: Path, mix: str | None = "batch=1:90,4096:10", **fields: Any) -> Path:
-    assert run(out, study(*SIZES, crossover=None, mix=mix, **fields))
+    assert run(out, study(*SIZES, mix=mix, **fields))
     return out
 
 
@@ -170,7 +170,7 @@ def test_sizes_play_in_step_so_that_a_run_cut_short_has_as_many_restarts_of_each
     """Both sizes are near the crossover, so neither has an answer of its own soon."""
     out, sizes = tmp_path / "out", (700, 800)
     stage[0] = ByBatch(seed=5, restart_sd=0.03)
-    asked = study(*sizes, crossover=None, mix="batch=700:1,800:1")
+    asked = study(*sizes, mix="batch=700:1,800:1")
     assert not run(out, asked, allowed=Budget(stage[0], 15))
     most, least = max(restarts(out).values()), min(restarts(out).values())
     assert least >= 6
@@ -248,7 +248,7 @@ def test_a_blank_line_stands_before_the_table_and_what_the_mix_says_comes_once(s
 
 def test_a_first_place_without_a_verdict_does_not_ship(stage: list[ByBatch], tmp_path: Path):
     out = tmp_path / "out"
-    assert not run(out, study(*SIZES, crossover=None, mix="batch=1:90,4096:10"), allowed=Budget(stage[0], 2))
+    assert not run(out, study(*SIZES, mix="batch=1:90,4096:10"), allowed=Budget(stage[0], 2))
     assert re.search(r"numpy +[\d.]+ us +fastest so far", shown(out))
     assert " ships" not in shown(out).split("What to ship")[0]
 

@@ -347,7 +347,7 @@ def test_several_files_race_in_one_group_each_arm_beside_its_backends_own_on_the
     ("fields", "says"),
     [
         ({"model": ("a.onnx", "sub/a.onnx")}, "give each model file a name of its own"),
-        ({"model": ("a.onnx", "b.onnx"), "crossover": {"axis": "batch"}}, "look at one file"),
+        ({"model": ("a.onnx", "b.onnx"), "pythons": {"old": "/usr/bin/python3"}}, "looks at one file"),
     ],
 )
 def test_files_that_cannot_race_are_refused(fields: dict[str, object], says: str):

@@ -76,10 +76,6 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + 'l2 = "cold"\nscenario = "serve"\n', r"l2 cold times one call .* scenario serve does not"),
         (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
-        (
-            GOOD + 'goal = "best"\n[crossover]\naxis = "batch"\n',
-            r"goal best doesn't find a crossover, .*: leave one of the two out",
-        ),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", r"max_call_s is -1: .*greater than or equal to 0"),
         ('model = "identiti"\ntargets = ["spin"]\n', r"model\.0: unknown model 'identiti'"),
@@ -96,16 +92,6 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
             'model = "digits"\ntargets = ["spin"]\n[parameters]\nhidden = [8, 0]\n',
             r"parameters\.hidden\.1: hidden must be .*, got 0",
         ),
-        (
-            GOOD + '[crossover]\naxs = "batch"\n',
-            r"unknown key of \[crossover\] 'axs': did you mean 'axis'\?",
-        ),
-        (
-            GOOD + '[crossover]\naxis = "batch"\npair = []\n',
-            r"unknown key .* 'pair': did you mean 'pairs'\?",
-        ),
-        (GOOD + "[crossover]\n", r"crossover\.axis is \{\}: Field required"),
-        (GOOD + "crossover = 3\n", r"crossover is 3: "),
         (
             GOOD + "[parameters]\nbatch = [1]\n",
             r"parameters\.batch\.0: batch is an axis of its own: write it at the top level",
@@ -178,7 +164,6 @@ def test_an_option_may_hold_anything():
         ({}, 60),
         ({"goal": "resolve 3%"}, 60),
         ({"goal": "baseline"}, 20),
-        ({"crossover": {"axis": "batch"}}, 20),
         ({"scenario": "throughput"}, 20),
         ({"max_restarts": 7}, 7),
     ],

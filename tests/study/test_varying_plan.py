@@ -116,7 +116,6 @@ def test_one_size_leaves_nothing_open(word: str):
         ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),
         ({"mix": MIX, "mix_by": "p99"}, r"mix_by \(--mix-by\) p99 is of sizes that race by themselves"),
         ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size at a time"),
-        ({"mix": MIX, "crossover": {"axis": "batch"}}, "a crossover is for one size at a time"),
     ],
 )
 def test_what_cannot_vary_is_refused(fields: dict[str, Any], told: str):

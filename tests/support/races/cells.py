@@ -107,7 +107,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
     facts: dict[str, Any] = {
         "group": GROUP, "baseline": rows[0].arm if rows else None, "restarts": 5, "control_holds": True,
         "aim": Aim.BEST, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
-        "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
+        "rows": with_ratios(rows, within), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
         "by_metric": any(one.fidelity and one.fidelity.metric for one in rows),
     }  # fmt: skip

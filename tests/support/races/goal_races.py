@@ -50,7 +50,7 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     rules = Rules(
         baseline=labels[0],
         control=None,
-        comparisons=count_comparisons(labels[0], arms, {}, (), goal),
+        comparisons=count_comparisons(labels[0], arms, {}, goal),
         max_restarts=MAX_RESTARTS,
         bias_floor=BIAS_FLOOR,
         goal=goal,

@@ -51,9 +51,8 @@ class Planted(RaceRunner):
 
 
 def study(*batches: int, **fields: Any) -> Study:
-    words = {"crossover": {"axis": "batch"}, **fields}
     targets = ("numpy", "onnxruntime")
-    return checked({"name": "s", "model": "digits", "targets": targets, "batch": batches, **words}, "a test")
+    return checked({"name": "s", "model": "digits", "targets": targets, "batch": batches, **fields}, "a test")
 
 
 def here() -> Here:
@@ -84,7 +83,6 @@ def header(asked: Study) -> Header:
         named=(),
         groups=tuple(group.record for group in plan_groups(asked, here())),
         environment={"machine": "made"},
-        axis=asked.crossover.axis if asked.crossover else None,
         mix=asked.mix,
     )
 
