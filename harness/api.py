@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -113,7 +112,7 @@ class Run:
         """
         wanted = as_policy(policy)
         question = read_question([one._absolute_folder for one in (self, *others)], group)
-        return Decided(decide(wanted, question, today=date.today()), question)
+        return Decided(decide(wanted, question), question)
 
     def compare(self, other: Run, *, history: Iterable[Run] = ()) -> Compared:
         """Compare another run with this one, as `shootout compare`: see docs/comparing.md.

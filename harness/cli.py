@@ -189,7 +189,7 @@ def decide(
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
 ) -> None:
-    """Choose what to ship by your own limits, prices and objective; measures nothing.
+    """Choose what to ship by your own limits and objective; measures nothing.
 
     Exit codes: 0 decided, 3 no candidate meets the limits, 7 not enough evidence.
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from datetime import date
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,7 +32,6 @@ TAIL = 1.6
 """The true ratio of an arm's p99 to its median."""
 SDS = (0.01, 0.03, 0.10)
 RESTARTS = (5, 10, 20)
-TODAY = date(2026, 11, 22)
 
 
 def figures(bench: Bench) -> Tables:
@@ -77,7 +75,7 @@ def _simulate_decision(truth: Array, limit: float, sd: float, restarts: int, rng
     times = truth[:, None] * np.exp(noise) * 1e6
     tails = TAIL * times * np.exp(sd / 2 * rng.standard_normal(times.shape))
     question = _make_question(dict(zip(labels, times, strict=True)), dict(zip(labels, tails, strict=True)), rng)
-    return decide(_read_limit(limit), question, today=TODAY)
+    return decide(_read_limit(limit), question)
 
 
 def _read_limit(limit: float) -> Policy:

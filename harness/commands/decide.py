@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     if document.mix:
         return _print_decided_mix(policy, document, full=full, as_json=as_json)
     question = read_question([Path(document.run)])
-    decision = find_decision(policy, question, today=date.today())
+    decision = find_decision(policy, question)
     screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     decided = follow_decision(document, decision, question)
@@ -86,7 +85,7 @@ def decide(
     if len(runs) == 1 and not group and (asked := journal.read(runs[0]).header.mix):
         return decide_mix(runs, policy, keys, mix=asked, group=None, as_json=as_json)
     question = read_question(runs, group)
-    decision = find_decision(wanted, question, today=date.today())
+    decision = find_decision(wanted, question)
     if decision.settle and policy:
         decision = decision.model_copy(update={"settle": _name_policy(decision.settle, policy)})
     print_answer(

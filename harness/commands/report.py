@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
 from shootout.decide.candidates import read_question
@@ -60,7 +59,7 @@ def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | Non
     if policy is None:
         return None
     wanted, question = read_policy(policy, {}), read_question(folders, group)
-    return PolicyAnswer(decide(wanted, question, today=date.today()), question)
+    return PolicyAnswer(decide(wanted, question), question)
 
 
 def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | None = None) -> bytes:

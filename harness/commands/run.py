@@ -24,7 +24,6 @@ from shootout.decide.racing import (
     find_unsettled,
     refuse_few_rows,
     refuse_several,
-    refuse_unpriced_here,
 )
 from shootout.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.formats.files import check_files, write_files
@@ -145,7 +144,6 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
             policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * chosen.p99_limit_ms}})
         if not chosen.answered_mix:
             refuse_several(group.record for group in plan.groups)
-        refuse_unpriced_here(policy)
         refuse_few_rows(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy
 

@@ -10,7 +10,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date
 from functools import cache
 from itertools import combinations
 from typing import Any, Literal
@@ -18,24 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from shootout.compare.matching import Machine
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
 from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits, refuse_unscored
-from shootout.decide.objective import (
-    Cost,
-    Flip,
-    ObjectiveValue,
-    compare,
-    find_cost,
-    find_flip,
-    measure,
-    order,
-    refuse_unpriced,
-)
+from shootout.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
-from shootout.errors import ExitCode
+from shootout.errors import ExitCode, UsageError
 from shootout.messages import Scope
 from shootout.results.choice import (
     add_ship_ratios,
@@ -76,11 +64,10 @@ class Judged(Part):
     Attributes:
         candidate: its label; `arm` and `machine` are parts of it.
         standing: `met` where every limit is; `broken` where one is, or something else forbids to ship it: `fault`.
-        objective: what is made least: nanoseconds (of CPU time, too), seconds an item, the price of an hour, or bytes;
-            null: not measured.
+        objective: what is made least: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or
+            bytes; null: not measured.
         unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
         ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
-        cost: of the policy's load; null where no price is asked or the cost isn't known.
     """
 
     candidate: str
@@ -92,7 +79,6 @@ class Judged(Part):
     unmeasured: str | None = None
     limits: tuple[Finding, ...]
     ratio: Ratio | None = None
-    cost: Cost | None = None
 
 
 class Miss(Part):
@@ -114,7 +100,6 @@ class Decision(Part):
         unsettled: those that measured worse by more than that, but aren't known to be.
         reason: why nothing is chosen.
         settle: the command that would settle it.
-        flips: by candidate on another machine, when it would cost less than the chosen one.
         misses: of those that break a limit, the nearest first.
         stability: how often each is chosen when it is decided again on 1,000 resamples of the restarts.
     """
@@ -131,9 +116,7 @@ class Decision(Part):
     settle: str | None = None
     candidates: tuple[Judged, ...] = ()
     misses: tuple[Miss, ...] = ()
-    flips: tuple[Flip, ...] = ()
     stability: dict[str, float] = Field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -145,18 +128,16 @@ class Decision(Part):
         return next(one for one in self.candidates if one.candidate == candidate)
 
 
-def decide(policy: Policy, question: Question, *, today: date) -> Decision:
+def decide(policy: Policy, question: Question) -> Decision:
     """Choose a candidate by the policy.
 
-    Args:
-        today: prices are as old as that.
-
     Raises:
-        UsageError: a cost is asked for, and none of the machines has a price; or a limit is on a score that none has.
+        UsageError: a cost is asked for, and the runs are of several machines; or a limit is on a score that none has.
     """
     candidates = question.candidates
     refuse_unscored(policy, candidates)
-    refuse_unpriced(policy, (one.machine for one in candidates))
+    if policy.asks_cost and (count := len({one.machine for one in candidates})) > 1:
+        raise UsageError(f"a price is of one machine, and these runs are of {count}: decide on the runs of one")
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
     findings = judge_limits(policy, candidates, measures=measures)
@@ -165,16 +146,13 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         "title": question.title,
         "runs": tuple(document.run for document in question.documents),
         "policy": policy,
-        "warnings": tuple(policy.warnings(today)),
     }
     if not candidates:
         reason = "nothing was timed"
         return Decision(**facts, outcome="undecided", reason=reason, settle=_find_resume(question, ()))
     feasible = [one for one in candidates if standings[one.label] is Standing.MET]
     open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
-    judged = [
-        _make_judged(policy, one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates
-    ]
+    judged = [_make_judged(one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates]
     if feasible:
         found = _choose_among(policy, feasible, measures, judged)
         if found["settle"] or found["reason"]:
@@ -250,9 +228,8 @@ def _overall_standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Sta
 
 
 def _make_judged(
-    policy: Policy, candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
+    candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
 ) -> Judged:
-    cost = find_cost(policy, candidate) if policy.machines else None
     return Judged(
         candidate=candidate.label,
         arm=candidate.row.arm,
@@ -262,7 +239,6 @@ def _make_judged(
         objective=found.value if math.isfinite(found.value) else None,
         unmeasured=found.reason,
         limits=findings,
-        cost=cost if isinstance(cost, Cost) else None,
     )
 
 
@@ -310,21 +286,8 @@ def _choose_among(
         "settle": _command_to_part(measures, chosen, others),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _find_misses(judged),
-        "flips": () if reason else tuple(_find_flips(policy, chosen, feasible, judged)),
         "stability": find_stability(policy, ordered, measures, compared),
     }
-
-
-def _find_flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
-    """Yield for each other machine its cheapest candidate."""
-    costs = {one.candidate: one.cost for one in judged if one.cost}
-    mine, seen = costs.get(chosen), set[Machine]()
-    machines = {one.label: one.machine for one in feasible}
-    for label in sorted((one for one in machines if one in costs), key=lambda label: costs[label].per_hour):
-        machine = machines[label]
-        if mine and policy.load and machine != machines[chosen] and machine not in seen:
-            seen.add(machine)
-            yield find_flip(label, policy.load, mine, costs[label])
 
 
 def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
@@ -413,7 +376,7 @@ def find_stability(
         compared: how the first of two candidates compares with the second, as the choice itself has it.
     """
     seeds = _seed_cells(measures)
-    values = np.array([_draw_objectives(policy, measures[one.label], seeds) for one in candidates])
+    values = np.array([_draw_objectives(measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([usual_start_s(one.row) for one in candidates])
     beaten = _find_beaten([one.label for one in candidates], compared)
@@ -439,7 +402,7 @@ def _seed_cells(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
 
-def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
+def _draw_objectives(found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
     """Return a candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)
@@ -457,8 +420,4 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
     drawn[lost] = np.nanmedian(x)
     middle = np.nanmedian(drawn, axis=1)
     usual = float(np.nanmedian(x))
-    slower = np.exp(middle - usual)
-    if found.cost is None:
-        return found.value * slower  # type: ignore[no-any-return]
-    capacity = found.cost.rate_low * found.cost.utilization / slower
-    return np.maximum(np.ceil((policy.load or 0.0) / capacity), 1.0) * found.cost.price  # type: ignore[no-any-return]
+    return found.value * np.exp(middle - usual)  # type: ignore[no-any-return]

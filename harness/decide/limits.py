@@ -16,12 +16,9 @@ from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.objective import (
     NO_CPU,
-    Cost,
     ObjectiveValue,
     compare,
-    cost_needs,
-    count_machines,
-    find_cost,
+    find_costed_rate,
     find_rate,
     has_failed_at,
     measure,
@@ -34,7 +31,7 @@ from shootout.errors import UsageError
 from shootout.export.input_sets import tell_rows_to_bring
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
-from shootout.results.document import Metric, Part, Row, Timing
+from shootout.results.document import Metric, Part, Rate, Row, Timing
 from shootout.results.p99_limit import TOO_BUSY, explain_unknown
 from shootout.results.wording import tell_limit_doubt
 from shootout.stats.paired import (
@@ -393,8 +390,6 @@ def _bound_p99(asked: _Asked) -> Bounds:
     policy = asked.policy
     if policy.load is None:
         return _bound_p99_of_calls(asked)
-    if policy.asks_cost:
-        return _bound_p99_shared(asked, policy.load)
     return _bound_p99_served(asked.candidate, policy.load)
 
 
@@ -434,15 +429,6 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
     if timing.samples < wanted:
         return f"{timing.samples} of {wanted} calls", MORE
     return "its short calls were not read one by one: an older run, or its time was over", MORE
-
-
-def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
-    """Return the p99 if as many machines are paid for as the load takes: under the share that each of them gets."""
-    policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
-    if isinstance(rate, str):
-        return Bounds(reason=rate, needs=rate_needs(policy))
-    share = load / count_machines(load, rate.low, policy.utilization)
-    return _bound_p99_served(asked.candidate, share)
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
@@ -728,31 +714,30 @@ def _bound_cpu(asked: _Asked) -> Bounds:
 
 
 def _bound_rate(asked: _Asked) -> Bounds:
-    found = find_rate(asked.policy, asked.candidate)
-    if isinstance(found, str):
-        return Bounds(reason=found, needs=rate_needs(asked.policy))
-    value, low, high = (asked.policy.utilization * one for one in (found.value, found.low, found.high))
-    if math.isinf(high):
-        return Bounds(value=value, low=low, reason=_tell_given_rate(found.low), needs=rate_needs(asked.policy))
-    play = rate_play(asked.policy, asked.candidate)
-    if play and has_failed_at(play, asked.wanted / asked.policy.utilization):
-        high = min(high, math.nextafter(asked.wanted, 0.0))  # it was tried at just above the limit
-    return Bounds(value=value, low=low, high=high)
-
-
-def _tell_given_rate(rate: float) -> str:
-    """Return why a rate has no upper end."""
-    return f"held {number(rate)}/s, and may do more"
+    utilization = asked.policy.utilization
+    rate = find_rate(asked.policy, asked.candidate)
+    return _scale(_bound_measured_rate(asked, rate, asked.wanted / utilization), utilization)
 
 
 def _bound_cost(asked: _Asked) -> Bounds:
-    found = find_cost(asked.policy, asked.candidate)
-    if not isinstance(found, Cost):
-        return Bounds(reason=found, needs=cost_needs(asked.policy))
-    figure = Bounds(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
-    if found.rate_high is None:
-        return replace(figure, reason=_tell_given_rate(found.rate_low), needs=cost_needs(asked.policy))
-    return figure
+    """Return the cost of a million items, which is the less the higher the rate is."""
+    cost_at, rate = asked.policy.cost_at, find_costed_rate(asked.policy, asked.candidate)
+    found = _bound_measured_rate(asked, rate, cost_at(asked.wanted))
+    value, low, high = (cost_at(one) if one else None for one in (found.value, found.high, found.low))
+    return replace(found, value=value, low=low, high=high)
+
+
+def _bound_measured_rate(asked: _Asked, rate: Rate | str, wanted: float) -> Bounds:
+    """Return the bounds of a rate that must be so high; it has no upper one if it was given."""
+    needs = rate_needs(asked.policy)
+    if isinstance(rate, str):
+        return Bounds(reason=rate, needs=needs)
+    if math.isinf(rate.high):
+        return Bounds(value=rate.value, low=rate.low, reason=f"held {number(rate.low)}/s, and may do more", needs=needs)
+    play, high = rate_play(asked.policy, asked.candidate), rate.high
+    if play and has_failed_at(play, wanted):
+        high = min(high, wanted * (1 - 1e-9))  # it was tried at just above the limit
+    return Bounds(value=rate.value, low=rate.low, high=high)
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {

@@ -1,26 +1,19 @@
-"""The objective: what of each candidate is made least, and how two candidates compare in it.
-
-One objective is the cost of a load on the candidate's machine: how many machines it takes, and their price.
-"""
+"""The objective: what of each candidate is made least, and how two candidates compare in it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
-from itertools import pairwise
 
-from shootout.compare.matching import Machine
 from shootout.contract import NotRunKind, Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.options import Limit
-from shootout.decide.policy import Objective, Policy, Priced
-from shootout.errors import UsageError
+from shootout.decide.policy import Objective, Policy
 from shootout.messages import CPU, Scope
 from shootout.results.choice import find_fault
-from shootout.results.document import Part, Rate, Row
-from shootout.results.p99_limit import SURELY, count_least_machines
+from shootout.results.document import Rate, Row
+from shootout.results.p99_limit import SURELY
 from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
@@ -30,6 +23,8 @@ from shootout.units import counted
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 
+BY_RATE = frozenset({Objective.RATE, Objective.COST})
+
 TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 
 TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
@@ -37,25 +32,17 @@ TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunK
 
 NO_CPU = "its CPU time isn't known: it starts processes of its own, or the run is an older one, or not on Linux"
 
-HOUR_S = 3_600
-
-MILLION = 1e6
-
-MOST_MACHINES = 1_000
-"""A search for a load stops at so many of them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveValue:
     """One candidate's objective, the less the better.
 
     Attributes:
-        value: nanoseconds (of CPU time, too), seconds an item, the price of an hour, or bytes.
+        value: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or bytes.
         low, high: its own interval.
         play: where it was timed; None: it is no time.
         scope: of the blocks that it is compared by there, or `CPU`.
         others: where else, in another run.
-        cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
         reason: why it isn't known, or why what was timed doesn't tell yet.
         needs: what to add to `shootout run` to know it.
@@ -69,7 +56,6 @@ class ObjectiveValue:
     play: Play | None = None
     scope: str = Scope.END_TO_END
     others: tuple[Play, ...] = ()
-    cost: Cost | None = None
     exact: bool = False
     reason: str | None = None
     needs: str = ""
@@ -125,20 +111,8 @@ def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
         return _measure_latency(policy, candidate)
     if policy.objective is Objective.CPU:
         return _measure_cpu(candidate)
-    if policy.objective is Objective.RATE:
-        rate = find_rate(policy, candidate)
-        if isinstance(rate, str):
-            return ObjectiveValue(reason=rate, needs=rate_needs(policy))
-        play = rate_play(policy, candidate)
-        if math.isinf(rate.high) and not (play and _is_searched_out(play)):
-            return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
-        return ObjectiveValue(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
-    if policy.objective is Objective.COST:
-        cost = find_cost(policy, candidate)
-        if not isinstance(cost, Cost):
-            return ObjectiveValue(reason=cost, needs=cost_needs(policy))
-        play = rate_play(policy, candidate) if cost.rate_high is not None else None  # a given rate's time is its p99
-        return ObjectiveValue(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour, play=play, cost=cost)
+    if policy.objective in BY_RATE:
+        return _measure_rate(policy, candidate)
     of_artifact = policy.objective is Objective.SIZE
     count = candidate.row.artifact_bytes if of_artifact else candidate.row.install_bytes
     if count is None:
@@ -176,11 +150,24 @@ def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
     return ObjectiveValue(value=cpu.median_ns, low=cpu.low_ns, high=cpu.high_ns, play=play, scope=CPU)
 
 
+def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+    """Return the seconds of an item, or what a million of them cost."""
+    is_cost = policy.objective is Objective.COST
+    rate = find_costed_rate(policy, candidate) if is_cost else find_rate(policy, candidate)
+    if isinstance(rate, str):
+        return ObjectiveValue(reason=rate, needs=rate_needs(policy))
+    play = rate_play(policy, candidate)
+    if math.isinf(rate.high) and not (play and _is_searched_out(play)):
+        return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
+    worth = policy.cost_at(1.0) if is_cost else 1.0
+    return ObjectiveValue(value=worth / rate.value, low=worth / rate.high, high=worth / rate.low, play=play)
+
+
 def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
     """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
-    by_value = any(measures[one.label].cost or measures[one.label].scope == CPU for one in candidates)
+    by_value = any(measures[one.label].scope == CPU for one in candidates)
     if not by_value and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
         baseline = plays[0].cell.baseline
         ratios: dict[str, float] = {}
@@ -197,7 +184,7 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue
 
 def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Return the first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
-    if not one.cost and not other.cost and (found := _side_by_side(one, other)):
+    if found := _side_by_side(one, other):
         compared, vouched = found
         return _apply_indifference(compared, policy.indifferent) if vouched else compared
     return _apply_indifference(_compare_apart(one, other), policy.indifferent)
@@ -236,8 +223,7 @@ def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
 
 def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Compare two that never ran side by side, or whose figures are exact."""
-    is_step = one.exact or one.cost is not None
-    floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
+    floor = 0.0 if one.exact else math.log1p(SESSION_FLOOR)
     low = _log_quotient(one.low, other.high) - floor
     high = _log_quotient(one.high, other.low) + floor
     return Comparison(
@@ -314,150 +300,15 @@ def has_failed_at(play: Play, rate: float) -> bool:
 
 
 def rate_needs(policy: Policy) -> str:
-    """Return what to add to `shootout run` for a rate."""
+    """Return what to add to `shootout run` for a rate; for a cost, that of the whole machine."""
     limit = policy.limits.get(Limit.P99)
-    return f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+    needs = f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+    return f"{needs} --threads all" if policy.asks_cost else needs
 
 
-class Cost(Part):
-    """What the policy's load costs on machines of one kind.
-
-    Attributes:
-        price: of one for an hour, by `source` on `as_of`.
-        rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of one that may do
-            more.
-        machines: that the load takes, by the rate's lower end × utilization.
-        per_hour: of them all; `low_per_hour` by the rate's upper end, of more machines if that didn't hold, and of one
-            machine where it isn't known.
-        per_million: of requests, at that load.
-    """
-
-    machine: str
-    price: float
-    currency: str
-    source: str
-    as_of: date
-    rate_low: float
-    rate_high: float | None
-    utilization: float
-    machines: int
-    per_hour: float
-    low_per_hour: float
-    per_million: float
-
-
-def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
-    """Return the cost of the policy's load on a candidate's machine; or why it isn't known, in a few words."""
-    if policy.load is None:
-        return "the policy gives no load"
-    price = price_of(policy, candidate)
-    if price is None:
-        return f"the machine {candidate.machine.name} ({candidate.machine.key}) has no price"
+def find_costed_rate(policy: Policy, candidate: Candidate) -> Rate | str:
+    """Return the rate of a candidate on all of its machine, which the price is of; or why it isn't known."""
     if not candidate.takes_the_machine:
         used = candidate.row.threads * candidate.row.instances
-        return f"measured on {used} of {candidate.machine.cpus} CPUs, which is no price of a machine"
-    found = find_rate(policy, candidate)
-    if isinstance(found, str):
-        return found
-    most, least = (count_machines(policy.load, rate, policy.utilization) for rate in (found.low, found.high))
-    if (play := rate_play(policy, candidate)) and play.row.serve and not play.row.serve.may_do_more:
-        least = min(count_least_machines(SURELY * policy.load, found.high * policy.utilization), most)
-    return Cost(
-        machine=candidate.machine.name,
-        price=price.price,
-        currency=price.currency,
-        source=price.source,
-        as_of=price.as_of,
-        rate_low=found.low,
-        rate_high=found.high if math.isfinite(found.high) else None,
-        utilization=policy.utilization,
-        machines=most,
-        per_hour=most * price.price,
-        low_per_hour=least * price.price,
-        per_million=most * price.price / (policy.load * HOUR_S) * MILLION,
-    )
-
-
-def price_of(policy: Policy, candidate: Candidate) -> Priced | None:
-    """Return what its machine costs; None: the policy doesn't say."""
-    machine = candidate.machine
-    return next((one for one in policy.machines if one.is_for(machine.key, machine.name)), None)
-
-
-def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
-    """Refuse a cost that none of these machines has a price for.
-
-    Raises:
-        UsageError: none has; names them.
-    """
-    found = dict.fromkeys(machines)
-    is_priced = any(price.is_for(one.key, one.name) for price in policy.machines for one in found)
-    if policy.asks_cost and found and not is_priced:
-        told = "; ".join(dict.fromkeys(f"{one.name} ({one.key})" for one in found))
-        raise UsageError(f"no [[machine]] of the policy matches {told}: add one that does, or nothing has a price")
-
-
-def cost_needs(policy: Policy) -> str:
-    """Return the same for a cost, which is that of a whole machine."""
-    return f"{rate_needs(policy)} --threads all"
-
-
-def count_machines(load: float, rate: float, utilization: float) -> int:
-    """Return ⌈load ÷ (rate × utilization)⌉, at least one."""
-    return max(math.ceil(round(load / (rate * utilization), 9)), 1)
-
-
-class Flip(Part):
-    """When another candidate would cost less than the chosen one; brackets by both rates' intervals, null: never.
-
-    Attributes:
-        load_from: the least load above the policy's from which it costs less: by the ends that favor it, and by those
-            that don't.
-        load_to: the largest load below the policy's up to which it costs less, likewise.
-        price: of an hour of its machine, below which it costs less at the policy's load: surely, and perhaps.
-    """
-
-    candidate: str
-    load_from: tuple[float | None, float | None]
-    load_to: tuple[float | None, float | None]
-    price: tuple[float, float]
-
-
-def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
-    """Return when `other`, of another machine, costs less than the chosen one."""
-    for_it = _capacity_at(chosen, chosen.rate_low), _capacity_at(other, other.rate_high)
-    against = _capacity_at(chosen, chosen.rate_high), _capacity_at(other, other.rate_low)
-    prices = chosen.price, other.price
-    spans = [_cheaper_at(load, *capacities, *prices) for capacities in (for_it, against)]
-    (to_perhaps, from_perhaps), (to_surely, from_surely) = spans
-    return Flip(
-        candidate=candidate,
-        load_from=(from_perhaps, from_surely),
-        load_to=(to_perhaps, to_surely),
-        price=(chosen.low_per_hour / other.machines, chosen.per_hour * other.price / other.low_per_hour),
-    )
-
-
-def _capacity_at(cost: Cost, rate: float | None) -> float:
-    return math.inf if rate is None else rate * cost.utilization
-
-
-def _count_for_load(load: float, capacity: float) -> int:
-    return count_machines(load, capacity, 1.0)
-
-
-def _cheaper_at(
-    load: float, mine: float, theirs: float, price: float, other_price: float
-) -> tuple[float | None, float | None]:
-    """Return the loads nearest to `load`, below and above it, at which theirs cost less."""
-    steps = sorted({count * capacity for capacity in (mine, theirs) for count in range(1, MOST_MACHINES + 1)})
-    steps = [step for step in steps if step <= MOST_MACHINES * min(mine, theirs)]
-
-    def is_cheaper(at: float) -> bool:
-        return _count_for_load(at, theirs) * other_price < _count_for_load(at, mine) * price
-
-    below = next((step for step in reversed(steps) if step < load and is_cheaper(step)), None)
-    above = next(
-        (step for step, following in pairwise(steps) if step >= load and is_cheaper((step + following) / 2)), None
-    )
-    return below, above
+        return f"measured on {used} of {candidate.machine.cpus} CPUs, and the price is of the whole machine"
+    return find_rate(policy, candidate)

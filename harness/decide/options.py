@@ -115,11 +115,11 @@ PER_SECOND = Unit(
     examples="200/s",
     told=lambda value, digits: f"{number(value, digits)}/s",
 )
-PER_HOUR = Unit(
-    what="a price an hour with its unit",
-    worth={"/h": 1.0},
-    examples="0.50/h",
-    told=lambda value, digits: f"{value:.{digits}g} an hour",
+PER_MILLION = Unit(
+    what="a cost with its unit",
+    worth={"/million": 1.0},
+    examples="0.05/million",
+    told=lambda value, digits: f"{value:.{digits}g} per million",
 )
 BARE = Unit(
     what="a plain number",
@@ -127,6 +127,7 @@ BARE = Unit(
     examples="1e-3",
     told=lambda value, digits: f"{value:.{digits}g}".replace("e-0", "e-"),
 )
+AN_HOUR = replace(BARE, what="the price of this machine an hour", examples="0.0893")
 
 
 class Limit(StrEnum):
@@ -208,7 +209,7 @@ LIMITS: Mapping[Limit, Quantity] = {
     Limit.CPU: Quantity(unit=NANOSECONDS, example="2ms", words="CPU time of a call, of all its threads together"),
     Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
     Limit.COST: Quantity(
-        unit=PER_HOUR, example="0.50/h", words="Price of all machines that `load` takes, in the machines' currency"
+        unit=PER_MILLION, example="0.05/million", words="Cost of a million items or requests, by `price` and the rate"
     ),
 }
 
@@ -228,33 +229,6 @@ def accept_option(limit: Limit, value: float) -> str:
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
     return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
-
-
-MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"
-
-
-def read_machines(flag: str, texts: list[str]) -> tuple[dict[str, object], ...]:
-    """Read `match=…,price=0.09,…` texts as machines, as a policy file has them.
-
-    Raises:
-        UsageError: one has another form, or its price is no number.
-    """
-    return tuple(_read_machine_option(flag, text) for text in texts)
-
-
-def _read_machine_option(flag: str, text: str) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for part in text.split(","):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise UsageError(f"{flag} {text!r} is not of the form {MACHINE}")
-        found[key.strip()] = value.strip()
-    try:
-        return found | ({"price": float(str(found["price"]))} if "price" in found else {})
-    except ValueError:
-        raise UsageError(
-            f"{flag} {text!r}: the price {found['price']!r} is not a number: write the price of an hour, as 0.0893"
-        ) from None
 
 
 def _limit_flag(limit: Limit) -> Flag:
@@ -284,13 +258,17 @@ class PolicyOptions(TypedDict, total=False):
     ]
     load: Annotated[
         str,
-        Flag(
-            group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 and cost hold at that rate or more."
-        ),
+        Flag(group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 holds at that rate or more."),
+    ]
+    price: Annotated[
+        str,
+        Flag(group=HelpGroup.WHAT, word="N", help="Price of this machine an hour, for objective cost and --cost."),
     ]
     utilization: Annotated[
         str,
-        Flag(group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate to plan with. Default: 70%."),
+        Flag(
+            group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate that --rate counts on. Default: 70%."
+        ),
     ]
     p99: Annotated[str, _limit_flag(Limit.P99)]
     min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
@@ -307,13 +285,3 @@ class PolicyOptions(TypedDict, total=False):
     cpu: Annotated[str, _limit_flag(Limit.CPU)]
     rate: Annotated[str, _limit_flag(Limit.RATE)]
     cost: Annotated[str, _limit_flag(Limit.COST)]
-    machine: Annotated[
-        list[str],
-        Flag(
-            group=HelpGroup.WHAT,
-            word="MACHINE",
-            several=True,
-            read=read_machines,
-            help=f"Price of a machine: {MACHINE}.",
-        ),
-    ]

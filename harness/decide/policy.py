@@ -1,13 +1,9 @@
-"""Read `deploy.toml`: what a deployment needs, written down beside the model; and write one to start from.
-
-Every value has its unit, and nothing has a price that the file doesn't give with its source and date.
-"""
+"""Read `deploy.toml`: what a deployment needs, written down beside the model. All values but the price have a unit."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -16,18 +12,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shootout.constants import INDIFFERENT
-from shootout.decide.options import LIMITS, PER_SECOND, SHARE, Limit, write_option
+from shootout.decide.options import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_option
 from shootout.errors import UsageError, tell_refusal, unknown
 
 UTILIZATION = 0.7
 """The share that is counted on of what a machine was measured to do at most."""
 
-STALE_DAYS = 180
-"""A price that is older is warned of."""
+HOUR_S, MILLION = 3_600, 1e6
 
-KEYS = ("objective", "indifferent", "load", "utilization", "limits", "machine")
-
-MACHINE_KEYS = ("match", "price", "currency", "source", "as-of")
+KEYS = ("objective", "indifferent", "load", "utilization", "price", "limits")
 
 
 class Objective(StrEnum):
@@ -41,34 +34,14 @@ class Objective(StrEnum):
     INSTALL = "install"
 
 
-class Priced(BaseModel):
-    """What a machine costs an hour, as it is rented.
-
-    Attributes:
-        match: what its key or its name holds.
-        source, as_of: where the price stands, and when it did.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    match: str
-    price: float
-    currency: str
-    source: str
-    as_of: date
-
-    def is_for(self, key: str, name: str) -> bool:
-        """Tell whether it is a machine of this key and name."""
-        return self.match == key or self.match.casefold() in name.casefold()
-
-
 class Policy(BaseModel):
-    """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, an hour).
+    """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, per million).
 
     Attributes:
         indifferent: of two that differ by no more than this share, either may be shipped.
         load: requests a second that are to be served; None: one call after another.
-        utilization: of a machine's measured rate, the share that is counted on.
+        utilization: of a machine's measured rate, the share that a limit on the rate counts on.
+        price: of the runs' machine, for an hour.
         shares: limits that are a share of plain FP32's own figure, and not in its unit.
     """
 
@@ -78,31 +51,22 @@ class Policy(BaseModel):
     indifferent: float = INDIFFERENT
     load: float | None = None
     utilization: float = UTILIZATION
+    price: float | None = None
     limits: Mapping[Limit, float] = {}
     shares: frozenset[Limit] = frozenset()
-    machines: tuple[Priced, ...] = ()
-
-    def warnings(self, today: date) -> Iterable[str]:
-        """Yield prices that may not be so any more."""
-        for one in self.machines:
-            if (days := (today - one.as_of).days) > STALE_DAYS:
-                yield f"the price of {one.match!r} is {days} days old ({one.source}, {one.as_of})"
 
     @property
     def asks_cost(self) -> bool:
-        """Tell whether it counts the machines that the load takes."""
+        """Tell whether it optimizes or limits a cost."""
         return self.objective is Objective.COST or Limit.COST in self.limits
 
-    @property
-    def currency(self) -> str:
-        """Return the currency of all prices; "" without any."""
-        return next((one.currency for one in self.machines), "")
+    def cost_at(self, rate: float) -> float:
+        """Return the cost of a million items at so many a second; given a cost, the rate that has it."""
+        return (self.price or 0.0) / (rate * HOUR_S) * MILLION
 
 
-def write_policy(policy: Policy) -> list[str] | None:
-    """Return the options of `shootout decide` that give a policy; None if it has prices, whose sources are long."""
-    if policy.machines:
-        return None
+def write_policy(policy: Policy) -> list[str]:
+    """Return the options of `shootout decide` that give a policy."""
     usual = read_policy(None, {})
     objective = [f"--objective {policy.objective}"] if policy.objective is not usual.objective else []
     shares = [
@@ -114,7 +78,8 @@ def write_policy(policy: Policy) -> list[str] | None:
         if value != other
     ]
     load = [] if policy.load is None else [f"--load {policy.load:.12g}/s"]
-    return [*objective, *shares, *load, *(write_option(*one) for one in policy.limits.items())]
+    price = [] if policy.price is None else [f"--price {policy.price:.12g}"]
+    return [*objective, *shares, *load, *price, *(write_option(*one) for one in policy.limits.items())]
 
 
 PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
@@ -155,21 +120,13 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
     source = f"{path}: " if path else ""
     if not isinstance(fields.get("limits", {}), dict):
         raise UsageError(f"{source}limits is a table: write [limits]")
-    machines = _check_tables(source, fields.get("machine", ()))
     limits = {key: value for key, value in changes.items() if key in {*Limit}}
     own = {key: value for key, value in changes.items() if key not in limits}
-    machines = [*_check_tables("", own.pop("machine", ())), *machines]
-    merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}, "machine": machines}
+    merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}}
     try:
         return _check_fields(merged)
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
-
-
-def _check_tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
-    if isinstance(machines, list | tuple) and all(isinstance(one, Mapping) for one in machines):
-        return machines
-    raise UsageError(f"{source}machine is a list of tables: write [[machine]]")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -197,19 +154,18 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
     objective = fields.get("objective", Objective.LATENCY)
     if not isinstance(objective, str) or objective not in {*Objective}:
         raise unknown("objective", str(objective), map(str, Objective))
-    machines = tuple(_read_machine(one) for one in fields["machine"])
-    if len(currencies := sorted({one.currency for one in machines})) > 1:
-        raise UsageError(f"prices are in {' and '.join(currencies)}: give all machines' prices in one currency")
     policy = Policy(
         objective=Objective(objective),
         indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
         load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
         utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
+        price=AN_HOUR.read("price", fields["price"]) if "price" in fields else None,
         limits={Limit(key): read_limit(Limit(key), value) for key, value in fields["limits"].items()},
         shares=frozenset(Limit(key) for key, value in fields["limits"].items() if _is_share(Limit(key), value)),
-        machines=machines,
     )
-    _refuse_costless(policy)
+    if policy.asks_cost and policy.price is None:
+        user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
+        raise UsageError(f"{user} needs the price of this machine an hour: write price = 0.0893, or --price 0.0893")
     return policy
 
 
@@ -224,39 +180,3 @@ def read_limit(limit: Limit, given: Any) -> float:
 
 def _is_share(limit: Limit, given: Any) -> bool:
     return limit is Limit.METRIC_DROP and str(given).strip().endswith("%")
-
-
-def _refuse_costless(policy: Policy) -> None:
-    """Refuse a policy that needs a cost and gives nothing to reckon it from."""
-    user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
-    if not policy.asks_cost:
-        return
-    if policy.load is None:
-        raise UsageError(f'{user} needs a load: write load = "200/s"')
-    if not policy.machines:
-        raise UsageError(f"{user} needs the price of each machine: a [[machine]] with {', '.join(MACHINE_KEYS)}")
-
-
-def _read_machine(given: Mapping[str, Any]) -> Priced:
-    name = f"the machine {given['match']!r}" if "match" in given else "a machine"
-    for key in given:
-        if key not in MACHINE_KEYS:
-            raise unknown(f"key of {name}", key, MACHINE_KEYS)
-    for key in MACHINE_KEYS:
-        if given.get(key) in (None, ""):
-            raise UsageError(f"{name} has no {key}: a price needs {', '.join(MACHINE_KEYS)}")
-    price, as_of = given["price"], given["as-of"]
-    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 < price < float("inf"):
-        raise UsageError(f"the price of {name} is {price!r}: write the price of an hour as a number, 0.0893")
-    if isinstance(as_of, str):
-        try:
-            as_of = date.fromisoformat(as_of)
-        except ValueError:
-            raise UsageError(f"as-of of {name} is {as_of!r}: write a date as 2026-11-20") from None
-    if type(as_of) is not date:
-        raise UsageError(f"as-of of {name} is {as_of!r}: write a date as 2026-11-20")
-    texts = {key: given[key] for key in ("match", "currency", "source")}
-    for key, value in texts.items():
-        if not isinstance(value, str):
-            raise UsageError(f"{key} of {name} is {value!r}: write a text")
-    return Priced(price=float(price), as_of=as_of, **texts)

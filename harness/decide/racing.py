@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import (
@@ -22,13 +21,12 @@ from shootout.decide.limits import (
     tell_finding,
 )
 from shootout.decide.mix import find_unmet, is_broken, refuse_unmixed
-from shootout.decide.objective import EXACT, ObjectiveValue, compare, measure, refuse_unpriced
+from shootout.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.export.request import check_sizes, labels_of
-from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.results.analysis import analyse
@@ -41,7 +39,7 @@ from shootout.study.few_rows import refuse_few_labels, refuse_few_scores
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
-BY_RATE = frozenset({Limit.RATE, Limit.COST})
+BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
 
 def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
@@ -117,7 +115,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
 
 
 def _is_by_rate(policy: Policy) -> bool:
-    return policy.objective in (Objective.RATE, Objective.COST) or bool(BY_RATE & policy.limits.keys())
+    return policy.objective in BY_RATE or bool(BY_RATE_LIMITS & policy.limits.keys())
 
 
 def _asks_cpu(policy: Policy) -> bool:
@@ -125,24 +123,26 @@ def _asks_cpu(policy: Policy) -> bool:
 
 
 def _given_rate(policy: Policy, load: float) -> float:
-    """Return the rate at which the p99 is measured: the load, or what shows that a limit on the rate is met."""
-    wanted = policy.limits.get(Limit.RATE)
-    return max(load, math.ceil(wanted / policy.utilization)) if wanted and Limit.P99 in policy.limits else load
+    """Return the rate at which the p99 is measured: the load, or what shows that the limits by rate are met."""
+    wanted = _list_wanted_rates(policy) if Limit.P99 in policy.limits else ()
+    return max((load, *map(math.ceil, wanted)))
 
 
 def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
     """Return the rates beyond the highest of which nothing changes the decision; none: the more, the better.
 
-    That is what one machine, at its utilization, has to do of the load that a cost is counted for; else the load itself
-    and the limit on the rate.
+    That is the load, and what meets the limits on the rate and on the cost.
     """
-    limit, load = policy.limits.get(Limit.RATE), policy.load
-    if policy.objective is Objective.RATE or (limit and policy.asks_cost):
+    if policy.objective in BY_RATE:
         return ()
-    if policy.asks_cost:
-        return (SURELY * load / policy.utilization,) if load else ()
-    wanted = load, limit / policy.utilization if limit else None
-    return tuple(SURELY * one for one in wanted if one)
+    return tuple(SURELY * one for one in (policy.load, *_list_wanted_rates(policy)) if one)
+
+
+def _list_wanted_rates(policy: Policy) -> list[float]:
+    """Return the rates that meet the limits on the rate and on the cost."""
+    rate, cost = policy.limits.get(Limit.RATE), policy.limits.get(Limit.COST)
+    wanted = [rate / policy.utilization] if rate else []
+    return [*wanted, policy.cost_at(cost)] if cost else wanted
 
 
 def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
@@ -172,17 +172,6 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
             f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, weigh the "
             "sizes by --mix, or decide on each afterwards, with `shootout decide RUN --group NAME`"
         )
-
-
-def refuse_unpriced_here(policy: Policy) -> None:
-    """Refuse a run for a cost on a machine that the policy has no price for, before it takes any time.
-
-    Raises:
-        UsageError: it asks for one.
-    """
-    if policy.machines:
-        facts = {"machine": environment.machine_key(), "cpu": environment.cpu_facts(), "gpus": environment.gpu_facts()}
-        refuse_unpriced(policy, [machine_of(facts)])
 
 
 def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
@@ -244,7 +233,7 @@ def _may_settle(finding: Finding) -> bool:
     """
     if finding.limit in (Limit.CPU, Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
         return True
-    return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE or finding.high is None)
+    return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE_LIMITS or finding.high is None)
 
 
 def find_breach(policy: Policy | None, by_metric: bool, line: Played, install_bytes: int | None) -> NotRun | None:

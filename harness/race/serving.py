@@ -33,7 +33,6 @@ from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race.live_arm import LiveArm
 from shootout.results.group import counting
-from shootout.results.p99_limit import count_least_machines
 from shootout.stats import quantiles
 from shootout.study.schema import Study
 from shootout.units import duration, number
@@ -93,11 +92,11 @@ class RateSearch:
         return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
 
     def _knows_enough(self, tried: Sequence[tuple[float, bool]]) -> bool:
-        """Tell whether any rate between the highest that held and the lowest that didn't needs as many machines."""
+        """Tell whether no rate that matters lies between the highest that held and the lowest that didn't."""
         if not self.enough_per_s or not any(ok for _, ok in tried):
             return False
         best, failed = _bracket(tried)
-        return all(math.ceil(round(one / best, 9)) == count_least_machines(one, failed) for one in self.enough_per_s)
+        return not any(best < one < failed for one in self.enough_per_s)
 
     def needed_s(self, offer: RateStep, live: LiveArm, rounds: int) -> float:
         """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.

@@ -12,7 +12,7 @@ from shootout.contract import Precision, Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
-from shootout.decide.objective import Cost, Flip
+from shootout.decide.objective import BY_RATE, EXACT
 from shootout.decide.options import LIMITS, Limit, accept_option
 from shootout.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.report.answer import (
@@ -98,7 +98,6 @@ def write_support(decision: Decision, question: Question, width: int, *, has_tab
     return [
         *lines,
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
-        *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings),
         *(Text(f"{line}.", style="dim") for line in _tell_reading(decision, question) if not has_table),
     ]
 
@@ -110,7 +109,6 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
     parts: list[tuple[str, Iterable[str]]] = [
         ("", _tell_figures(decision, chosen, rows, question)),
         ("Met", _tell_met_limits(decision, chosen)),
-        ("Cost", _tell_chosen_cost(decision, chosen)),
         ("Tied", _tell_ties(decision)),
         ("Unsure", _tell_unsettled(decision)),
         ("Sure" if chosen else "Noise", _tell_trust(decision, question)),
@@ -161,10 +159,10 @@ def _tell_figures(
         return
     row, objective = rows[chosen.candidate], decision.policy.objective
     timing = row.end_to_end
-    if objective not in (Objective.SIZE, Objective.INSTALL):
-        is_least = objective is Objective.RATE and row.serve is not None and row.serve.may_do_more
-        told = tell_objective(decision, chosen)
-        yield f"at least {told}: higher rates failed in disturbed rounds alone" if is_least else told
+    if objective not in EXACT:
+        is_bound = objective in BY_RATE and row.serve is not None and row.serve.may_do_more
+        told, side = tell_objective(decision, chosen), "most" if objective is Objective.COST else "least"
+        yield f"at {side} {told}: higher rates failed in disturbed rounds alone" if is_bound else told
     if against := _tell_against_usual(decision, chosen, rows, question):
         yield against
     if timing and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
@@ -210,7 +208,7 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
         Objective.LATENCY: lambda: f"{duration(value)} {'p99 under the load' if decision.policy.load else 'a call'}",
         Objective.RATE: lambda: f"{number(1 / value)}/s",
         Objective.CPU: lambda: f"{duration(value)} of CPU time a call",
-        Objective.COST: lambda: f"{value:.3g} {decision.policy.currency} an hour",
+        Objective.COST: lambda: f"{value:.3g} per million at {number(decision.policy.cost_at(value))}/s",
         Objective.SIZE: lambda: f"artifact of {size(round(value))}",
         Objective.INSTALL: lambda: f"{size(round(value))} installed",
     }
@@ -223,23 +221,6 @@ def _tell_met_limits(decision: Decision, chosen: Judged | None) -> Iterator[str]
         alone = finding.limit is Limit.P99 and decision.policy.load is None
         if not finding.implied:
             yield tell_finding(finding) + (" one call after another" if alone else "")
-
-
-def _tell_chosen_cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
-    if chosen is None or chosen.cost is None:
-        return
-    yield tell_cost(chosen.cost, decision.policy.load or 0.0)
-    cost = chosen.cost
-    yield f"{cost.price:g} {cost.currency} an hour each ({cost.source}, {cost.as_of})"
-
-
-def tell_cost(cost: Cost, load: float) -> str:
-    """Write the machines, their cost an hour, and the cost of a million requests."""
-    rate = f"{number(cost.rate_low)}/s each at {cost.utilization:.0%} utilization"
-    return (
-        f"{counted(cost.machines, 'machine')} for {number(load)}/s ({rate}): {cost.per_hour:.3g} {cost.currency} "
-        f"an hour, {cost.per_million:.3g} a million requests"
-    )
 
 
 def _tell_ties(decision: Decision) -> Iterator[str]:
@@ -492,8 +473,7 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
 
 def compare_objective(decision: Decision, ratio: Ratio) -> str:
     """Compare a candidate with the chosen one; say so if the two were not measured together."""
-    timed = (Objective.LATENCY, Objective.RATE, Objective.CPU)
-    apart = decision.policy.objective in timed and not ratio.restarts
+    apart = decision.policy.objective not in EXACT and not ratio.restarts
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 
 
@@ -530,7 +510,7 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
 
 
 def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
-    """Name the candidates that one looser limit would let in if nothing is chosen, and the load or price that would."""
+    """Name the candidates that one looser limit would let in if nothing is chosen."""
     letting: dict[str, list[str]] = {}
     for miss in decision.misses if decision.outcome == "infeasible" else ():
         if miss.alone:
@@ -539,20 +519,3 @@ def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
             letting.setdefault(option, []).append(short(miss.candidate))
     for option, labels in letting.items():
         yield f"with {option}: {', '.join(fold(labels, NAMED))}"
-    for flip in decision.flips:
-        yield from _tell_flip(flip, decision.policy.currency)
-
-
-def _tell_flip(flip: Flip, currency: str) -> Iterator[str]:
-    """Tell at which load and at which price another machine would cost less."""
-    name = short(flip.candidate)
-    if flip.load_from[0]:
-        yield f"at a load of over {_tell_bracket(*flip.load_from)}/s: {name}"
-    if flip.load_to[0]:
-        yield f"at a load of at most {_tell_bracket(flip.load_to[1], flip.load_to[0])}/s: {name}"
-    yield f"under {_tell_bracket(*flip.price)} {currency} an hour for its machine: {name}"
-
-
-def _tell_bracket(low: float | None, high: float | None) -> str:
-    ends = [number(end) for end in (low, high) if end is not None]
-    return " to ".join(dict.fromkeys(ends))

@@ -25,11 +25,6 @@ def given_rate(done: Sequence[LoadTestResult]) -> float | None:
     return next((one.given_per_s for one in done), None)
 
 
-def count_least_machines(load: float, failed: float) -> int:
-    """Return how many machines a load takes at least, of which none holds the rate that failed."""
-    return math.floor(round(load / failed, 9)) + 1
-
-
 def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the upper end of a rate that was searched; None if it may be any higher.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 
 from shootout.contract import Arm
@@ -63,7 +62,7 @@ def find_arm_to_ship(
     document, decided = analyse(folder), None
     if policy:
         question = read_question([folder], group)
-        decided = PolicyAnswer(decide(read_policy(policy, {}), question, today=date.today()), question)
+        decided = PolicyAnswer(decide(read_policy(policy, {}), question), question)
         chosen = _require_chosen(decided.decision)
         row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm

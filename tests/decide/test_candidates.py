@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -41,7 +40,7 @@ def test_machines_of_one_name_are_told_apart_by_their_keys(monkeypatch: pytest.M
     )
     labels = [one.label for one in asked.candidates]
     assert labels == [f"a:cpu:fp32 on AMD EPYC, 2 CPUs ({key})" for key in ("1111aaaa", "3333bbbb")]
-    found = decide(read_policy(None, {"memory": "200MB"}), asked, today=date(2026, 11, 22))
+    found = decide(read_policy(None, {"memory": "200MB"}), asked)
     assert found.chosen == labels[0]
     assert [one.standing for one in found.candidates] == [Standing.MET, Standing.BROKEN]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def asked(folder: Path, **how: Any) -> Question:
 
 
 def made_of(question: Question, **keys: str) -> Decision:
-    return decide(read_policy(None, keys), question, today=date(2026, 11, 26))
+    return decide(read_policy(None, keys), question)
 
 
 def test_the_row_has_the_median_over_restarts(tmp_path: Path):

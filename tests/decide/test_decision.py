@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pytest
@@ -24,14 +23,13 @@ from shootout.results.choice import option_to_accept
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
-TODAY = date(2026, 11, 22)
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)
 ROUGH = row("rough:cpu:int8", 100, fidelity=fidelity(6e-2))
 
 
 def made(asked: Question, **keys: Any) -> Decision:
-    return decide(read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()}), asked, today=TODAY)
+    return decide(read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()}), asked)
 
 
 def test_without_limits_the_fastest_that_is_as_good_as_plain_fp32():
@@ -507,7 +505,7 @@ def test_what_takes_nothing_is_compared_without_a_division(one: float, other: fl
 def test_labels_are_not_advised_beside_a_metric():
     fp32 = row("slow", 2e6)
     for by_metric in (False, True):
-        decided = decide(read_policy(None, {"min-accuracy": "90%"}), question(fp32, by_metric=by_metric), today=TODAY)
+        decided = decide(read_policy(None, {"min-accuracy": "90%"}), question(fp32, by_metric=by_metric))
         assert ("--labels" in str(decided)) is not by_metric
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import date
 from io import StringIO
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def test_the_page_shows_what_is_decided(
     path.write_text(policy)
     monkeypatch.chdir(ROOT)  # the page names folders from here
     question = read_question([Path(run)])
-    found = decide(read_policy(path, {}), question, today=date(2026, 11, 22))
+    found = decide(read_policy(path, {}), question)
     page = StringIO()
     Console(width=100, file=page, highlight=False).print(Group(*render(found, question, 100)))
     told = re.sub(r"^Skipped.*\n(?: .*\n)*", "", page.getvalue(), flags=re.MULTILINE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,11 @@ from shootout.stats.verdicts import Standing
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
-TODAY = date(2026, 11, 22)
 
 
 def screen(asked: Question, width: int = 100, **keys: Any) -> str:
     policy = read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()})
-    return as_plain(render(decide(policy, asked, today=TODAY), asked, width), width)
+    return as_plain(render(decide(policy, asked), asked, width), width)
 
 
 def part(text: str, label: str) -> str:
@@ -77,7 +75,7 @@ def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted()
 def test_what_accepts_an_error_makes_the_target_the_chosen_one():
     asked = question(SLOW, FAST, rough())
     (value,) = re.findall(r"--max-error (\S+)", screen(asked))
-    assert decide(read_policy(None, {"max-error": value}), asked, today=TODAY).chosen == "rough:cpu:int8"
+    assert decide(read_policy(None, {"max-error": value}), asked).chosen == "rough:cpu:int8"
 
 
 def agreeing(name: str, score: float, ns: float = 2.5e5) -> Any:
@@ -95,7 +93,7 @@ def test_what_accepts_a_loss_is_found_by_the_rule_that_decides_and_is_for_the_on
     told = part(screen(asked, min_agreement="99.5%"), "Faster, not shipped")
     (value,) = re.findall(r"--min-agreement (\S+)", told)
     assert "(good:cpu:bf16" in told
-    decided = decide(read_policy(None, {"min-agreement": value}), asked, today=TODAY)
+    decided = decide(read_policy(None, {"min-agreement": value}), asked)
     assert decided.of("good:cpu:bf16").standing is Standing.MET
     assert decided.chosen == "good:cpu:bf16"
 
@@ -188,12 +186,19 @@ def test_an_option_accepts_the_figure_that_it_is_for(limit: Limit, value: float,
 def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_that_it_was_given():
     """The command of the run has its own limits, which a decision's may differ from."""
     asked, settle = question(SLOW, FAST), "shootout run toy --out made --max-time 5m"
-    given = {"load": "20/s", "utilization": "55%", "min-agreement": "95.15%", "ready": "2500ms", "size": "13MB"}
+    given = {
+        "load": "20/s",
+        "price": 0.0893,
+        "utilization": "55%",
+        "min-agreement": "95.15%",
+        "ready": "2500ms",
+        "size": "13MB",
+    }
     for keys in ({}, given):
         policy = read_policy(None, keys)
-        found = decide(policy, asked, today=TODAY).model_copy(update={"settle": settle})
+        found = decide(policy, asked).model_copy(update={"settle": settle})
         text = part(as_plain(render(found, asked, 200), 200), "Next")
-        limits = "--utilization 55% --load 20/s --min-agreement 95.15% --ready 2.5s --size 13MB"
+        limits = "--utilization 55% --load 20/s --price 0.0893 --min-agreement 95.15% --ready 2.5s --size 13MB"
         assert (f"{settle} shootout decide made {limits}" in text) is bool(keys)
         assert ("shootout decide" in text) is bool(keys)
         options = write_policy(policy) or []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +58,7 @@ def test_what_latency_and_throughput_say_of_an_arm_is_one_candidate(tmp_path: Pa
         "b:cpu:fp32": ["latency"],
         "a:cpu:fp32{batch=1, instances=2}": ["throughput"],
     }
-    found = decide(read_policy(None, {"rate": "500000/s"}), question, today=date(2026, 11, 22))
+    found = decide(read_policy(None, {"rate": "500000/s"}), question)
     assert (found.outcome, found.chosen) == ("chosen", "a:cpu:fp32"), "it has both, the latency and the rate"
 
 

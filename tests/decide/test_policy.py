@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shootout.decide.options import LIMITS, Limit, PolicyOptions
-from shootout.decide.policy import KEYS, Objective, as_policy, read_policy
+from shootout.decide.policy import KEYS, Objective, read_policy
 from shootout.errors import UsageError
 from shootout.stats.paired import read_share
 from shootout.study.options import flags_of
@@ -19,20 +17,14 @@ objective = "cost"
 indifferent = "3%"
 load = "200/s"
 utilization = "60%"
+price = 0.0893
 [limits]
 p99 = "5ms"
 max-accuracy-drop = "0.5pp"
 memory = "500MB"
 install = "250MiB"
 ready = "2s"
-[[machine]]
-match = "Xeon"
-price = 0.0893
-currency = "USD"
-source = "the provider's list"
-as-of = 2026-11-20
 """
-MACHINE = 'price = 1.0\ncurrency = "EUR"\nsource = "a list"\nas-of = 2026-11-20\n'
 
 
 def read(tmp_path: Path, text: str, **changes: object):
@@ -47,10 +39,7 @@ def test_each_value_is_read_with_its_unit(tmp_path: Path):
     assert found.limits == pytest.approx(
         {Limit.P99: 5e6, Limit.DROP: 0.005, Limit.MEMORY: 5e8, Limit.INSTALL: 250 * 2**20, Limit.READY: 2e9}
     )
-    (machine,) = found.machines
-    assert (machine.price, machine.currency, machine.as_of) == (0.0893, "USD", date(2026, 11, 20))
-    assert machine.is_for("", "Intel Xeon, 2 CPUs")
-    assert not machine.is_for("", "AMD EPYC")
+    assert found.price == 0.0893
 
 
 def test_an_option_stands_above_the_file(tmp_path: Path):
@@ -77,17 +66,11 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("load = true", ("load is True",)),
         ('objective = "speed"', ("unknown objective 'speed'",)),
         ('objective = ["latency"]', ("unknown objective \"['latency']\"",)),
-        ('objective = "cost"', ("objective cost needs a load",)),
-        ('objective = "cost"\nload = "1/s"', ("needs the price of each machine",)),
-        (
-            f'[[machine]]\nmatch = "a"\n{MACHINE}[[machine]]\nmatch = "b"\n{MACHINE.replace("EUR", "USD")}',
-            ("EUR and USD",),
-        ),
-        ('[[machine]]\nmatch = "a"\nprice = 1.0\ncurrency = "EUR"\nas-of = 2026-11-20', ("'a' has no source",)),
-        (f'[[machine]]\nmatch = "a"\ncores = 2\n{MACHINE}', ("unknown key of the machine 'a' 'cores'",)),
-        (f'[[machine]]\nmatch = "a"\n{MACHINE.replace("1.0", "-1")}', ("price of the machine 'a' is -1",)),
-        (f'[[machine]]\nmatch = "a"\n{MACHINE.replace("2026-11-20", "2026")}', ("write a date as 2026-11-20",)),
-        ("machine = 3", ("write [[machine]]",)),
+        ('objective = "cost"', ("objective cost needs the price of this machine an hour: write price = 0.0893",)),
+        ("[limits]\ncost = '0.05/million'", ("a limit on cost needs the price",)),
+        ("price = 1.0\n[limits]\ncost = '0.5'", ("write a cost with its unit as 0.05/million",)),
+        ("price = -1", ("price is -1: it must be more than 0",)),
+        ("price = '1 USD'", ("price is '1 USD': write the price of this machine an hour as 0.0893",)),
         ("limits = 3", ("write [limits]",)),
         ("load = ", ("not valid TOML",)),
     ],
@@ -105,20 +88,6 @@ def test_a_file_that_is_not_there(tmp_path: Path):
         read_policy(tmp_path / "none.toml", {})
     with pytest.raises(UsageError, match="not a regular file"):
         read_policy(tmp_path, {})
-
-
-@pytest.mark.parametrize("machine", [{"match": "a"}, ["a"], "a", 3])
-def test_machines_given_in_python_are_a_list_of_tables_too(machine: Any):
-    with pytest.raises(UsageError, match="machine is a list of tables"):
-        as_policy({"machine": machine})
-
-
-def test_an_old_price_is_warned_of(tmp_path: Path):
-    found = read(tmp_path, WHOLE)
-    assert not list(found.warnings(date(2027, 5, 1)))
-    assert list(found.warnings(date(2027, 6, 1))) == [
-        "the price of 'Xeon' is 193 days old (the provider's list, 2026-11-20)"
-    ]
 
 
 def test_there_is_an_option_for_each_key():

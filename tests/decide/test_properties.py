@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import date
 from typing import Any
 
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from shootout.results.choice import usual_start_s
 from shootout.results.document import Row
 from shootout.stats.verdicts import Standing, Verdict
 
-TODAY = date(2026, 11, 22)
 BYTES = st.one_of(st.none(), st.integers(1, 4).map(lambda count: count * 100_000_000))
 
 
@@ -64,7 +62,7 @@ def test_nobody_infeasible_unmeasured_or_beaten_is_ever_chosen(
     rows: tuple[Row, ...], keys: dict[str, str], within: float
 ):
     policy = read_policy(None, keys)
-    found = decide(policy, question(*rows, within=within), today=TODAY)
+    found = decide(policy, question(*rows, within=within))
     feasible = [one for one in found.candidates if one.standing is Standing.MET]
     assert (found.exit_code == 0) is (found.chosen is not None)
     assert found.chosen is not None or not feasible

@@ -25,12 +25,10 @@ from shootout.decide.racing import (
     fit_study,
     refuse_few_rows,
     refuse_several,
-    refuse_unpriced_here,
 )
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.export.input_sets import tell_rows_to_bring
-from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
 from shootout.journal.records import Line, LoadTestResult, TriedRate, not_run
 from shootout.messages import Scores
@@ -42,7 +40,6 @@ from shootout.study import selection
 from shootout.study.schema import Study, checked
 
 ARM = made.ARMS[0]
-PRICE = {"match": "Toy", "price": 1.0, "currency": "USD", "source": "a list", "as-of": "2026-11-20"}
 
 
 def policy(**keys: Any) -> Policy:
@@ -68,17 +65,20 @@ def study(**fields: Any) -> Study:
         ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_restarts": 4}),
         ({"rate": "50/s"}, {"scenario": (Scenario.LATENCY, Scenario.THROUGHPUT), "threads": (None,)}),
         (
-            {"objective": "cost", "load": "200/s", "machine": [PRICE]},
+            {"objective": "cost", "price": "1"},
             {"scenario": (Scenario.THROUGHPUT,), "threads": ("all",), "rate": None},
         ),
         (
-            {"objective": "cost", "load": "200/s", "p99": "5ms", "machine": [PRICE]},
-            {
-                "scenario": (Scenario.SERVE,),
-                "rate": None,
-                "enough_rate": pytest.approx((200 / 0.7,), rel=2e-3),
-                "p99_limit_ms": 5.0,
-            },
+            {"objective": "cost", "p99": "5ms", "price": "1"},
+            {"scenario": (Scenario.LATENCY, Scenario.SERVE), "rate": None, "enough_rate": (), "p99_limit_ms": 5.0},
+        ),
+        (
+            {"objective": "size", "cost": "0.5/million", "price": "0.36", "p99": "5ms"},
+            {"threads": ("all",), "rate": None, "enough_rate": pytest.approx((200.2,))},
+        ),
+        (
+            {"load": "20/s", "cost": "0.5/million", "price": "0.36", "p99": "5ms"},
+            {"threads": ("all",), "rate": 200.0},
         ),
         ({"objective": "size", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx((200.2,))}),
         ({"objective": "size", "rate": "70/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx((100.1,))}),
@@ -152,15 +152,6 @@ def test_who_left_by_limits_that_are_no_more_plays_again(tmp_path: Path):
     for breach, out in ((lambda *_: why, [made.B.label]), (lambda *_: None, [])):
         found = Recorder(out=tmp_path, file=nobody, history=nobody, progress=nobody, breach=breach)
         assert list(found.of_group(made.GROUP)) == out
-
-
-def test_a_cost_on_a_machine_without_a_price_is_refused_before_it_takes_time():
-    here = {**PRICE, "match": machine_key()}
-    for keys in ({"objective": "cost"}, {"cost": "1/h"}):
-        with pytest.raises(UsageError, match="nothing has a price"):
-            refuse_unpriced_here(policy(load="200/s", machine=[{**PRICE, "match": "no such machine"}], **keys))
-        refuse_unpriced_here(policy(load="200/s", machine=[here], **keys))
-    refuse_unpriced_here(policy(machine=[{**PRICE, "match": "no such machine"}]))
 
 
 def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,7 @@ def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nsize = "1GB"\nready = "3s"\n')
     question = read_question([RUN])
-    found = PolicyAnswer(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
+    found = PolicyAnswer(decide(read_policy(policy, {}), question), question)
     opening = open_decision(found, ANY_WIDTH)
     assert opening.title == f"Ship {found.decision.chosen}"
     assert {"Met", "Sure", "Next"} <= {line.plain.split(" ")[0] for line in opening.lines}

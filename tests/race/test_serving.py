@@ -449,8 +449,8 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("call_ns", "machines"), [(6e6, 2), (1.5e7, 5)], ids=["just too slow", "far too slow"])
-def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_ns: float, machines: int) -> None:
+@pytest.mark.parametrize("call_ns", [6e6, 1.5e7], ids=["just too slow", "far too slow"])
+def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: float) -> None:
     """166 calls a second in all, or 66, and less than that within a limit of 100 ms, where 200 are asked for."""
     context = RestartContext(launcher=Serving({"a": 1e6, "b": call_ns}), watch=FakeWatch(), events=QUIET)
     terms = replace(ENOUGH, limit_ns=1e8)
@@ -460,9 +460,11 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
     slow = next(live for live in restart.playing if live.arm.target.backend == "b")
     found = serving.served_in(restart.desk, slow, restart.flagged)
     assert found
-    held, failed = max(one.rate_per_s for one in found.steps if one.held), p99_limit.bounding_rate([found])
+    assert any(one.held for one in found.steps)
+    assert sum(not one.held for one in found.steps) == 1
+    failed = p99_limit.bounding_rate([found])
     assert failed
-    assert math.ceil(200 / held) == math.floor(200 / failed) + 1 == machines
+    assert failed <= 200
     assert restart.rounds < SERVE_ROUNDS
 
 
@@ -471,7 +473,7 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
     [
         ((800.0, 1_000.0), 1_200, 2_000, [1_000]),
         ((800.0, 1_000.0), 900, 2_000, [1_000, 800]),
-        ((800.0, 1_000.0), 750, 2_000, [1_000, 800, 400, 566]),
+        ((800.0, 1_000.0), 750, 2_000, [1_000, 800, 400]),
         ((800.0, 1_000.0), 850, 900, [800, 1_000]),
         ((1_000.0,), 900, 950, [475, 672, 1_000]),
     ],

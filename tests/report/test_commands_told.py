@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,7 @@ def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, A
 def test_what_a_decision_proposes_is_one_of_ours():
     question = read_question([RUN])
     for limits in ({"max-error": "1e-1", "install": "100MB"}, {"p99": "1us"}, {"max-accuracy-drop": "0.1pp"}):
-        found = decide(read_policy(None, limits), question, today=date(2026, 11, 22))
+        found = decide(read_policy(None, limits), question)
         text = as_plain(render_decision(found, question, 200), 200)
         options = re.findall(r"(?:same command with|with) (--[a-z0-9-]+ \S+?)(?=:| |$)", text, re.MULTILINE)
         commands = [f"shootout decide {RUN} {option}" for option in options]
