@@ -154,7 +154,7 @@ def test_of_a_run_of_several_groups_the_command_of_each_is_told(tmp_path: Path, 
     assert found.code == ExitCode.USAGE
     first, *commands = found.err.splitlines()
     assert first.endswith("; name one with --group:")
-    assert len(commands) == 3
+    assert len(commands) == 7
     for command in commands:
         program, *typed = shlex.split(command)
         assert (program, typed[:-1]) == ("shootout", [*given, "--group"])

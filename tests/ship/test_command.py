@@ -61,4 +61,4 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
         ship(tmp_path / "no run is read for that", tmp_path / "out", target="numpy", policy=None, group=None)
     (tmp_path / "out" / "load.py").write_text("")
     with pytest.raises(ArmFailed, match=r"ends with 2.*load\.py was changed"):
-        check_folder(shipped, "it was written")
+        check_folder(shipped)
