@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -160,14 +161,15 @@ SHADOW = "raise SystemExit('ran a file that was not shipped')"
 
 
 @pytest.mark.parametrize("words", [[CHECK], ["-S", CHECK]])
-def test_its_check_imports_nothing_from_its_own_folder(copy: Path, words: list[str]):
+def test_its_check_imports_nothing_from_its_own_folder(copy: Path, tmp_path: Path, words: list[str]):
     for name in ("json", "hashlib", "pathlib", "os", "numpy"):
         (copy / f"{name}.py").write_text(SHADOW)
     (copy / "importlib").mkdir()
     (copy / "importlib" / "__init__.py").write_text(SHADOW)
     environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}."}
     # An environment with an editable install imports that one's finder, and so whatever lies here, before any program.
-    python = str(getattr(sys, "_base_executable", sys.executable))
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = tmp_path / "bare" / "bin" / "python"
     done = subprocess.run([python, *words], cwd=copy, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stderr == "hashlib.py is code that was not shipped, and Python could run it: remove it\n"
