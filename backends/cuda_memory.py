@@ -28,8 +28,6 @@ from shootout.host.cuda_driver import DEVICE
 
 FIRST_FLOAT8 = 89
 """Compute capability 8.9, Ada's: the first GPUs with FP8 products."""
-EVICTING = 2
-"""Sizes of an L2 cache that are written to empty it, whichever line it gives up for a new one."""
 PINNED, PAGEABLE, STAGED = "pinned", "pageable", "staged"
 """STAGED is no choice of ours: XLA copies inputs into page-locked memory of its own first (its client's
 `should_stage_host_to_device_transfers`, which is true for GPUs).
@@ -100,9 +98,13 @@ class Cuda:
 
     def block(self, size: int) -> int:
         """Allocate so many bytes of device memory, aligned to 256 at least, and return the address."""
-        device = self._allocate_bytes(size)
+        try:
+            device = self.ask(self.api.cudaMalloc, size)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}, allocating {size} bytes") from error
+        self._free_on_close(self.api.cudaFree, device)
         self.held_bytes += size
-        return device
+        return int(device)
 
     def buffer(self, spec: TensorSpec) -> Buffer:
         """Allocate memory for one tensor: on the device, and if copies are PINNED on the host."""
@@ -182,11 +184,6 @@ class Cuda:
             times.append(1e6 * float(self.ask(self.api.cudaEventElapsedTime, began, ended)))
         return times
 
-    def evict(self) -> None:
-        """Queue writes to EVICTING times as many bytes as the device's L2 cache has, as Triton's benchmark does."""
-        address, size = self._eviction_memory
-        self.ask(self.api.cudaMemsetAsync, address, 0, size, self.stream)
-
     def close(self) -> None:
         """Give everything back, newest first. A second call has nothing left to do."""
         self._owned.close()
@@ -199,13 +196,6 @@ class Cuda:
             self._free_on_close(self.api.cudaEventDestroy, event)
         return events
 
-    @cached_property
-    def _eviction_memory(self) -> tuple[int, int]:
-        """Return address and size of memory of the harness's own, no part of `held_bytes`."""
-        attribute = self.api.cudaDeviceAttr.cudaDevAttrL2CacheSize
-        size = EVICTING * int(self.ask(self.api.cudaDeviceGetAttribute, attribute, DEVICE))
-        return self._allocate_bytes(size), size
-
     def _queue_download(self, buffer: Buffer) -> Array:
         """Queue the copy of a buffer and return what will hold its tensor: its twin, or fresh memory."""
         host, address = buffer.twin, buffer.twin_address
@@ -215,41 +205,11 @@ class Cuda:
         self._queue_copy(address, buffer.device_address, host.nbytes, self._to_host)
         return host
 
-    def _allocate_bytes(self, size: int) -> int:
-        try:
-            device = self.ask(self.api.cudaMalloc, size)
-        except RuntimeError as error:
-            raise RuntimeError(f"{error}, allocating {size} bytes") from error
-        self._free_on_close(self.api.cudaFree, device)
-        return int(device)
-
     def _free_on_close(self, free: Callable[[Any], Any], handle: Any) -> None:
         self._owned.callback(free, handle)
 
     def _queue_copy(self, target: int, source: int, size: int, kind: Any) -> None:
         self.ask(self.api.cudaMemcpyAsync, target, source, size, kind, self.stream)
-
-
-class Eviction:
-    """Emptying of the L2 cache, for sessions whose library has a stream and an allocator of its own.
-
-    No byte that it takes is in that allocator's account. It is done on return.
-    """
-
-    def __init__(self) -> None:
-        self._cuda: Cuda | None = None
-
-    def __call__(self) -> None:
-        """Overwrite the cache; the first call makes what that needs."""
-        self._cuda = self._cuda or Cuda()
-        self._cuda.evict()
-        self._cuda.synchronize()
-
-    def close(self) -> None:
-        """Give back what it took."""
-        if self._cuda:
-            self._cuda.close()
-            self._cuda = None
 
 
 def has_bindings() -> bool:

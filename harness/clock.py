@@ -200,28 +200,6 @@ def read_block(
     return count
 
 
-def read_cold_block(
-    call: Call, chill: Callable[[], object], buffers: int, readings: array[int], *, block_ns: int, min_calls: int
-) -> int:
-    """Time calls as `read_block` does, one call a reading, and run `chill` before each of them, outside the bracket.
-
-    The block's own time counts the chilling.
-    """
-    count = buffer = 0
-    block_began = now_ns()
-    while count < len(readings):
-        chill()
-        began = now_ns()
-        call(buffer)
-        ended = now_ns()
-        readings[count] = ended - began
-        count += 1
-        buffer = (buffer + 1) % buffers
-        if ended - block_began >= block_ns and count >= min_calls:
-            break
-    return count
-
-
 def repeated(call: Call, buffers: int, times: int) -> Call:
     """Return one call that makes `times` calls, going on through the buffers from where the last one stopped."""
     position = -1

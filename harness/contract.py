@@ -159,7 +159,6 @@ class Arm:
         threads: compute threads of one instance; 0: as many as its library takes by itself.
         instances: sessions that work at once, each on inputs of its own (throughput and serve only).
         setting: what tells this arm from others of its target in its group, for people: `batch=8, instances=2`.
-        cold_l2: the GPU's L2 cache is emptied before each timed call.
     """
 
     target: Target
@@ -176,7 +175,6 @@ class Arm:
     scenario: Scenario = Scenario.LATENCY
     instances: int = 1
     setting: str = ""
-    cold_l2: bool = False
 
     @property
     def cpus(self) -> int:

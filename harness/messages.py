@@ -298,8 +298,8 @@ class Turn:
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
         cpu_ns: CPU time of a call end to end, of all the process's threads and of the processes that it started and saw
-            end: the mean over the block of calls one after another. None in other scenarios, with an emptied cache, and
-            where the system doesn't tell.
+            end: the mean over the block of calls one after another. None in other scenarios, and where
+            the system doesn't tell.
         gpu: how the GPU was right after the blocks; None for an arm on the CPU.
         bins: of a turn under sustained load, whose readings are their times per call; else empty.
         fault: what was wrong with answers that were asked for after that; "" for nothing.

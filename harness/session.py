@@ -21,13 +21,11 @@ class GpuSide:
             library has page-locked memory of its own; "" where they don't copy.
         event_ns: (staged, calls) → nanoseconds of so many calls of `execute`, each by two events on its stream.
         allocator: bytes of device memory that the library's allocator holds now, and the most it held.
-        evict: overwrites the device's L2 cache, or queues that; `synchronize` waits for it too.
     """
 
     copies: str = ""
     event_ns: Callable[[Any, int], list[float]] | None = None
     allocator: Callable[[], tuple[int, int]] | None = None
-    evict: Callable[[], None] | None = None
 
 
 class Session(Protocol):

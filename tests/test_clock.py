@@ -18,7 +18,6 @@ from shootout.clock import (
     lead_in,
     rare_collector,
     read_block,
-    read_cold_block,
     seconds_to_call,
 )
 
@@ -85,30 +84,6 @@ def test_k_calls_share_a_reading_and_go_on_through_all_buffers(clock: FakeClock)
 
 def test_the_fewest_calls_are_rounded_up_to_whole_readings(clock: FakeClock):
     assert len(read(clock, k=4, calls=5)) == 2
-
-
-def test_a_cold_reading_is_one_call_with_the_chilling_outside_the_bracket(clock: FakeClock):
-    readings = array("q", bytes(8 * 50))
-
-    def chill() -> None:
-        clock.events.append("chill")
-        clock.time_ns += 40
-
-    count = read_cold_block(clock.call, chill, 2, readings, block_ns=0, min_calls=3)
-    assert readings[:count].tolist() == [100, 100, 100]
-    assert clock.events == ["clock", *(one for buffer in (0, 1, 0) for one in ("chill", "clock", buffer, "clock"))]
-
-
-def test_a_cold_block_ends_as_a_warm_one_and_its_time_counts_the_chilling(clock: FakeClock):
-    def chill() -> None:
-        clock.time_ns += 400
-
-    def read_cold(capacity: int, **until: int) -> int:
-        return read_cold_block(clock.call, chill, 2, array("q", bytes(8 * capacity)), **until)
-
-    assert read_cold(50, block_ns=1_000, min_calls=1) == 2
-    assert read_cold(50, block_ns=1_000, min_calls=5) == 5
-    assert read_cold(4, block_ns=10**9, min_calls=1) == 4
 
 
 def test_a_lead_in_ends_at_its_calls_or_its_time(clock: FakeClock):

@@ -41,7 +41,6 @@ from shootout.backends._jax.session import (
 )
 from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
-from shootout.backends.cuda_memory import Eviction
 from shootout.contract import (
     INFERENCE,
     Arm,
@@ -170,8 +169,7 @@ class JaxSession:
         self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
-        self._eviction = Eviction()
-        self.gpu = gpu_side(arm, device, self._eviction)
+        self.gpu = gpu_side(arm, device)
         self._as_is = self._device is Device.CPU and all(is_read_as_is(arm, spec) for spec in built.exported.inputs)
         self._pending: tuple[Any, ...] = ()
 
@@ -219,7 +217,6 @@ class JaxSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
-        self._eviction.close()
         self._pending = ()
         for name in ("_run", "_stage", "_weights"):
             self.__dict__.pop(name, None)

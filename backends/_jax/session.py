@@ -18,7 +18,7 @@ import numpy as np
 
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import core_module
-from shootout.backends.cuda_memory import STAGED, Eviction, has_bindings
+from shootout.backends.cuda_memory import STAGED
 from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
 from shootout.session import GpuSide
 
@@ -297,12 +297,11 @@ def is_read_as_is(arm: Arm, spec: TensorSpec) -> bool:
     return bool(canonicalize_dtype(_computed_dtype(np.empty(0, given), arm)) == given)
 
 
-def gpu_side(arm: Arm, device: Any, eviction: Eviction) -> GpuSide | None:
+def gpu_side(arm: Arm, device: Any) -> GpuSide | None:
     """Return what a session tells of its GPU; None on a CPU. There are no events: JAX shows no stream of XLA's."""
     if arm.target.device is Device.CPU:
         return None
-    evict = eviction if has_bindings() else None
-    return GpuSide(copies=STAGED, allocator=partial(allocated_bytes, device), evict=evict)
+    return GpuSide(copies=STAGED, allocator=partial(allocated_bytes, device))
 
 
 def allocated_bytes(device: Any) -> tuple[int, int]:

@@ -26,7 +26,6 @@ from shootout.backends._jax.session import (
 )
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
-from shootout.backends.cuda_memory import Eviction
 from shootout.contract import Array, Arrays, Executed
 from shootout.exported.training_step import MOMENTUM
 from shootout.trace_events import Event
@@ -91,8 +90,7 @@ class JaxTrainingSession:
         self._stage = stager_of(arm, built.exported, self._device, staging)
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._output = built.exported.outputs[0].name
-        self._eviction = Eviction()
-        self.gpu = gpu_side(arm, self._device, self._eviction)
+        self.gpu = gpu_side(arm, self._device)
         self._state: tuple[Any, ...] = ()
         self._pending: Any = None
         self.reset()
@@ -144,7 +142,6 @@ class JaxTrainingSession:
 
     def close(self) -> None:
         """Drop the executable and its arrays."""
-        self._eviction.close()
         for name in ("_run", "_stage", "_state", "_pending"):
             self.__dict__.pop(name, None)
 

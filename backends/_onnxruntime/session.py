@@ -1,8 +1,8 @@
 """ONNX Runtime's run path: IO binding with memory at fixed addresses, so that no call allocates any.
 
 On CUDA the memory and the stream are ours (see `cuda_memory`): bound by address, and given to the providers as their
-compute stream. So copies, events and the emptied cache are the same as TensorRT's, and a run is only queued: the stream
-is waited for once, by `synchronize`, and not by ONNX Runtime at the end of each run too.
+compute stream. So copies and events are the same as TensorRT's, and a run is only queued: the stream is
+waited for once, by `synchronize`, and not by ONNX Runtime at the end of each run too.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
                 f"TensorRT refused the engine in {built.folder} and built another in its place: it is another GPU's or "
                 "version's; remove that folder"
             )
-        self.gpu = GpuSide(copies=self._cuda.copies, event_ns=self._event_ns, evict=self._cuda.evict)
+        self.gpu = GpuSide(copies=self._cuda.copies, event_ns=self._event_ns)
         self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
 
     def stage(self, inputs: Arrays, slot: int) -> OrtSlot:

@@ -146,7 +146,7 @@ class TensorRtSession:
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
         self._cuda = Cuda(setup.copies)
         self.gpu: GpuSide | None = GpuSide(
-            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocated_bytes, evict=self._cuda.evict
+            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocated_bytes
         )
         self._slots: dict[int, TensorRtSlot] = {}
         self._activations = 0

@@ -34,7 +34,7 @@ from shootout.backends._torch.account import float32_flags
 from shootout.backends.adapter import Built
 from shootout.backends.common import DTYPES, check_inputs, precision_of, require_device
 from shootout.backends.common_torch import float32_module
-from shootout.backends.cuda_memory import COPIES, PINNED, Eviction, has_bindings
+from shootout.backends.cuda_memory import COPIES, PINNED
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, pip_install
 from shootout.session import GpuSide, Session
@@ -196,9 +196,8 @@ class TorchGpuSession(TorchSession):
         """Drop what holds device memory."""
         super().close()
         self.gpu = None
-        if cuda := self.__dict__.pop("_cuda", None):
-            cuda.close()
-        self.__dict__.pop("synchronize", None)
+        for name in ("_cuda", "synchronize"):
+            self.__dict__.pop(name, None)
 
 
 class OnCuda:
@@ -220,7 +219,6 @@ class OnCuda:
         self._landings: dict[int, list[torch.Tensor]] = {}
         self._twins: dict[int, list[torch.Tensor]] = {}
         self._results: dict[int, torch.Tensor] = {}
-        self._eviction = Eviction()
         self._pending = False
         if self._shares:
             torch.cuda.synchronize()  # weights were put there on the default stream
@@ -276,8 +274,7 @@ class OnCuda:
 
     def side(self, execute: Callable[[Any], Any]) -> GpuSide:
         """Return the device's side of a session whose calls are made by `execute`."""
-        event_ns, evict = partial(self.event_ns, execute), self._eviction if has_bindings() else None
-        return GpuSide(copies=self.copies, event_ns=event_ns, allocator=self.allocator, evict=evict)
+        return GpuSide(copies=self.copies, event_ns=partial(self.event_ns, execute), allocator=self.allocator)
 
     def event_ns(self, execute: Callable[[Any], Any], staged: Any, calls: int) -> list[float]:
         """Return nanoseconds of each call between two events on its stream; the device is idle before each."""
@@ -296,10 +293,6 @@ class OnCuda:
     def allocator(self) -> tuple[int, int]:
         """Return the bytes that tensors hold now and at most held, by torch's allocator."""
         return self._torch.cuda.memory_allocated(), self._torch.cuda.max_memory_allocated()
-
-    def close(self) -> None:
-        """Give back what torch's allocator doesn't know of."""
-        self._eviction.close()
 
     def _use_own_stream(self) -> None:
         if self._shares and _THREAD.stream is not self._stream:

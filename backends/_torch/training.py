@@ -186,10 +186,7 @@ class TorchTrainingSession:
 
     def close(self) -> None:
         """Drop what holds the weights."""
-        self.gpu = None
-        if self._cuda:
-            self._cuda.close()
-            self._cuda = None
+        self.gpu = self._cuda = None
         for name in ("_student", "_step", "_account"):
             self.__dict__.pop(name, None)
 

@@ -64,7 +64,7 @@ class ClockCheck:
         """Return why a turn's times can't be believed, "" if they can.
 
         Args:
-            arm: the readings make up a turn if it calls alone, and not from a cold cache.
+            arm: the readings make up a turn if it calls alone.
             asked: the harness's own stopwatch, around the whole turn.
             per_reading: calls in each reading.
         """
@@ -74,7 +74,7 @@ class ClockCheck:
             return f"its clock is {duration(ahead_ns)} ahead of the harness's: {_CAUSE}"
         if turn.bins:
             return longer_than(1e9 * sum(one.seconds for one in turn.bins), asked)
-        if arm.scenario not in (Scenario.LATENCY, Scenario.VARYING) or arm.cold_l2:
+        if arm.scenario not in (Scenario.LATENCY, Scenario.VARYING):
             return ""
         read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
         if fault := longer_than(read_ns, asked):

@@ -121,7 +121,7 @@ class LiveArm:
 
     def read_tail(self, left_s: float) -> None:
         """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
-        if self.arm.scenario is not Scenario.LATENCY or self.arm.cold_l2:
+        if self.arm.scenario is not Scenario.LATENCY:
             return
         if self.tuned.per_reading[Scope.END_TO_END] > 1:
             return

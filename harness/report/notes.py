@@ -183,8 +183,6 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
         yield f"loaded {size(gpu.loaded_bytes)}"
     if gpu.sm_clock_mhz is not None:
         yield f"{gpu.sm_clock_mhz:,} MHz"
-    if gpu.l2 == "cold":
-        yield "L2 cache emptied before each call"
     if gpu.energy:
         yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
 

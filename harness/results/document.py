@@ -337,7 +337,6 @@ class Gpu(Part):
         dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
         copies: the host memory that inputs and outputs are copied from and to: `pinned` or `pageable`; `staged`: the
             library has page-locked memory of its own (JAX).
-        l2: whether the cache was emptied before each timed call (`cold`).
         sm_clock_mhz: the clock of the multiprocessors right after the blocks.
         energy: null unless the study says `energy`.
         faults: what could not be told though it should, and how telling broke.
@@ -354,7 +353,6 @@ class Gpu(Part):
     event_ns: float | None = None
     dispatch_ns: float | None = None
     copies: str | None = None
-    l2: Literal["warm", "cold"] = "warm"
     sm_clock_mhz: int | None = None
     energy: GpuEnergy | None = None
     faults: tuple[str, ...] = ()

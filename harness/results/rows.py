@@ -67,7 +67,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | Non
     facts["notes"] = (*facts.get("notes", ()), *found)
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
-    facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
+    facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(lines)}
     facts |= {"over_time": over_time}
     if timed and not never_held:
         facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
@@ -88,7 +88,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | Non
 
 def _describe_arm(arm: Arm) -> dict[str, Any]:
     target = arm.target
-    names = {field.name for field in fields(Arm)} - {"target", "ordinal", "control", "cold_l2"}
+    names = {field.name for field in fields(Arm)} - {"target", "ordinal", "control"}
     return {
         "arm": arm.label,
         "backend": str(target) if target.folder else target.backend + (f"+{target.mode}" if target.mode else ""),
@@ -339,7 +339,7 @@ def _device_bytes(lines: Iterable[Played]) -> int | None:
     return max(sums, default=None)
 
 
-def _describe_gpu(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
+def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
     """Return the GPU's figures over an arm's restarts; None for an arm on the CPU."""
     reports = [line.gpu for line in lines if line.gpu]
     if not reports:
@@ -355,7 +355,6 @@ def _describe_gpu(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
         **_medians_of(GpuCost, costs),
         **_medians_of(OnGpu, looks),
         copies=next((one.copies for one in looks if one.copies), None),
-        l2="cold" if arm.cold_l2 else "warm",
         sm_clock_mhz=_median_of("sm_clock_mhz", reports),
         energy=energy,
         faults=tuple(dict.fromkeys(fault for one in looks for fault in one.faults)),

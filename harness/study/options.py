@@ -397,12 +397,6 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, MixOptions, tota
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
-    l2: Annotated[
-        Literal["warm", "cold"],
-        Flag(
-            group=HelpGroup.MORE, word="STATE", help="GPU: keep L2 warm (default), or empty it before each call: cold."
-        ),
-    ]
 
 
 class MachineOptions(TypedDict, total=False):

@@ -618,7 +618,6 @@ def _make_arms(
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
                 quantizer=name_quantizer(target),
-                cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
     return [spread for arm in arms for spread in spread_settings(study, arm)]

@@ -189,7 +189,6 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
     values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
-    values += [("l2", "cold")] if arm.cold_l2 else []
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
     return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]

@@ -127,7 +127,6 @@ class Study(BaseModel):
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
-        l2: `cold` empties the GPU's L2 cache before each timed call; arms on the CPU stay as they are.
         unsynchronized: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
         max_error: an arm whose relative L2 error is more than its precision explains, but no more than this, is
             measured and says so; 0: it fails.
@@ -178,7 +177,6 @@ class Study(BaseModel):
     against_own_fp32: bool = False
     ceilings: bool = False
     energy: bool = False
-    l2: Literal["warm", "cold"] = "warm"
     unsynchronized: bool = False
     least_restarts: int = Field(default=0, ge=0, le=1_000)
     max_restarts: int = Field(default=MAX_RESTARTS, ge=1, le=1_000)
@@ -333,8 +331,6 @@ def _find_faults(study: Study) -> Iterator[str]:
         yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
     in_bulk = (Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED)
     at_once = [scenario for scenario in study.scenario if scenario in in_bulk]
-    if study.l2 == "cold" and at_once:
-        yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
     if "default" in study.threads and at_once:
         why = f"scenario {at_once[0]} divides a number"
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
@@ -358,7 +354,6 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
         return
     of_one_size: dict[str, object] = {
         "inputs (--inputs)": study.inputs,
-        "l2 cold": study.l2 == "cold",
         "state (--state)": study.state,
         "stream (--stream)": study.stream,
     }

@@ -206,14 +206,12 @@ def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[
     """Yield what the user asks for in so many words, and would change nothing; a study's own keys don't count."""
     asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
     targets = targets_of(study)
-    wanted = {"energy": "--energy", "gpu": "--gpu"} | ({"l2": "--l2 cold"} if study.l2 == "cold" else {})
+    wanted = {"energy": "--energy", "gpu": "--gpu"}
     if not any(target.device.is_gpu for target in targets):
         for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
             yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
     elif "energy" in asked and not any(target.device is Device.CUDA for target in targets):
         yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
-    if "energy" in asked and study.l2 == "cold":
-        yield "--energy is of calls in a row, which --l2 cold keeps apart: leave one of them out"
     if "energy" in asked and not study.all_scenarios - {Scenario.THROUGHPUT, Scenario.SERVE}:
         yield "--energy is of one call after another: add --scenario latency, or leave it out"
     offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}

@@ -111,7 +111,6 @@ class Worker:
             runner = backends.runner(built.arm.target)
             with clock.Stopwatch() as watch:
                 self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
-            _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._sets = built, self._read_buffers(built, seed)
         self._buffers = built.exported.pick(self._sets)
@@ -170,7 +169,7 @@ class Worker:
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
         clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-            return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu, clips=clips)
+            return Blocks(self._session, self._buffers, on_gpu=on_gpu, clips=clips)
         inputs = [self._buffers, *(exported.pick(exported.input_buffers()) for _ in self._sessions[1:])]
         return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu, clips=clips)
 
@@ -256,15 +255,13 @@ class Worker:
         """Read what only the GPU tells of an arm on it.
 
         Args:
-            energy_s: seconds of calls for the energy of one; 0: none. It is left out for several sessions, and for a
-                cold cache, which takes energy to fill.
+            energy_s: seconds of calls for the energy of one; 0: none. It is left out for several sessions.
         """
         return read_gpu(
             self._session,
             self._buffers,
-            cold=self._built.arm.cold_l2,
             unsynchronized=unsynchronized,
-            energy_s=energy_s if isinstance(self._blocks, Blocks) and not self._built.arm.cold_l2 else 0.0,
+            energy_s=energy_s if isinstance(self._blocks, Blocks) else 0.0,
         )
 
     def look(self, calls: int) -> Looked:
@@ -307,13 +304,6 @@ class Worker:
     def words(self, error: Exception) -> str:
         """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
         return (explain_error(error) if self._device is Device.CUDA else None) or tell_words(error)
-
-
-def _refuse_cold(arm: Arm, session: Session) -> None:
-    """Skip an arm whose cache is to be cold and can't be emptied."""
-    if arm.cold_l2 and not (session.gpu and session.gpu.evict):
-        reason = f"{arm.target.backend} has no way to empty the GPU's L2 cache before each call"
-        raise SkippedArm(reason, "leave out --l2 cold (l2 in a study), or this backend")
 
 
 def _look_at_source(exported: ExportedModel) -> None:

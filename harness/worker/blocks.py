@@ -51,7 +51,6 @@ class Blocks:
     """Reads a session's calls; every input buffer is staged once, here.
 
     Args:
-        cold: the device's L2 cache is emptied before each reading of a block, which then is one call.
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
         clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
         order: which buffer each call takes where sizes vary; a reading is then a pass through all of it. None: calls
@@ -66,7 +65,6 @@ class Blocks:
         session: Session,
         buffers: Sequence[Arrays],
         *,
-        cold: bool = False,
         on_gpu: bool = False,
         clips: Clips | None = None,
         order: Sequence[int] | None = None,
@@ -79,7 +77,6 @@ class Blocks:
         self._stream = len(order) if order else 0
         self._count = self._stream or len(buffers)
         self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
-        self._chill = make_chill(session) if cold else None
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
@@ -110,10 +107,9 @@ class Blocks:
         """
         is_long = self._last_ns > LONG_CALL_NS
         call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in Scope}
-        if self._chill:
-            self._chill()  # the first one makes what it needs
-        short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
-        per_reading = {scope: self._stream or max(1, -(-short_ns // max(1, int(ns)))) for scope, ns in call_ns.items()}
+        per_reading = {
+            scope: self._stream or max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()
+        }
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
@@ -184,19 +180,12 @@ class Blocks:
         block_ns, min_calls = (0, 1) if is_long else (BLOCK_NS, BLOCK_CALLS)
         if not is_long or (is_first and call_ns <= SLOW_CALL_NS):
             clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
-        if self._chill:
-            return self._read_cold(scope, self._chill, block_ns, min_calls)
         before_ns = clock.spent_cpu_ns()
         read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
         after_ns = clock.spent_cpu_ns()
         if scope is Scope.END_TO_END:
             self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
         return read_ns / k
-
-    def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
-        call, readings = self._timed[scope], self._readings
-        count = clock.read_cold_block(call, chill, self._count, readings, block_ns=block_ns, min_calls=min_calls)
-        return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
 
     def _read_calls(
         self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
@@ -258,18 +247,6 @@ def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:
         return outputs
 
     return call
-
-
-def make_chill(session: Session) -> Callable[[], object]:
-    """Return a function that empties the L2 cache of the session's device, and is done when it returns."""
-    evict, synchronize = session.gpu.evict if session.gpu else None, session.synchronize
-    assert evict, "an arm whose cache is to be cold and can't be emptied is skipped"
-
-    def chill() -> None:
-        evict()
-        synchronize()
-
-    return chill
 
 
 def make_timed_calls(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:

@@ -21,7 +21,7 @@ from shootout.errors import explained
 from shootout.host.gpu import UsedGpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
 from shootout.session import GpuSide, Session
-from shootout.worker.blocks import make_chill, make_timed_calls
+from shootout.worker.blocks import make_timed_calls
 
 T = TypeVar("T")
 CALLS = 30
@@ -29,7 +29,7 @@ LONGEST_S = 0.5
 FEWEST = 3
 """A figure rests on so many calls; on fewer, but not on less than `FEWEST`, where they take longer than `LONGEST_S`."""
 IN_A_ROW = 4
-"""So many calls are put between events at a time; one where the cache has to be emptied before each."""
+"""So many calls are put between events at a time."""
 SETTLE_S = 1.0
 """Before idle power is read: drivers report the mean over up to a second, which must not hold earlier calls."""
 IDLE_S = 1.0
@@ -83,21 +83,18 @@ def read_state() -> GpuState:
     return gpu.state() if gpu else GpuState()
 
 
-def read_gpu(
-    session: Session, buffers: Sequence[Arrays], *, cold: bool, unsynchronized: bool, energy_s: float
-) -> OnGpu:
+def read_gpu(session: Session, buffers: Sequence[Arrays], *, unsynchronized: bool, energy_s: float) -> OnGpu:
     """Look at a loaded session's calls from the device's side.
 
     Args:
         buffers: input sets to rotate through.
-        cold: empty the L2 cache before each call.
         unsynchronized: also see what a timer shows that doesn't wait for the device.
         energy_s: seconds of calls for the energy of one; 0: leave it out.
 
     What can't be told, since the session or the driver doesn't or since telling broke, is None; the latter is in
     `faults`.
     """
-    readings = _Readings(session, buffers, cold=cold)
+    readings = _Readings(session, buffers)
     clock.lead_in(readings.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
     stage_ns, compute_ns, fetch_ns = readings.steps_ns()
     side, faults = session.gpu or GpuSide(), list[str]()
@@ -136,16 +133,14 @@ def _read_allocator(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
 class _Readings:
     """The readings of one session."""
 
-    def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool) -> None:
-        self._session, self._buffers, self._cold = session, buffers, cold
-        self._chill = make_chill(session) if cold else lambda: None
+    def __init__(self, session: Session, buffers: Sequence[Arrays]) -> None:
+        self._session, self._buffers = session, buffers
         self.call = make_timed_calls(session, buffers)[Scope.END_TO_END]
 
     def steps_ns(self) -> tuple[float, ...]:
         """Return the nanoseconds of staging, computing and fetching, waiting for the device after each."""
         calls_ns = []
         for slot in self._rotate_slots():
-            self._chill()
             read = clock.read_steps(self._list_steps(slot), self._buffers[slot])
             calls_ns.append([ended - began for _, began, ended in read])
         return tuple(float(median(step)) for step in zip(*calls_ns, strict=True))
@@ -162,11 +157,10 @@ class _Readings:
 
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Return the nanoseconds of `execute` by the device's own clock."""
-        calls = 1 if self._cold else IN_A_ROW
         return float(
             median(
                 reported.check_amounts(
-                    ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls)
+                    ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), IN_A_ROW)
                 )
             )
         )
@@ -203,10 +197,9 @@ class _Readings:
             yield index % len(self._buffers)
 
     def _stage_inputs(self, slot: int) -> Any:
-        """Return a handle with its inputs on the device, and the cache as the study wants it."""
+        """Return a handle with its inputs on the device."""
         staged = self._session.stage(self._buffers[slot], slot)
         self._session.synchronize()
-        self._chill()
         return staged
 
     def _wait_after(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

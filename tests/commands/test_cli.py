@@ -206,7 +206,6 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
         ("run --option onnxruntime.grph=1", "--option onnxruntime.grph=1: unknown option 'grph': "),
         ("run --option spin.work=3", "unknown backend or target in --option 'spin'"),
         ("run --inputs gone.npz", "can't read gone.npz: No such file"),
-        ("run --l2 hot", "unknown l2 'hot': known: cold, warm"),
     ],
 )
 def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, says: str):

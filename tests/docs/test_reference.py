@@ -110,4 +110,4 @@ def test_a_meaning_goes_on_over_lines_and_belongs_to_every_name_before_its_colon
     meanings = keys.read_meanings(Timing)
     assert meanings["low_ns"] == meanings["high_ns"] == "the ends of its order-statistic interval over restarts."
     assert meanings["p99_ns"].startswith("the upper bound of a restart's percentile; null with fewer than 4 restarts")
-    assert keys.read_meanings(Study)["l2"].endswith("arms on the CPU stay as they are.")
+    assert keys.read_meanings(Study)["max_error"].endswith("measured and says so; 0: it fails.")

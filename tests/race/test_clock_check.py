@@ -149,7 +149,7 @@ def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
             player.warm(1, 1)
 
 
-@pytest.mark.parametrize("arm", [{"scenario": Scenario.THROUGHPUT}, {"scenario": Scenario.SERVE}, {"cold_l2": True}])
+@pytest.mark.parametrize("arm", [{"scenario": Scenario.THROUGHPUT}, {"scenario": Scenario.SERVE}])
 def test_readings_that_do_not_make_up_a_turn_are_not_added_up(arm: dict[str, Any]):
     assert faults(1, 400, **arm) == {""}
     assert any("behind" in one for one in faults(1, 400, began_ms=-100, **arm))

@@ -260,8 +260,8 @@ def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int,
 
 @pytest.mark.parametrize(
     ("arm", "per_reading"),
-    [(replace(ARM, scenario=Scenario.THROUGHPUT), 1), (replace(ARM, cold_l2=True), 1), (ARM, 2)],
-    ids=["several sessions", "cold", "short"],
+    [(replace(ARM, scenario=Scenario.THROUGHPUT), 1), (ARM, 2)],
+    ids=["several sessions", "short"],
 )
 def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per_reading: int):
     found = performance(5e6, 60, arm=arm, per_reading=per_reading)

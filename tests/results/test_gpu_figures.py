@@ -102,7 +102,6 @@ def test_a_driver_that_tells_nothing_leaves_nulls(tmp_path: Path):
         "stage_ns": 9_000.0,
         "compute_ns": 30_000.0,
         "fetch_ns": 7_000.0,
-        "l2": "warm",
         "faults": (),
     }
     assert lines_of(found) == ["g:cuda:fp32 on the GPU: compute 30 us (host clock), copies in 9 us, out 7 us."]
@@ -120,13 +119,6 @@ def test_below_the_table_stands_a_line_for_each_arm_on_a_gpu(tmp_path: Path):
         "g:cuda:fp32 on the GPU: on the device 21 us (events), copies in 9 us, out 7 us (pinned), context 480 MB, "
         "loaded 31 MB, 1,980 MHz, 2.5 mJ a call above idle (152 in all, measured)."
     ]
-
-
-def test_a_cold_cache_is_said(tmp_path: Path):
-    found = document(tmp_path, TOLD, arm=replace(G, cold_l2=True))
-    assert gpu_of(found).l2 == "cold"
-    assert "L2 cache emptied before each call" in printed(found)
-    assert "L2 cache" not in printed(document(tmp_path / "run", TOLD))
 
 
 def test_what_an_unsynchronized_timer_shows_is_called_no_latency(tmp_path: Path):
@@ -180,14 +172,11 @@ def test_a_journal_from_before_these_figures_can_be_read(tmp_path: Path):
     older[0]["schema_version"] = 1
     assert all(line.pop("sum") for line in older)
     assert older[1].pop("gpu", "not there") is None
-    for arm in older[0]["groups"][0]["arms"]:
-        assert arm.pop("cold_l2") is False
     path.write_text("".join(json.dumps(line) + "\n" for line in older))
     history = journal.read(folder)
     assert history.damaged == ()
     (group,) = history.groups
     assert isinstance(group, GroupRecord)
-    assert not group.arms[0].cold_l2
     line = history.lines[1]
     assert isinstance(line, Played)
     assert (line.group, line.gpu) == (GROUP, None)

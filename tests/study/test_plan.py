@@ -218,22 +218,6 @@ def test_a_row_says_whether_it_was_tuned_and_who_quantized_it():
     ]
 
 
-def test_a_cold_cache_is_for_arms_on_a_gpu_and_their_copies():
-    cuda = "torch-eager:cuda:fp32"
-    arms = group("numpy", cuda, baseline=cuda, l2="cold").record.arms
-    assert [(arm.label, arm.cold_l2) for arm in arms] == [
-        (cuda, True),
-        ("numpy:cpu:fp32", False),
-        (f"{cuda}#control", True),
-    ]
-    assert not any(arm.cold_l2 for arm in group("numpy", cuda).record.arms)
-
-
-def test_what_is_asked_of_a_gpu_makes_another_run():
-    plain, other = study("numpy"), study("numpy", l2="cold")
-    assert identity(plain, groups(plain), []) != identity(other, groups(other), [])
-
-
 def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = ()) -> str:
     return identity(asked, groups(asked, missing), list(files))
 

@@ -55,11 +55,9 @@ def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
         ({"sustained_s": 60.0}, r"\(--for\) is the time of turns under sustained load: .* \(--scenario sustained\)"),
         ({"energy": True}, "--energy is for a GPU, and no target is on one: add one such as onnxruntime:cuda"),
         ({"backends": ["ncnn:vulkan"], "energy": True}, "--energy is counted by NVIDIA's driver, and no target is on"),
-        ({"l2": "cold"}, "--l2 cold is for a GPU"),
         ({"gpu": 0}, "--gpu is for a GPU"),
         ({"calibration": "c.npz"}, "--calibration is for quantized rows, and none is asked for"),
         ({"precision": ("bf16",)}, "--precision bf16: no target can run it; they can run fp32"),
-        ({**ON_GPU, "l2": "cold"}, "--energy is of calls in a row, which --l2 cold keeps apart"),
         ({**ON_GPU, "scenario": ("serve", "throughput")}, "--energy is of one call after another"),
     ],
 )
@@ -70,7 +68,6 @@ def test_what_would_have_no_effect_is_refused(options: dict[str, Any], says: str
 
 def test_what_has_an_effect_is_not_refused() -> None:
     assert selection.choose("shootout", {**ON_GPU, "gpu": 0}).energy
-    assert selection.choose("shootout", {**ON_GPU, "energy": False, "l2": "cold"}).l2 == "cold"
     assert selection.choose("shootout", {**ON_GPU, "scenario": ("serve", "latency")}).energy
     assert selection.choose("shootout", {"backends": ["onnxruntime:cpu:int8"], "calibration": "c.npz"}).calibration
     assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).instances == (2,)

@@ -72,8 +72,6 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"batch 1 is asked for 2 times"),
         (GOOD + 'batch = "8..1 x2"\n', r"batch is '8\.\.1 x2': range '8\.\.1 x2' must go up"),
         (GOOD + 'precision = "fp33"\n', r"unknown precision 'fp33': did you mean 'fp32'\?"),
-        (GOOD + 'l2 = "hot"\n', r"unknown l2 'hot': known: cold, warm"),
-        (GOOD + 'l2 = "cold"\nscenario = "serve"\n', r"l2 cold times one call .* scenario serve does not"),
         (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
@@ -199,13 +197,12 @@ def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
 
 def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
     plain = chosen(file(tmp_path, GOOD))
-    assert (plain.energy, plain.l2, plain.unsynchronized) == (False, "warm", False)
-    name = file(tmp_path, GOOD + 'energy = true\nl2 = "cold"\nunsynchronized = true\n')
+    assert (plain.energy, plain.unsynchronized) == (False, False)
+    name = file(tmp_path, GOOD + "energy = true\nunsynchronized = true\n")
     kept = chosen(name)
-    assert (kept.energy, kept.l2, kept.unsynchronized) == (True, "cold", True)
+    assert (kept.energy, kept.unsynchronized) == (True, True)
     asked = chosen(file(tmp_path, GOOD), energy=True, backends="onnxruntime:cuda")
-    assert (asked.energy, asked.l2, asked.unsynchronized) == (True, "warm", False)
-    assert chosen(name, l2="warm").l2 == "warm"
+    assert (asked.energy, asked.unsynchronized) == (True, False)
 
 
 @pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
@@ -228,11 +225,8 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"batch": "one"}, "--batch takes whole numbers, got 'one'"),
         ({"batch": ""}, "--batch takes whole numbers, got ''"),
         ({"batch": "1,"}, "--batch takes whole numbers, got ''"),
-        ({"l2": "tepid"}, "^unknown l2 'tepid': known: cold, warm"),
-        ({"l2": "cold", "scenario": "throughput"}, "^l2 cold times one call at a time, and scenario"),
         ({"p99_limit_ms": "5ms"}, "p99_limit_ms \\(--p99\\) is for requests .*: add scenario serve"),
         ({"scenario": "latency,sustained"}, "^scenario sustained shares its whole time .*: give it a run of its own"),
-        ({"scenario": "sustained", "l2": "cold"}, "^l2 cold times one call at a time, and scenario sustained"),
         ({"scenario": "sustained", "sustained_s": "soon"}, "^--for 'soon' is not a time"),
         ({"rate": "10/s", "scenario": "throughput"}, r"^rate \(--rate\) is for requests that arrive"),
         ({"goal": "resolve 0.1%"}, "^invalid goal 'resolve 0.1%': .*; use a value from 0.5% to 50%"),

@@ -110,7 +110,6 @@ def test_one_size_leaves_nothing_open(word: str):
     ("fields", "told"),
     [
         ({}, r"scenario varying calls with many sizes: say which, with a mix \(--mix sequence=16:50,64:30,256:20\)"),
-        ({"mix": MIX, "l2": "cold"}, "l2 cold is for one size at a time, and scenario varying has several"),
         ({"mix": MIX, "stream": 10}, r"stream \(--stream\) is for one size at a time"),
         ({"mix": MIX, "state": {"h": "hn"}}, r"state \(--state\) is for one size at a time"),
         ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),

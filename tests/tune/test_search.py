@@ -93,11 +93,10 @@ def test_the_words_name_the_users_own_files(tmp_path: Path):
 
 def test_the_words_say_what_is_asked_of_a_gpu():
     study = Study(name="s", model=("digits",), targets=("numpy",), energy=True)
-    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits", cold_l2=True)
-    assert reproduce.words([arm], reproduce.given(study)).endswith("--threads 1 --l2 cold --energy")
+    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits")
+    assert reproduce.words([arm], reproduce.given(study)).endswith("--threads 1 --energy")
     plain = study.model_copy(update={"energy": False})
-    words = reproduce.words([replace(arm, cold_l2=False)], reproduce.given(plain))
-    assert "--l2" not in words
+    words = reproduce.words([arm], reproduce.given(plain))
     assert "--energy" not in words
 
 

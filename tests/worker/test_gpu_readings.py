@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from support.gpus.queued import (
     CALL_MJ,
@@ -23,9 +22,8 @@ from support.gpus.queued import (
 )
 
 from shootout.constants import LEAD_IN_CALLS
-from shootout.messages import GpuState, OnGpu, Scope
+from shootout.messages import GpuState, OnGpu
 from shootout.worker import gpu_readings
-from shootout.worker.blocks import Blocks
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def look(session: Any, **how: Any) -> OnGpu:
-    asked = {"cold": False, "unsynchronized": False, "energy_s": 0.0} | how
+    asked = {"unsynchronized": False, "energy_s": 0.0} | how
     return gpu_readings.read_gpu(session, inputs(3), **asked)
 
 
@@ -137,45 +135,3 @@ def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch:
     cost = gpu_readings.Context.made().cost()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
     assert gpu_readings.read_state() == GpuState()
-
-
-def test_a_cold_look_empties_the_cache_before_each_call(device: Device):
-    look(Session(device), cold=True, unsynchronized=True)
-    begun = [index for index, what in enumerate(device.log) if what in ("execute", "events 1")]
-    for index in begun[LEAD_IN_CALLS:]:
-        before = [what for what in device.log[index - 4 : index] if what != "stage"]
-        assert "evict" in before, device.log[index - 4 : index]
-        assert before[before.index("evict") + 1] == "synchronize"
-    assert "events 4" not in device.log
-
-
-@pytest.mark.parametrize("scope", list(Scope))
-def test_a_cold_block_empties_the_cache_before_each_reading_and_does_not_time_that(device: Device, scope: Scope):
-    blocks = Blocks(Session(device), inputs(3), cold=True)
-    tuned = blocks.tune()
-    device.log.clear()
-    readings = blocks.play([scope])[scope]
-    led_in, timed = " ".join(device.log).split(" evict synchronize", 1)
-    copies = ["stage"] if scope is Scope.END_TO_END else []
-    ends = ["fetch"] if scope is Scope.END_TO_END else []
-    call = [*copies, "execute", "synchronize", *ends]
-    assert led_in.split() == call * LEAD_IN_CALLS
-    assert timed.split() == [*call, "evict", "synchronize"] * (len(readings) - 1) + call
-    assert len(readings) > 1
-    assert tuned.per_reading == {Scope.END_TO_END: 1, Scope.COMPUTE: 1}
-    wanted = QUEUE_NS + KERNELS_NS + (STAGE_NS + COPY_NS + FETCH_NS if scope is Scope.END_TO_END else 0)
-    np.testing.assert_array_equal(readings, float(wanted))
-
-
-def test_a_cold_reading_is_one_call_however_short(device: Device, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("support.gpus.queued.KERNELS_NS", 100)
-    monkeypatch.setattr("support.gpus.queued.QUEUE_NS", 100)
-    assert Blocks(Session(device), inputs(3)).tune().per_reading[Scope.COMPUTE] == 100
-    assert Blocks(Session(device), inputs(3), cold=True).tune().per_reading[Scope.COMPUTE] == 1
-
-
-def test_a_warm_block_leaves_the_cache_alone(device: Device):
-    blocks = Blocks(Session(device), inputs(3))
-    blocks.tune()
-    blocks.play(list(Scope))
-    assert "evict" not in device.log

@@ -17,7 +17,6 @@ from support.gpus.queued import (
     QUEUE_NS,
     Device,
     Nvml,
-    Plain,
     Session,
     inputs,
     plugged_in,
@@ -26,7 +25,7 @@ from support.gpus.queued import (
 from shootout import backends, clock
 from shootout.backends.adapter import Built
 from shootout.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
-from shootout.contract import Arm, NotRun, Scenario, Target
+from shootout.contract import Arm, Scenario, Target
 from shootout.contract import Device as Kind
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
 from shootout.worker.__main__ import Worker, answer
@@ -157,17 +156,6 @@ def test_nothing_is_pending_when_a_command_is_answered(
     assert not device.queue
 
 
-def test_a_session_that_cannot_empty_the_cache_is_skipped_where_it_must_be_cold(adapter: Adapter):
-    adapter.made = Plain
-    cold = replace(ON_GPU, cold_l2=True)
-    fault = answer(Worker(), "load", {"built": built(cold)})
-    assert isinstance(fault, NotRun)
-    assert not fault.failed
-    assert fault.reason == "queued has no way to empty the GPU's L2 cache before each call"
-    assert "--l2 cold" in fault.fix
-    assert isinstance(answer(Worker(), "load", {"built": built()}), Loaded)
-
-
 def test_a_block_begins_behind_calls_that_nobody_reads(device: Device, adapter: Adapter):
     found = loaded()
     found.tune()
@@ -187,15 +175,6 @@ def test_several_instances_begin_a_window_behind_as_long_a_lead_in(device: Devic
     device.log.clear()
     found.turn((Scope.COMPUTE,))
     assert device.log.count("execute") * call_ns >= GPU_LEAD_IN_NS + WINDOW_NS
-
-
-def test_a_cold_arm_s_blocks_are_cold(device: Device, adapter: Adapter):
-    found = loaded(replace(ON_GPU, cold_l2=True))
-    found.tune()
-    device.log.clear()
-    latency_ns = found.turn((Scope.COMPUTE,)).latency_ns[Scope.COMPUTE]
-    assert device.log.count("evict") == len(latency_ns)
-    assert set(latency_ns) == {QUEUE_NS + KERNELS_NS}
 
 
 def test_energy_is_of_one_session_that_calls_alone(adapter: Adapter):

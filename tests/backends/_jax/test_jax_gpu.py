@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.gpus import fake_cuda
 
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends._jax.backend import JaxSession
 from shootout.backends._jax.session import PRODUCTS, allocated_bytes, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
-from shootout.backends.cuda_memory import Eviction
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
@@ -266,25 +264,11 @@ def test_xla_takes_an_empty_list_of_command_buffers_and_checks_what_is_in_one():
     assert "not a valid enum value" in run_fresh(compiled_with, "no_such_command", warm=JAX)
 
 
-def test_only_a_gpu_s_session_tells_of_a_gpu_and_its_cache_is_emptied_outside_of_jax_s_account(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_only_a_gpu_s_session_tells_of_a_gpu():
     on_gpu, on_cpu = (
         Arm(target=Target(backend="jax-jit", device=device), model="m") for device in (Device.CUDA, Device.CPU)
     )
-    eviction = Eviction()
-    assert gpu_side(on_cpu, None, eviction) is None
-    monkeypatch.setattr(jax_session, "has_bindings", lambda: False)
-    side = gpu_side(on_gpu, None, eviction)
+    assert gpu_side(on_cpu, None) is None
+    side = gpu_side(on_gpu, None)
     assert side
-    assert (side.copies, side.event_ns, side.evict) == ("staged", None, None)
-    cuda = fake_cuda.install(monkeypatch)
-    monkeypatch.setattr(jax_session, "has_bindings", lambda: True)
-    side = gpu_side(on_gpu, None, eviction)
-    assert side
-    assert side.evict
-    side.evict()
-    (scratch,) = cuda.memory.values()
-    assert not any(scratch.raw), "done on return, and JAX is asked for nothing"
-    eviction.close()
-    assert not +cuda.held
+    assert (side.copies, side.event_ns) == ("staged", None)

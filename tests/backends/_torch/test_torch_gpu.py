@@ -76,11 +76,6 @@ def test_the_account_of_memory_is_torch_s(torch: FakeTorch):
     assert session.gpu.allocator() == (4 * SIZE, 10_000)
 
 
-def test_a_cache_can_t_be_emptied_without_nvidia_s_bindings(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch_session, "has_bindings", lambda: False)
-    assert session_on(torch).gpu.evict is None
-
-
 def test_several_sessions_have_a_stream_each_in_whichever_thread_they_are_called(torch: FakeTorch):
     sessions = [session_on(torch, instances=2) for _ in range(2)]
     streams = torch.streams[1:]

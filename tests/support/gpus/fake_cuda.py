@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 OK, OUT_OF_MEMORY, NOT_READY, FAILED = 0, 2, 600, 700
-L2_BYTES = 64
 LAUNCH_MS = 5
 """What the host takes to queue a call: between two events where the device was idle before."""
 Work = Callable[[], object]
@@ -39,7 +38,7 @@ class FakeCuda:
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)  # noqa: N815
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)  # noqa: N815
     cudaDeviceAttr = SimpleNamespace(  # noqa: N815
-        cudaDevAttrComputeCapabilityMajor=8, cudaDevAttrComputeCapabilityMinor=9, cudaDevAttrL2CacheSize=L2_BYTES
+        cudaDevAttrComputeCapabilityMajor=8, cudaDevAttrComputeCapabilityMinor=9
     )
     cudaStreamNonBlocking, cudaHostAllocDefault = 1, 0  # noqa: N815
 
@@ -89,10 +88,6 @@ class FakeCuda:
     def cudaMemcpyAsync(self, target: int, source: int, size: int, kind: int, stream: int) -> tuple[int]:  # noqa: N802
         assert (target if kind == 1 else source) in self.memory, "the device's end of the copy"
         self.put(lambda: ctypes.memmove(target, source, size), stream)
-        return (OK,)
-
-    def cudaMemsetAsync(self, target: int, value: int, size: int, stream: int) -> tuple[int]:  # noqa: N802
-        self.put(lambda: ctypes.memset(target, value, size), stream)
         return (OK,)
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[int]:  # noqa: N802

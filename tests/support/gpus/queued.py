@@ -14,7 +14,7 @@ from shootout.contract import Arrays, Executed
 from shootout.messages import GpuState
 from shootout.session import GpuSide
 
-COPY_NS, QUEUE_NS, KERNELS_NS, FETCH_NS, EVICT_NS = 9_000, 8_000, 21_000, 7_000, 40_000
+COPY_NS, QUEUE_NS, KERNELS_NS, FETCH_NS = 9_000, 8_000, 21_000, 7_000
 STAGE_NS = 1_000
 """What `stage` costs the host; QUEUE_NS likewise of `execute`."""
 IDLE_W, CALL_MJ = 75, 5
@@ -86,7 +86,7 @@ class Session:
 
     @property
     def gpu(self) -> GpuSide | None:
-        return GpuSide(copies="pinned", event_ns=self.event_ns, allocator=self.allocator, evict=self.evict)
+        return GpuSide(copies="pinned", event_ns=self.event_ns, allocator=self.allocator)
 
     def event_ns(self, staged: Any, calls: int) -> list[float]:
         assert not self.device.queue, "something else would run between the events"
@@ -95,10 +95,6 @@ class Session:
 
     def allocator(self) -> tuple[int, int]:
         return 30, 44
-
-    def evict(self) -> None:
-        self._asks("evict", 0)
-        self.device.queue.append(("evict", EVICT_NS))
 
     def _asks(self, what: str, host_ns: int) -> None:
         self.device.log.append(what)
