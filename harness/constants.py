@@ -165,14 +165,6 @@ BLOCK_TIMEOUT_FACTOR = 20.0
 BLOCK_TIMEOUT_S = 60.0
 LAST_WORDS_LINES = 3
 
-HOLD_PAIRS = 20
-"""Pairs of blocks that show whether a CUDA arm feels that the others are stopped."""
-HOLD_LEAST_PAIRS = 8
-"""With fewer nothing is decided: the calls are too long for the time that there is."""
-HOLD_NS = 3_000_000_000
-HOLD_SLOWDOWN = 1.02
-HOLD_SHARE = 0.8
-"""Slower by more than 2 % in the median, and slower in so many of the pairs, means that it does."""
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#control"

@@ -27,7 +27,6 @@ from shootout.journal.records import (
     Confirming,
     Ended,
     Header,
-    Holding,
     Line,
     Played,
     Rounds,
@@ -76,11 +75,6 @@ class History:
     def groups(self) -> tuple[GroupRecord, ...]:
         """Return the groups planned at the start, then those that were added later, in the journal's order."""
         return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Confirming)))
-
-    @property
-    def holding(self) -> Holding | None:
-        """Return how arms on the GPU are held in this run; None before it was tried."""
-        return next((line for line in self.lines if isinstance(line, Holding)), None)
 
     @property
     def budget_s(self) -> float | None:

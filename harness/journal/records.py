@@ -230,24 +230,6 @@ class Played(Record):
         return fields
 
 
-class Holding(Record):
-    """How arms on the GPU are held while another one plays: stopped, or waiting on their pipes (`race.pausing`).
-
-    Attributes:
-        mode: `stop`: they are stopped; `pipe`: they wait on their pipes.
-        pairs: how many blocks were compared.
-        ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks;
-            None where it wasn't tried.
-        shared: they share one process's context (MPS), so stopping one was out of the question.
-    """
-
-    kind: Literal["holding"] = "holding"
-    mode: Literal["stop", "pipe"]
-    ratio: float | None
-    pairs: int
-    shared: bool = False
-
-
 def _recall_reason(reason: object) -> object:
     return recalled(reason) if isinstance(reason, str) else reason
 
@@ -354,7 +336,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Confirming | Prepared | Checked | Played | Holding | Rounds | Skip | Failure | Ended,
+    Header | Confirming | Prepared | Checked | Played | Rounds | Skip | Failure | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))

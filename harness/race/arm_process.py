@@ -314,13 +314,14 @@ class ArmProcess:
         return self._process.cpu_ns()
 
     def hold(self) -> None:
-        """Stop the process, unless arms on the GPU wait on their pipes in this run.
+        """Stop the process: idle threads spin. One that shares its CUDA context with others waits on its pipe.
 
         Only called after an answer, and a worker answers when nothing is pending on its device.
         """
-        if self._launcher.hold.stops(self._built.arm):
-            self._process.hold()
-            self._stopped = True
+        if self._launcher.shares_context and self._built.arm.target.device is Device.CUDA:
+            return
+        self._process.hold()
+        self._stopped = True
 
     def release(self) -> None:
         """Let it run, if it was stopped."""

@@ -18,7 +18,6 @@ from shootout.host.placement import Placement, child_environment
 from shootout.messages import Scores
 from shootout.models.user.scoring import Measure
 from shootout.race.arm_process import ArmProcess
-from shootout.race.pausing import Suspension
 from shootout.worker.fork_server import ForkServer, can_fork
 from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.process import WorkerProcess, log_name
@@ -40,7 +39,8 @@ class Launcher:
         max_call_s: how long a call may take (0: any time), looked at in the first restart.
         max_error: the error that the user allows any arm, whatever its label explains.
         measure: what the first restart scores the report split by; None for nothing.
-        hold: how arms keep still while another one plays.
+        shares_context: arms on CUDA wait while another one plays, and are not stopped: NVIDIA's MPS lends them all one
+            process's context, and a stopped one could hold up the others.
         unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
@@ -57,7 +57,7 @@ class Launcher:
     max_call_s: float = 0.0
     max_error: float = 0.0
     measure: Measure | None = None
-    hold: Suspension = field(default_factory=Suspension)
+    shares_context: bool = False
     unsynchronized: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()

@@ -29,7 +29,6 @@ from shootout.race import pace
 from shootout.race.launcher import Launcher
 from shootout.race.live_arm import LiveArm, total_cpu_ns
 from shootout.race.loading import Loading
-from shootout.race.pausing import Suspension
 from shootout.race.serving import LoadTest, RateSearch, desk_of
 from shootout.units import span
 
@@ -52,7 +51,6 @@ class RestartContext:
     """What a restart plays with: the run's launcher and noise meter, callbacks and limits of time.
 
     Attributes:
-        hold: how the run holds arms on the GPU, found out by the first restart that can; None: it isn't tried.
         deadline: when the time is over: a restart ends after the last round that is likely to end before it.
         pace: when this restart should be over: then it has no more rounds than it needs to count.
     """
@@ -60,7 +58,6 @@ class RestartContext:
     launcher: Launcher
     watch: NoiseMeter
     events: RaceEvents
-    hold: Suspension | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     pace: Deadline = field(default_factory=lambda: Deadline(None))
 
@@ -121,8 +118,6 @@ class Restart:
                     self._warm_up(live, len(entering) - place)
                 self._begin_anew(cleanup)
                 self._drop_slow_arms()
-            if self.context.hold:
-                self._settle_hold(self.context.hold)
             if self.terms:
                 self.desk = desk_of(self.terms, self.playing, self.baseline, self.index, self.rng.randrange(2**32))
             with self._count_seconds("hand_off"):
@@ -233,13 +228,6 @@ class Restart:
                 live.turns.clear()
             self.disturbed, self.rounds = [], 0
         return bool(lost)
-
-    def _settle_hold(self, hold: Suspension) -> None:
-        """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
-        if not (arms := hold.untried(self.playing)):
-            return
-        self.context.events.say("trying how to hold targets on the GPU")
-        self._run_guarded(arms[0], "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""

@@ -26,7 +26,6 @@ from shootout.messages import Progress
 from shootout.race import pace, queue, stopping
 from shootout.race.launcher import Launcher
 from shootout.race.pace import Caps
-from shootout.race.pausing import Suspension
 from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
@@ -93,7 +92,6 @@ class RaceRunner:
     entrants: list[ScheduledGroup] = field(default_factory=list)
     recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
-    hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
     ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
@@ -105,9 +103,6 @@ class RaceRunner:
         )
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
-        self.hold = Suspension(found=self.history.holding, note=self.file.append)
-        if cuda_driver.is_shared():
-            self.hold.share(arm for group in self.plan.groups for arm in group.playing)
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them.
@@ -151,7 +146,7 @@ class RaceRunner:
             max_call_s=self.plan.study.max_call_s,
             max_error=self.plan.study.max_error,
             measure=measure_of(self.plan.study),
-            hold=self.hold,
+            shares_context=cuda_driver.is_shared(),
             unsynchronized=self.plan.study.unsynchronized,
             energy=self.plan.study.energy,
             beside=lanes_near(self.plan.placement)[1:],  # of all CPUs: while it plays, this thread is bound to a few
@@ -288,9 +283,7 @@ class RaceRunner:
             checked=partial(self.recorder.checked, name),
         )
         due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
-        context = RestartContext(
-            launcher=self.launcher, watch=watch, events=events, hold=self.hold, deadline=self.deadline, pace=due
-        )
+        context = RestartContext(launcher=self.launcher, watch=watch, events=events, deadline=self.deadline, pace=due)
         left_s = self.ending.left_s(queue.left_s(waiting), self._left_s, self.deadline.elapsed_s)
         self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:

@@ -16,7 +16,6 @@ from rich.text import Text
 from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, OutputError, Scenario
 from shootout.host.noise import DisturbanceKind, recalled
-from shootout.journal.records import Holding
 from shootout.report.answer import list_next
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
@@ -126,20 +125,6 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             right = times[0] >= _NEARLY * times[1]
             words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
             yield f"{row.arm}: {_UNSYNCHRONIZED} {shown}, {words}."
-
-
-def tell_holding(holding: Holding | None) -> Iterator[str]:
-    """Tell how arms on the GPU were held, and why; nothing if it wasn't tried."""
-    if holding:
-        how = "stopped" if holding.mode == "stop" else "left waiting on their pipes"
-        if holding.shared:
-            yield f"Targets on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
-            return
-        if holding.ratio is None:
-            yield f"Targets on the GPU were {how} while another one played."
-            return
-        why = f"next to stopped ones, one takes {holding.ratio:.3f} times as long as next to waiting ones"
-        yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 
 def tell_unsynchronized(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:

@@ -292,7 +292,6 @@ def tell_run(
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
     parts += [Text(line, style="dim") for line in interpreters.describe_interpreters(document.environment)]
-    parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     if full:
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
         parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s)]

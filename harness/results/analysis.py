@@ -127,7 +127,6 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
         warnings=(*history.damaged, *samples.lost),
         crossovers=find_crossovers(by_name, cells, answers),
         pareto=find_fronts(summaries, rows, right),
-        holding=history.holding,
     )
     return Analysed(document=document, header=header, cells=cells, groups=by_name)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.exported.workload import Work
-from shootout.journal.records import Holding
 from shootout.results.wording import tell_ratio
 from shootout.stats.paired import MeanChange, PairedChange
 from shootout.stats.verdicts import Comparison, Standing, Verdict
@@ -913,7 +912,6 @@ class Document(Part):
             goal was a verdict on these.
         pareto: rows that no other one beats in accuracy and time together, for each batch and thread count at which
             several models have an accuracy.
-        holding: how arms on the GPU are held while another one plays; null if nothing was tried.
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         resume: the command that continues the run for five minutes; null where it is complete, or was begun from
             Python.
@@ -944,7 +942,6 @@ class Document(Part):
     warnings: tuple[str, ...]
     crossovers: tuple[Crossover, ...] = ()
     pareto: tuple[FrontRow, ...] = ()
-    holding: Holding | None = None
 
     def rows_of(self, group: str) -> list[Row]:
         """Return the rows of a group, or of a mix, by its name."""
@@ -959,10 +956,6 @@ class Document(Part):
     def __repr__(self) -> str:
         """Return where it is, and how much is in it."""
         return f"<Document {self.run!r}: {counted(len(self.rows), 'row')} in {counted(len(self.groups), 'group')}>"
-
-    @field_serializer("holding")
-    def _without_kind(self, holding: Holding | None) -> dict[str, Any] | None:
-        return holding.model_dump(exclude={"kind"}) if holding else None
 
 
 def as_json(part: object) -> Any:

@@ -15,22 +15,18 @@ from support.races.fakes import FakeWatch
 
 from shootout import clock
 from shootout.backends.adapter import Built
-from shootout.constants import ENERGY_S, HOLD_PAIRS
+from shootout.constants import ENERGY_S
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
 from shootout.exported.fidelity import NOTHING
 from shootout.host.placement import ProcessBounds, place
-from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.race import live_arm, pace, restart
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import Launcher
-from shootout.race.pausing import Suspension
 from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
-
-PIPE = Holding(mode="pipe", ratio=1.1, pairs=20)
 
 
 class LeavesWork(queued.Session):
@@ -159,18 +155,16 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
     events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = RestartContext(launcher=stage, watch=FakeWatch(), events=events, hold=live.hold)
+    context = RestartContext(launcher=stage, watch=FakeWatch(), events=events)
     Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
 
 
 def test_no_arm_is_stopped_with_work_pending_on_its_device(tmp_path: Path, device: queued.Device) -> None:
     workers = {name: InProcess(queued.Session(device)) for name in "ab"}
-    hold = Suspension()
-    assert alive(tmp_path, workers, hold=hold) == []
-    assert hold.found == Holding(mode="stop", ratio=1.0, pairs=HOLD_PAIRS)
+    assert alive(tmp_path, workers) == []
     for worker in workers.values():
-        assert worker.events.count("stop") > HOLD_PAIRS
+        assert worker.events.count("stop") > restart.ROUNDS
         assert worker.events[-1] == "kill"
 
 
@@ -218,30 +212,11 @@ def test_an_arm_whose_clock_is_another_one_has_failed(tmp_path: Path, device: qu
     assert heard[0][1].reason.startswith("its clock is 1 s behind the harness's")
 
 
-def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(
-    tmp_path: Path, device: queued.Device
-) -> None:
+def test_arms_that_share_a_context_get_no_signal_and_those_on_the_cpu_do(tmp_path: Path, device: queued.Device) -> None:
     workers = {name: InProcess(queued.Session(device)) for name in "abc"}
-    assert alive(tmp_path, workers, hold=Suspension(found=PIPE)) == []
+    assert alive(tmp_path, workers, shares_context=True) == []
     assert not {"stop", "continue"} & {*workers["a"].events, *workers["b"].events}
     assert {"stop", "continue"} <= set(workers["c"].events)
-
-
-def test_the_change_to_pipes_lets_all_arms_on_the_gpu_go(
-    tmp_path: Path, device: queued.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shootout.race.pausing.decide", lambda _: PIPE)
-    workers = {name: InProcess(queued.Session(device)) for name in "ab"}
-    assert alive(tmp_path, workers) == []
-    for worker in workers.values():
-        before, after = _split(worker.events, "turn")
-        assert [event for event in before if event in ("stop", "continue")][-2:] == ["stop", "continue"]
-        assert not {"stop", "continue"} & set(after)
-
-
-def _split(events: list[str], name: str) -> tuple[list[str], list[str]]:
-    at = events.index(name)
-    return events[:at], events[at:]
 
 
 @pytest.mark.parametrize("asked", [True, False])

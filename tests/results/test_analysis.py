@@ -336,7 +336,6 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "warnings",
         "pareto",
         "crossovers",
-        "holding",
     }
     assert found["schema"] == 2
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}

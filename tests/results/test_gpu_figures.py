@@ -14,12 +14,12 @@ from support.races.made import EXACT, EXECUTED, GROUP, A, ended, header, played,
 
 from shootout.contract import Arm, Device, Target
 from shootout.journal import journal
-from shootout.journal.records import Holding, Played, PlayedOnGpu
+from shootout.journal.records import Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm, WarmUp
 from shootout.race.recording import played_on_gpu
-from shootout.report import notes, table
+from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Gpu, GpuEnergy, Row
 from shootout.study.group import GroupRecord
@@ -206,11 +206,3 @@ def test_a_restart_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], 
 
 def test_an_arm_on_the_cpu_has_nothing_to_sum_up():
     assert played_on_gpu(performance(A, 1_900)) is None
-
-
-@pytest.mark.parametrize(("mode", "how"), [("stop", "were stopped"), ("pipe", "were left waiting on their pipes")])
-def test_people_read_how_arms_on_the_gpu_were_held(mode: str, how: str):
-    (line,) = notes.tell_holding(Holding.model_validate({"mode": mode, "ratio": 1.034, "pairs": 20}))
-    assert how in line
-    assert "1.034 times" in line
-    assert list(notes.tell_holding(None)) == []

@@ -16,7 +16,6 @@ from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm
-from shootout.race.pausing import Suspension
 from shootout.race.queue import Race
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.stats.group_evidence import Rules
@@ -47,14 +46,12 @@ class World:
         restart_sd: SD of the log time between restarts; block_sd: between blocks.
         spawn_bias: log slowdown per place in the spawn order, the first one excepted.
         neighbors: backend → log slowdown it causes others while it is not held.
-        stopped: backend → log slowdown it causes others while it is held.
         slow_share, slow_by: by backend, the share of calls in a slow mode and its log slowdown.
         drift: by backend, the second of a long turn from which on it is slower, and its log slowdown.
         fails: (label, command) → words, raised when that command comes.
         kills: (label, command) → how often its process is killed when that command comes.
         gpu: by backend, how the GPU is after each turn of an arm on it; the last one stays.
         cpu_ns: CPU time of a turn.
-        hold: how arms on the GPU keep still.
     """
 
     call_ns: Mapping[str, float]
@@ -63,14 +60,12 @@ class World:
     block_sd: float = 0.003
     spawn_bias: float = 0.0
     neighbors: Mapping[str, float] = field(default_factory=dict)
-    stopped: Mapping[str, float] = field(default_factory=dict)
     slow: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     drift: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warm_up: Mapping[str, list[float]] = field(default_factory=dict)
     fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
     gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
     cpu_ns: int = 0
-    hold: Suspension = field(default_factory=Suspension)
     kills: dict[tuple[str, str], int] = field(default_factory=dict)
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -191,7 +186,7 @@ class FakePlayer:
         return self.world.cpu_ns * self._turns
 
     def hold(self) -> None:
-        self.held = self.world.holds and self.world.hold.stops(self.arm)
+        self.held = self.world.holds
         self.world.events.append(("hold", self.arm.label))
 
     def release(self) -> None:
@@ -219,8 +214,6 @@ class FakePlayer:
     def _latency(self, calls: int) -> np.ndarray:
         world, backend = self.world, self.arm.target.backend
         disturbed = sum(world.neighbors.get(other.arm.target.backend, 0.0) for other in world.running(self))
-        held = [player for player in world.players if player.alive and player.held]
-        disturbed += sum(world.stopped.get(other.arm.target.backend, 0.0) for other in held)
         share, by = world.slow.get(backend, (0.0, 0.0))
         modes = by * (np.arange(calls) < share * calls)
         noise = world.rng.normal(0, world.block_sd, calls)
