@@ -1,6 +1,6 @@
-"""Read schemes: how a model was quantized or thinned out, the part of a target behind the slash, words joined by `+`.
+"""Read schemes: how a model was quantized, the part of a target behind the slash, words joined by `+`.
 
-`int8/per-tensor+asymmetric+entropy` is one INT8; `fp32/pruned-2of4` is another model in FP32. The words are the same
+`int8/per-tensor+asymmetric+entropy` is one INT8. The words are the same
 for every backend, so that rows can be compared; each backend's capabilities list the words that it offers.
 """
 
@@ -28,7 +28,7 @@ PATTERNS = {
     "search": r"accuracy-control",
     "floats": r"float-\d+(?:to\d+)?(?:\.\d+(?:to\d+)?)*",
     "shapes": r"dynamic|bucket-[1-9]\d*",
-    "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
+    "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?",
 }
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
@@ -70,8 +70,6 @@ WORDS = {
     "mixed-sqnr-N": "Leave sensitive layers of the shared file float until the outputs reach N dB.",
     "mixed-size-N": "Leave as many sensitive layers of the shared file float as N % of the FP32 size allow.",
     "mixed-drop-N": "Leave sensitive layers of the shared file float until at most N points of accuracy are lost.",
-    "pruned-N": "Set N % of each weight to zero: another model, for every backend and precision.",
-    "pruned-2of4": "Set two weights in each group of four to zero: another model, for every backend and precision.",
 }
 """The words that people may write, each with what it does; N is a number."""
 MOST_DIGITS = 5
@@ -125,7 +123,7 @@ class Scheme:
         """Return whether the exported model's ONNX file already is the quantized model, which the backend only has to
         run.
         """
-        return _comes_quantized(self.variant)
+        return bool(self.variant)
 
     @property
     def made(self) -> str:
@@ -180,7 +178,7 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
         found[family] = word
     if found.get("activations") == "weights-only":
         _require_effect(text, found, RANGED, "weights-only leaves activations float")
-    if _comes_quantized(variant := found.get("variant", "")):
+    if variant := found.get("variant", ""):
         needless = GIVEN - {"floats"} if variant == "shared" else GIVEN
         _require_effect(text, found, needless, f"{variant} comes quantized, the same for every backend")
     samples, ratio = (found.pop(family, "").rpartition("-")[2] for family in ("samples", "ratio"))
@@ -224,11 +222,10 @@ def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
     """Return the first word that is not among `offered` (which may end in `*`, or begin with `shared+`); None if all
     are.
 
-    Pruned weights are a model like any other, so every backend takes them, and padded inputs likewise. Which takes open
-    shapes is said elsewhere (`Capabilities.opens`).
+    Every backend takes padded inputs. Which takes open shapes is said elsewhere (`Capabilities.opens`).
     """
     known = [*(one.removeprefix(SHARED) if scheme.is_quantized else one for one in offered)]
-    known += ["pruned-*", "bucket-*", "dynamic"]
+    known += ["bucket-*", "dynamic"]
     return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
 
 
@@ -260,10 +257,6 @@ def rest_of(target: Target) -> Precision:
     if word:
         return Precision(word.removeprefix("rest-"))
     return Precision.FP16 if target.device is Device.CUDA else Precision.FP32
-
-
-def _comes_quantized(variant: str) -> bool:
-    return any(fnmatchcase(variant, pattern) for pattern in QUANTIZED)
 
 
 def _require_effect(text: str, found: Mapping[str, str], needless: frozenset[str], why: str) -> None:

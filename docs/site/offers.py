@@ -17,9 +17,9 @@ OPTIONS_HEAD = """# Every backend's own options
 - If no values are given here, the library checks the value itself.
 """
 OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
-FOR_ALL, OPEN = ("pruned", "bucket"), "dynamic"
-"""The words that any backend takes, and the one of `Capabilities.opens`."""
-SCHEMES_HEAD = """# Schemes: how a model is quantized or pruned
+FOR_ALL, OPEN = "bucket", "dynamic"
+"""What the words begin with that any backend takes, and the one of `Capabilities.opens`."""
+SCHEMES_HEAD = """# Schemes: how a model is quantized
 
 A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. Without a word the
 vendor's own default holds. A target is skipped if its backend doesn't offer the word, and it is refused if two words

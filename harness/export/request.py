@@ -203,7 +203,7 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
         SIZE.check("batch", request.batch)
         scheme = schemes.parse(request.variant)
         if scheme.made != request.variant:
-            raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…, pruned-…")
+            raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…")
         plain = replace(request, variant="", device=Device.CPU, saturates=None)
         if is_file(request.model):
             job = _beside_job(plain) if request.original else _file_job(plain)
@@ -219,7 +219,7 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
         saturates = environment.saturates() if request.saturates is None else request.saturates
         job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
     elif job.request.module and job.base is None:
-        of_file = replace(job.request, variant=request.variant, module=False)
+        of_file = replace(job.request, module=False)
         job = replace(job, base=replace(job, request=of_file).keyed())
     opened = None if request.variant else job.opened
     return replace(job, request=replace(job.request, variant=request.variant), opened=opened).keyed()

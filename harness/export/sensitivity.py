@@ -60,7 +60,7 @@ def measure_sensitivity(
     """Measure what each precision that is wanted does to the parts of a model.
 
     Args:
-        request: a plain or pruned model.
+        request: a plain model.
         wanted: its limit counts from now, the export included.
         progress: hears how far it is.
 

@@ -10,7 +10,6 @@ needs torch, so it is left out if no arm needs it.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ from shootout.host.store import copy_file
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
 from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
-from shootout.quantize import onnx_error_bounds, pruning
+from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
 
 if TYPE_CHECKING:
@@ -112,11 +111,9 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     asked, folder, source = job.request, Path(job.folder), Path(job.file)
     original = open_exported(Path(job.base_folder)) if asked.original else None
     effort.wait_for([name for one in job.holds for name in _bounds_behind(one)])
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
-        native = None if asked.variant else trees.open_converted(source)
-        share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, job)
-        prepared = prepare(path, folder, asked, original, effort, native, share)
+    native = trees.open_converted(source)
+    share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, job)
+    prepared = prepare(source, folder, asked, original, effort, native, share)
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)

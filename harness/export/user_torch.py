@@ -33,7 +33,7 @@ from shootout.models.base import buffer_count, set_bytes, set_count
 from shootout.models.user.called import Called, find_state
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
-from shootout.quantize import pruning, torch_error_bounds
+from shootout.quantize import torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
@@ -71,8 +71,6 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     specs, batch = _input_specs(job, called)
     stream = _find_stream(asked, called, specs)
     data = _choose_sets(job, called, specs, stream)
-    if asked.variant:
-        pruning.prune_module(called.module, asked.variant)
     alone = open_axes.write_size(job, called.module, data.buffers[0])
     made, unmade = SHARED, ""
     if alone is not None:

@@ -14,7 +14,6 @@ import numpy as np
 from shootout import models
 from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
-from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import RowSplit
@@ -23,7 +22,6 @@ from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.exported.unseen import Unseen, make_unseen
 from shootout.models.base import LabeledTask, Model, buffer_count, buffer_notes, draw
-from shootout.quantize import pruning
 
 INPUT_SEED = 1
 
@@ -32,8 +30,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     """Make the exported model of a model in the registry.
 
     Raises:
-        UsageError: a probe can't be changed.
-        ModelError: there is nothing to prune, or the outputs prove nothing.
+        ModelError: the outputs prove nothing.
     """
     asked = job.request
     model, parameters, batch = models.get(asked.model), asked.parameters, asked.batch
@@ -96,8 +93,6 @@ def _write_artifacts(
     """
     parameters, folder = job.request.parameters, Path(job.folder)
     if model.write is not None:
-        if job.request.variant:
-            raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
         weights = _as_float64(model.write(folder))
         forward = model.forward(np, weights, parameters)
@@ -111,8 +106,6 @@ def _write_artifacts(
     from shootout.export import open_axes, torch_files
 
     module = model.trained(parameters)
-    if job.request.variant:
-        pruning.prune_module(module, job.request.variant)
     names = model.output_names(parameters)
     alone = open_axes.write_size(job, module, buffers[0])
     if alone is not None:

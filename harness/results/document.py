@@ -358,7 +358,7 @@ class Gpu(Part):
 
 
 Cause = Literal[
-    "pruned", "no instruction", "fallback", "float layers", "unfused scales", "conversions", "other nodes",
+    "no instruction", "fallback", "float layers", "unfused scales", "conversions", "other nodes",
     "slower products", "memory", "overhead", "cached", "products", "cache", "precision", "size",
 ]  # fmt: skip
 

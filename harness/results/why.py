@@ -62,17 +62,6 @@ class PrecisionPair:
 Reason = Callable[[PrecisionPair], str | None]
 
 
-def _explain_pruned(case: PrecisionPair) -> str | None:
-    mine, before = (_account(row, "flops_by_precision") for row in (case.row, case.own))
-    if "pruned" not in case.row.scheme or not mine or mine != before:
-        return None
-    stored, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 1
-    same = stored >= SAME_SIZE * before
-    return f"{case.row.backend} does as many operations as without zeros" + (
-        f" and stores them ({size(stored)})" if same else ""
-    )
-
-
 def _explain_no_instruction(case: PrecisionPair) -> str | None:
     flags = set(case.environment.get("cpu", {}).get("flags", ()))
     name, any_of = INSTRUCTIONS.get(case.row.precision, ("", frozenset()))
@@ -310,7 +299,6 @@ def _cache_level(row: Row, environment: Mapping[str, Any]) -> str | None:
 
 Named = tuple[Cause, Reason]
 ALWAYS: tuple[Named, ...] = (
-    ("pruned", _explain_pruned),
     ("no instruction", _explain_no_instruction),
     ("fallback", _explain_fallback),
     ("unfused scales", _explain_unfused),

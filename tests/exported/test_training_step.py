@@ -25,7 +25,7 @@ BATCH = 3
 
 
 STEP = Request(model="mlp", parameters={"inputs": 8, "hidden": 16, "outputs": 5}, batch=BATCH, training=True)
-PRUNED = replace(STEP, variant="pruned-50")
+QUANTIZED = replace(STEP, variant="shared")
 PROBE = Request(model="permutation_probe", batch=6, training=True)
 WEIGHTLESS = Request(model="nested_sin", parameters={"elements": 8}, training=True)
 
@@ -33,7 +33,7 @@ WEIGHTLESS = Request(model="nested_sin", parameters={"elements": 8}, training=Tr
 @pytest.fixture(scope="module")
 def found() -> dict[str, ExportedModel | ShootoutError]:
     """All that is exported here, in one process."""
-    asked = {"step": STEP, "pruned": PRUNED, "probe": PROBE, "weightless": WEIGHTLESS}
+    asked = {"step": STEP, "quantized": QUANTIZED, "probe": PROBE, "weightless": WEIGHTLESS}
     return dict(zip(asked, obtain_all(list(asked.values())), strict=True))
 
 
@@ -92,7 +92,7 @@ def test_a_training_exported_is_another_one_than_the_model_s(
     assert plain.key != step.key == exported.key
 
 
-@pytest.mark.parametrize("what", ["pruned", "probe", "weightless"])
+@pytest.mark.parametrize("what", ["quantized", "probe", "weightless"])
 def test_what_has_no_training_step_says_so(what: str, found: dict[str, ExportedModel | ShootoutError]):
     error = found[what]
     assert isinstance(error, UsageError)
@@ -159,7 +159,7 @@ def test_each_tensor_is_judged_by_itself_unless_it_is_next_to_nothing():
         (Target(backend="torch-eager", precision=Precision.BF16), False),
         (Target(backend="torch-eager", precision=Precision.FP16), True),
         (Target(backend="torch-eager", precision=Precision.INT8_DYNAMIC), True),
-        (Target(backend="torch-eager", scheme="pruned-50"), True),
+        (Target(backend="torch-eager", scheme="float-1"), True),
     ],
 )
 def test_only_targets_that_keep_their_weights_in_float32_are_trained(target: Target, obstacle: bool):

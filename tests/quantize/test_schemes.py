@@ -20,7 +20,6 @@ from shootout.schemes import Scheme
         ("entropy+per-channel+asymmetric", Scheme(granularity="per-channel", symmetry="asymmetric", ranges="entropy")),
         ("samples-12", Scheme(samples=12)),
         ("mixed-drop-0.5", Scheme(variant="mixed-drop-0.5")),
-        ("pruned-2of4", Scheme(variant="pruned-2of4")),
         ("accuracy-control", Scheme(search="accuracy-control")),
         ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
         ("activations-8+asymmetric", Scheme(activations="activations-8", symmetry="asymmetric")),
@@ -28,7 +27,6 @@ from shootout.schemes import Scheme
         ("float-3", Scheme(floats=(3,))),
         ("minmax+float-0to3.7.12.13", Scheme(ranges="minmax", floats=(0, 1, 2, 3, 7, 12, 13))),
         ("float-2+shared", Scheme(floats=(2,), variant="shared")),
-        ("weights-only+pruned-50", Scheme(activations="weights-only", variant="pruned-50")),
     ],
 )
 def test_words_in_any_order(text: str, wanted: Scheme):
@@ -41,9 +39,8 @@ def test_words_in_any_order(text: str, wanted: Scheme):
         ("per-chanel", "unknown scheme 'per-chanel': did you mean 'per-channel'"),
         ("s8s9", "unknown scheme 's8s9': did you mean 's8s8'"),
         ("samples-0", "unknown scheme 'samples-0'"),
-        ("pruned-0", "unknown scheme"),
         ("per-tensor+", "unknown scheme ''"),
-        ("shared+pruned-50", "'shared' and 'pruned-50' exclude each other"),
+        ("shared+mixed-sqnr-30", "'shared' and 'mixed-sqnr-30' exclude each other"),
         ("minmax+minmax", "'minmax' and 'minmax' exclude each other"),
         ("weights-only+activations-8", "exclude each other"),
         ("entropy+weights-only+samples-3", "weights-only leaves activations float, so entropy and samples-3"),
@@ -76,9 +73,11 @@ def test_every_family_has_a_word_that_people_may_write():
 
 
 def test_a_quantized_variant_is_known_as_such():
-    assert [schemes.parse(text).is_quantized for text in ("shared", "mixed-size-50", "pruned-50", "per-tensor")] == [
-        True, True, False, False,
-    ]  # fmt: skip
+    assert [schemes.parse(text).is_quantized for text in ("shared", "mixed-size-50", "per-tensor")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,6 @@ def test_layers_in_float_are_written_as_they_are_read(numbers: tuple[int, ...]):
 
 def test_layers_in_float_are_part_of_the_model_only_of_the_shared_file():
     assert schemes.parse("float-3+shared").made == "shared+float-3"
-    assert schemes.parse("float-3+pruned-50").made == "pruned-50"
     assert schemes.parse("float-3").made == ""
 
 
@@ -110,7 +108,7 @@ def test_what_is_not_offered_is_named():
     offered = {"per-tensor", "samples-*", "shared"}
     assert schemes.unoffered(schemes.parse("per-tensor+samples-3"), offered) is None
     assert schemes.unoffered(schemes.parse("per-tensor+entropy"), offered) == "entropy"
-    assert schemes.unoffered(schemes.parse("pruned-50"), ()) is None, "pruned weights are for everyone"
+    assert schemes.unoffered(schemes.parse("bucket-8"), ()) is None, "padded inputs are for everyone"
 
 
 def test_a_word_may_be_offered_for_the_shared_file_alone():
