@@ -170,7 +170,7 @@ def code_of(adapter: Runner) -> list[Path]:
 
 
 def _own_files(module: str) -> Iterable[Path]:
-    """Return the Python files of the package that a class comes from, or its file with those beside it that it imports.
+    """Return the Python files of the package that a class comes from, or its file with those beside it.
 
     A shipped adapter's package is its own folder, with the list of what it installs and without how it ships. A third
     party's is the whole package that it installs.
@@ -182,9 +182,7 @@ def _own_files(module: str) -> Iterable[Path]:
     if module.startswith(f"{OWN_PACKAGE}."):
         return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in LOADERS]
     if "." not in module and file.name != "__init__.py":
-        from shootout.models.user import source  # a worker needs none of it
-
-        return source.reached(file, [module], sorted(folder.glob("*.py")), source.read)
+        return folder.glob("*.py")
     while (folder.parent / "__init__.py").exists():
         folder = folder.parent
     return folder.rglob("*.py")

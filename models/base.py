@@ -123,7 +123,7 @@ class Model:
         called: a user's own model, run: its module and all that only running it tells. Its `parameter_count` is 0 and
             its `inputs` are none: they aren't known before.
         source: hash of a user's own source.
-        imports: top-level names that this source imports.
+        folder: where that source lies and may read data, None if it can read none.
         title: what people call it, where that isn't the name.
         weights: where a user's own model has its weights, a file or a folder; None: its source tells, or it is unknown.
     """
@@ -147,7 +147,7 @@ class Model:
     takes_batch: bool = True
     called: Callable[[Parameters], Called] | None = None
     source: Callable[[], str] | None = None
-    imports: Callable[[], frozenset[str]] | None = None
+    folder: Path | None = None
     title: str = ""
     weights: Path | None = None
 

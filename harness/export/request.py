@@ -24,7 +24,7 @@ from shootout.exported import data_files, streams
 from shootout.exported.axis_arithmetic import EMPTY
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
-from shootout.host.environment import providing
+from shootout.host.environment import installed
 from shootout.models.base import IntRange, Model, set_bytes
 from shootout.models.user import hfconfig
 from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
@@ -116,7 +116,8 @@ class ExportJob:
         layers: how many layers the file's main graph has (see `exported.layers`); 0: that isn't known before export.
         native: the library whose own file it was converted from here, if it was (see `export.trees`).
         source_sha256: of the source of a user's own model, "" for other models.
-        libraries: versions of what that source imports, by package.
+        source_folder: where that source may read data, "" if it can read none.
+        libraries: versions of all installed packages, which that source may import; none for other models.
         data: hashes of the request's files by field (see DATA); "" for calibration data that can't be read, which the
             exported model says then.
         reduced: whether quantized weights get 7 bits.
@@ -139,6 +140,7 @@ class ExportJob:
     layers: int = 0
     native: Artifact | None = None
     source_sha256: str = ""
+    source_folder: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
     reduced: bool = False
@@ -267,9 +269,11 @@ def _own_job(request: Request, sources: Sources) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {model.name} loads its own")
     if model.name not in sources:
         assert model.source, "a user's own model has a source"
-        assert model.imports, "and imports something"
-        libraries = providing(model.imports())
-        sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
+        sources[model.name] = {
+            "source_sha256": model.source(),
+            "source_folder": str(model.folder or ""),
+            "libraries": installed(),
+        }
     weights = request.weights or model.weights
     own = replace(
         request,

@@ -103,7 +103,7 @@ def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> 
 
 
 def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:
-    """Add a function's file and those that it imports; a module that is installed here must be installed on nodes."""
+    """Add a function's file and its folder's .py files; nodes must have a module that is installed here."""
     place = source.find(name)
     if place.module and place.root != Path.cwd():
         return name

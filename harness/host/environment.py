@@ -162,15 +162,10 @@ def required(requirements: Iterable[str]) -> set[str]:
     return {name.group() for line in used if (name := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
 
 
-def providing(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the packages that have modules of these top-level names; nothing is imported."""
-    packages = {package for name in names for package in _modules_of_packages().get(name, ())}
-    return {package: version_of(package) for package in sorted(packages)}
-
-
-@functools.cache
-def _modules_of_packages() -> Mapping[str, list[str]]:
-    return metadata.packages_distributions()
+@functools.cache  # what is installed stays while we run
+def installed() -> dict[str, str]:
+    """Return the version of every installed package."""
+    return {one.name: one.version for one in sorted(metadata.distributions(), key=lambda one: one.name)}
 
 
 @functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run

@@ -80,15 +80,6 @@ def _model_of_factory(place: FactorySource) -> Model:
         batch = int(asked[source.BATCH]) if said.takes_batch else None
         return dataclasses.replace(run(place, asked), batch=batch)
 
-    def exported(parameters: Parameters) -> Called:
-        found = called(parameters)
-        unseen = (
-            f"{name} is loaded in a way that its source doesn't show: after a change of it, edit a comment in "
-            f"{place.file.name} too"
-            for name in place.unseen()
-        )
-        return dataclasses.replace(found, notes=(*found.notes, *unseen))
-
     return Model(
         name=place.name,
         description=f"{place.short}, the user's own",
@@ -100,9 +91,9 @@ def _model_of_factory(place: FactorySource) -> Model:
         trained=lambda parameters: called(parameters).module,
         artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
         takes_batch=said.takes_batch,
-        called=exported,
+        called=called,
         source=place.digest,
-        imports=place.imports,
+        folder=place.tree,
     )
 
 

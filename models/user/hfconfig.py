@@ -89,7 +89,6 @@ def model(name: str) -> Model:
         artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
         called=called,
         source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
-        imports=lambda: frozenset({"transformers"}),
         weights=folder,
     )
 

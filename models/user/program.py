@@ -105,7 +105,6 @@ def model(name: str) -> Model:
         takes_batch=False,
         called=called,
         source=lambda: sha256(path.parent / FACTS),
-        imports=lambda: frozenset({"torch"}),
     )
 
 

@@ -2,8 +2,8 @@
 
 `load(path)` gets one file. It returns a row, or yields rows one after the other. A row is a dict with an array for each
 input, or a pair of that and what is right for the row. The rows are kept in the cache by the hash of the function's
-source, of the packages that it imports, and of the files. `python -m shootout.models.user.reading FOLDER PARENT_PID`
-reads them.
+source, of the installed packages' versions, and of the files. They are read by `python -m shootout.models.user.reading
+FOLDER PARENT_PID`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shootout.exported import table_files
 from shootout.exported.data_files import ROWS_FACTS
 from shootout.exported.model import sha256
 from shootout.host import child
-from shootout.host.environment import providing
+from shootout.host.environment import installed
 from shootout.host.scratch import scratch
 from shootout.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.messages import Progress
@@ -115,7 +115,7 @@ def _make_key(place: FactorySource, given: Path, files: Sequence[Path]) -> str:
     states = ((path, path.stat()) for path in files)
     names = [str(path.relative_to(given.parent)) for path in files]
     hashes = _hash_files(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
-    whole = [FORMAT, place.digest(), place.function, providing(place.imports()), names, hashes]
+    whole = [FORMAT, place.digest(), str(place.tree), place.function, installed(), names, hashes]
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
 
 

@@ -2,14 +2,9 @@
 
 The main process never runs a user's code: it may import torch, be slow, or crash.
 
-If its source changes, a model counts as another one. `FactorySource.digest` hashes the factory's file and the files of
-its folder that it can import, according to their text; a scratch file beside them is left out. A file counts if any
-name in an import of those that count is its own, because one file too many is better than one too few. All of them
-count if one imports by other means than a statement. `FactorySource.unseen` lists files that are loaded without being
-hashed.
-
-The same source in another folder is another model, since it may read data there, which isn't hashed. It is the same one
-only if it imports nothing but its own files and libraries that compute, and names nothing that reads.
+If its source changes, a model counts as another one. `FactorySource.digest` hashes the factory's file and the .py files
+of its folder and of those inside, imported or not. What a factory reads there isn't hashed, so an export's key also
+holds the folder's place.
 """
 
 from __future__ import annotations
@@ -18,14 +13,11 @@ import ast
 import hashlib
 import importlib
 import importlib.util
-import io
 import itertools
 import os
-import re
 import sys
-import tokenize
-import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -34,43 +26,11 @@ from pathlib import Path
 from shootout.contract import Value
 from shootout.errors import UsageError, tell_refusal, unknown
 
-_GAP = r"(?:[ \t\f]|\\\n)"
-_COMMENT = re.compile(r"#[^\n]*")
-_IMPORT = re.compile(rf"(?:^|[;:]){_GAP}*import{_GAP}+((?:[\w.,]|{_GAP})+)", re.MULTILINE)
-_FROM = re.compile(
-    rf"(?:^|[;:]){_GAP}*from(?=\.|{_GAP})((?:[\w.]|{_GAP})+?)\bimport\b{_GAP}*"
-    rf"(\([^)#]*(?:#[^\n]*\n[^)#]*)*\)|(?:[\w,*]|{_GAP})+)",
-    re.MULTILINE,
-)
-"""Comments are left out only inside its brackets, which hold no string: elsewhere a # may be part of one."""
-_OPAQUE = re.compile(
-    r"\b(?:importlib|imp|__import__|pkgutil|runpy|zipimport|pydoc|lazy_loader|entry_points|hydra|instantiate|fromfile"
-    r"|exec|execfile|pickle|dill|cloudpickle|joblib|unsafe_load|weights_only\s*=\s*False)\b|^def __getattr__",
-    re.MULTILINE,
-)
-"""Ways to import modules by names that no statement holds; unpickling is one."""
-_PURE = frozenset(
-    (
-        *("__future__", "abc", "cmath", "collections", "copy", "dataclasses", "enum", "functools", "itertools", "math"),
-        *("numbers", "numpy", "operator", "random", "re", "string", "torch", "types", "typing", "typing_extensions"),
-    )
-)
-"""Libraries that a source may import and still can't read data, but by the names below."""
-_READS = re.compile(
-    r"(?!load_state_dict$|\w*threads$)\w*(?:open|load|read|file|fromtxt|memmap|data_?source|get_data|from_pretrained)\w*"
-    r"|r?glob|iglob|walk|iterdir|listdir|scandir|getenv|getcwd|cwd|environ|argv|hub|package|ctypes|ctypeslib"
-    r"|os|sys|io|inspect|builtins|importlib|subprocess|eval|exec|__path__|__spec__|__loader__|__code__|__import__",
-    re.IGNORECASE,
-)
-"""Names by which even such a source may read data or find its own folder."""
-_DATA_NAME = re.compile(r"\.(?:pth?|ckpt|bin|safetensors|np[yz]|h5|pkl|joblib|onnx|json|ya?ml|toml|txt|csv)$")
-_LISTED = re.compile(r"[\"'](\w+)[\"']")
-_PACKAGE = "__init__"
 SUFFIX = ".py"
 BATCH = "batch"
 """A factory's parameter of this name gets the batch size."""
 MOST_FILES = 500
-"""Look for imports in so many .py files of a folder tree: those nearest to its top, in the order of paths."""
+"""Hash so many .py files of a folder tree: those nearest to its top, in the order of paths."""
 MOST_ENTRIES = 10_000
 """Look for them among so many files and folders below the top: whole levels, as many as hold fewer.
 
@@ -91,7 +51,7 @@ class FactorySource:
         file: the file that defines it.
         module: its dotted name, "" for a file on its own.
         root: the folder that its imports start from.
-        tree: the folder in which its own imports are looked for: a change of one of those makes another model.
+        tree: the folder whose .py files are its source: a change of one of those makes another model.
     """
 
     file: Path
@@ -111,49 +71,15 @@ class FactorySource:
         return f"{self.module or self.file.name}:{self.function}"
 
     def digest(self) -> str:
-        """Hash of the file and of the .py files in its tree that it can import; what is read at run time isn't in it.
+        """Hash of the .py files in its tree; what is read at run time isn't in it.
 
-        So the tree's place counts as well, unless they can't read anything. See MOST_FILES and MOST_ENTRIES. Files that
-        can't be read, and those with a dot in front, aren't the user's source.
+        Files that can't be read, and those with a dot in front, aren't the user's source.
 
         Raises:
             UsageError: the file itself can't be read.
         """
-        files = self.files()
-        found = [os.path.relpath(path, self.tree).encode() + b"\0" + text for path, text in files.items()]
-        pure = _PURE | self._own_names(files)
-        if any(_may_read_data(text, pure) for text in files.values()):
-            found.append(str(self.tree).encode())
+        found = [os.path.relpath(path, self.tree).encode() + b"\0" + text for path, text in self.files().items()]
         return hashlib.sha256(b"\0".join(found)).hexdigest()
-
-    def _own_names(self, files: Collection[Path]) -> frozenset[str]:
-        """Return the names by which these files import each other, but for those that a library or Python may take.
-
-        A folder without `__init__.py` gives way to an installed package of its name.
-        """
-        modules = {path.stem for path in files if path.parent == self.root}
-        packages = {path.parent.name for path in files if path == self.root / path.parent.name / f"{_PACKAGE}{SUFFIX}"}
-        return frozenset(modules | packages) - set(sys.builtin_module_names)
-
-    def imports(self) -> frozenset[str]:
-        """Return the top-level names that these files import, anywhere in them; none of them is run.
-
-        Raises:
-            UsageError: the file itself can't be read.
-        """
-        texts = map(decoded, self.files().values())
-        firsts = {first for text in texts for first, _ in imports_of(text)}
-        return frozenset(firsts - {""})
-
-    def unseen(self) -> list[str]:
-        """Return the user's own files that this process has loaded and that the digest leaves out, by name."""
-        loaded = {
-            Path(file)
-            for name, module in list(sys.modules.items())
-            if name.partition(".")[0] != "shootout" and (file := getattr(module, "__file__", None))
-        }
-        own = {path for path in loaded if path.suffix == SUFFIX and self.holds(path)}
-        return sorted(path.name for path in own - set(self.files()))
 
     def holds(self, path: Path) -> bool:
         """Return whether a file is the user's own: in the tree, and in no environment or cache inside it."""
@@ -163,8 +89,16 @@ class FactorySource:
         return not any(map(_is_foreign, inside))
 
     def files(self) -> dict[Path, bytes]:
-        """Return its file and those of its tree that it can import, with their bytes."""
-        return reached(self.file, self.module.split("."), _list_tree(self.tree), read)
+        """Return its file and the .py files of its tree that can be read, with their bytes; see MOST_FILES.
+
+        Raises:
+            UsageError: the file itself can't be read.
+        """
+        texts = {self.file: read(self.file)}
+        for file in _list_tree(self.tree):
+            with suppress(UsageError):  # another user's, or gone by now
+                texts[file] = texts.get(file) or read(file)
+        return texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,111 +261,6 @@ def _literal_value(default: ast.expr) -> object:
 
 def _list_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
-
-
-def reached(
-    first: Path, named: Iterable[str], files: Sequence[Path], read: Callable[[Path], bytes]
-) -> dict[Path, bytes]:
-    """Return the text of a source and of all files that it can import, directly or not, in the order of `files`.
-
-    Args:
-        named: names that are imported besides, such as those of the source's own packages.
-        files: all that there are.
-
-    Raises:
-        UsageError: the source itself can't be read; of another file, that it isn't anybody's source.
-    """
-    texts = {first: read(first)}
-    by_name: dict[str, list[Path]] = {}
-    for file in files:
-        by_name.setdefault(_normalize_name(file.parent.name if file.stem == _PACKAGE else file.stem), []).append(file)
-    names, seen, todo = set(map(_normalize_name, named)), {first}, [first]
-    while todo:
-        for file, text in [(file, decoded(texts[file])) for file in todo]:
-            names |= set(by_name) if _OPAQUE.search(text) else _imported_names(file, text)
-        found = [file for name in names for file in by_name.get(name, ()) if file not in seen]
-        seen |= set(found)
-        texts |= (new := _read_texts(found, read))
-        todo = list(new)
-    return {file: texts[file] for file in (first, *(one for one in files if one != first)) if file in texts}
-
-
-def _may_read_data(source: bytes, pure: frozenset[str]) -> bool:
-    """Return whether a source may read data or find its own folder: True if it imports anything but `pure` modules."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError):
-        return True
-    if not all(_list_imported(node) <= pure for node in nodes):
-        return True
-    names = (part for node in nodes for name in _list_names_in(node) for part in name.split("."))
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return any(map(_READS.fullmatch, itertools.chain(names, texts))) or any(map(_DATA_NAME.search, texts))
-
-
-def _list_imported(node: ast.AST) -> set[str]:
-    """Return the first names of the modules that a statement imports; none of a relative import."""
-    if isinstance(node, ast.Import):
-        return {alias.name.partition(".")[0] for alias in node.names}
-    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) and not node.level else set()
-
-
-def _list_names_in(node: ast.AST) -> list[str]:
-    """Return the names that a node itself reads or imports."""
-    if isinstance(node, ast.Name | ast.Attribute):
-        return [node.id if isinstance(node, ast.Name) else node.attr]
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return [getattr(node, "module", "") or "", *(alias.name for alias in node.names)]
-    return []
-
-
-def _imported_names(file: Path, text: str) -> set[str]:
-    names = {name for _, some in imports_of(text) for name in some}
-    if file.stem == _PACKAGE and "__all__" in text:  # what a star imports may be modules
-        names |= {match[1] for match in _LISTED.finditer(text)}
-    return names
-
-
-def _read_texts(files: Iterable[Path], read: Callable[[Path], bytes]) -> dict[Path, bytes]:
-    texts = {}
-    for file in files:
-        try:
-            texts[file] = read(file)
-        except UsageError:  # another user's, or gone by now
-            continue
-    return texts
-
-
-def imports_of(text: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield each import of a `decoded` source: the module's first name, "" for a relative one, and all names in it."""
-    for match in _FROM.finditer(text):
-        where = re.sub(_GAP, "", match[1])
-        yield (
-            "" if where.startswith(".") else where.partition(".")[0],
-            frozenset(_split_words(_COMMENT.sub("", match[0]))),
-        )
-    for match in _IMPORT.finditer(text):
-        for words in map(_split_words, match[1].split(",")):
-            if words:
-                yield words[0], frozenset(words)
-
-
-def decoded(source: bytes) -> str:
-    """Decode the text of a source as Python reads it, with names in Python's form."""
-    try:
-        text = source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0], errors="replace")
-    except (SyntaxError, LookupError, UnicodeError):  # Python couldn't read it either
-        text = source.decode(errors="replace")
-    return _normalize_name(text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def _split_words(text: str) -> list[str]:
-    return re.findall(r"\w+", text)
-
-
-def _normalize_name(text: str) -> str:
-    """Normalize a text so that names are equal if they are for Python, however an accented letter is written."""
-    return unicodedata.normalize("NFKC", text)
 
 
 def _list_tree(folder: Path) -> list[Path]:

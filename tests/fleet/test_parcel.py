@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 from support.onnx_made import linear, value, write
 
-from shootout.export.request import ExportJob, Request, input_texts
+from shootout.export.request import ExportJob, Request
 from shootout.export.request import checked as checked_request
 from shootout.fleet import parcel
 from shootout.fleet.parcel import Parcel, pack
@@ -88,7 +88,6 @@ def test_a_file_whose_weights_come_with_its_export_goes_without_them(here: Path)
     assert isinstance(job, ExportJob)
     assert isinstance(real, ExportJob)
     assert (job.file_bytes, job.holds) == (real.file_bytes, real.holds)
-    assert input_texts(str(there)) == input_texts(str(file))
     write(file, [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": 2 * weight})
     assert pack(study("m.onnx"), weights=False).files != sent.files, "a node goes on with the same weights alone"
 
@@ -108,10 +107,11 @@ def test_weights_beside_a_file_are_left_out_with_it(here: Path):
     assert job.file_bytes == file.stat().st_size + (here / "m.data").stat().st_size
 
 
-def test_a_users_source_goes_with_what_it_imports_and_nothing_else(here: Path):
+def test_a_users_source_goes_with_the_python_of_its_folder_and_nothing_else(here: Path):
     (here / "net.py").write_text("from own import layer\ndef make(): ...\n")
     (here / "own.py").write_text("def layer(): ...\n")
-    (here / "secret.py").write_text("PASSWORD = 1\n")
+    (here / "secret.env").write_text("PASSWORD=1\n")
+    (here / ".secret.py").write_text("PASSWORD = 1\n")
     (here / "rows.py").write_text("def score(outputs, labels): ...\n")
     np.savez(here / "data.npz", x=np.zeros(2))
     sent = packed(model="net.py:make", inputs="data.npz", metric="rows.py:score")

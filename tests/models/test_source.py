@@ -12,13 +12,11 @@ from support.factories import LINEAR, write
 
 from shootout import models
 from shootout.errors import ModelError, UsageError
-from shootout.export import client
+from shootout.export import client, request
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import ExportJob, checked
 from shootout.host import environment
 from shootout.models.user import factory, source
-
-PARTED = f"from inner.deep import part\n{LINEAR}"
 
 
 def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -78,74 +76,31 @@ def test_what_reading_already_shows_is_refused(
     assert says in str(caught.value)
 
 
-def test_a_change_of_any_source_that_it_imports_is_another_model(tmp_path: Path):
-    write(tmp_path / "m.py", PARTED)
+def test_a_change_of_any_source_in_its_folder_is_another_model(tmp_path: Path):
+    write(tmp_path / "m.py", LINEAR)
     write(tmp_path / "inner/part.py", "A = 1\n")
-    first = source.find(f"{tmp_path}/m.py:make").digest()
+    digests = [source.find(f"{tmp_path}/m.py:make").digest()]
     write(tmp_path / "data.txt", "not source")
-    write(tmp_path / "scratch.py", "from inner import part\n")
-    write(tmp_path / "inner/notes.py", "A = 1\n")
-    assert source.find(f"{tmp_path}/m.py:make").digest() == first
-    write(tmp_path / "inner/part.py", "A = 2\n")
-    assert source.find(f"{tmp_path}/m.py:make").digest() != first
+    assert source.find(f"{tmp_path}/m.py:make").digest() == digests[0]
+    for name, text in (("inner/part.py", "A = 2\n"), ("scratch.py", "A = 1\n"), ("inner/deep/notes.py", "A = 1\n")):
+        write(tmp_path / name, text)
+        digests.append(source.find(f"{tmp_path}/m.py:make").digest())
+    assert len({*digests}) == 4
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# already read: open, load\ndef make(): return net(3)\n",
-        "import torch\ndef make(): torch.set_num_threads(1); return net().load_state_dict(weights(seed=3))\n",
-        "import torch.nn as nn, math\nfrom numpy import linalg\ndef make(): return nn.Linear(pool=global_pool(3))\n",
-        "from part import A\ndef make(): return net(A)\n",
-        "from inner import part\nfrom part import A\ndef make(): return net(A)\n",
-    ],
-)
-def test_the_same_source_elsewhere_is_the_same_model_if_it_can_read_nothing(tmp_path: Path, text: str):
-    assert len({_digest_in(tmp_path / folder, text) for folder in ("one", "other")}) == 1
+def test_the_same_source_in_another_folder_is_another_export(tmp_path: Path):
+    def key(folder: Path) -> str:
+        job = checked(Request(model=f"{write(folder / 'm.py', LINEAR)}:make"))
+        assert isinstance(job, ExportJob)
+        return job.keyed().key
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import sqlite3\ndef make(): return net(sqlite3.connect(DB))\n",
-        "from zipfile import ZipFile as Z\ndef make(): return net(Z(W))\n",
-        "def make():\n    if 1: from ctypes import CDLL\n    return net(CDLL(SO))\n",
-        "import subprocess as s\ndef make(): return net(s.run(CAT))\n",
-        "import unknown_library\n",
-        "from theirs import weights\n",
-        "import h5py, notes\n",
-        "def make(): return net(__file__)\n",
-        "def make(): return net(globals()['__file__'])\n",
-        "import torch\ndef make(): return net(map(torch.load, WEIGHTS))\n",
-        "from torch import load as l\ndef make(): return net(l(W))\n",
-        "import numpy as np\ndef make(): return net(np.DataSource(), np.genfromtxt(W))\n",
-        "import torch\ndef make(): return torch.UntypedStorage.from_file(W)\n",
-        "import torch\ndef make(): return torch.os.popen(W)\n",
-        "import torch\ndef make(): return getattr(torch, 'load')(W)\n",
-        "import torch.hub\n",
-        "from part import reads\n",
-        "def make(): return net(checkpoint='w.pt')\n",
-        "def make(): return net(load_file (WEIGHTS), pool=global_pool(3))\n",
-        "def make(): return net(_load_weights(), safe_open(NAME), pkgutil.get_data(NAME))\n",
-        "def make(): return net(json.load(open(os.environ['C'])))\n",
-        "def make(): return AutoModel.from_pretrained(NAME)\n",
-    ],
-)
-def test_the_same_source_elsewhere_is_another_model_if_it_may_read_data_there(tmp_path: Path, text: str):
-    reads = text == "from part import reads\n"
-    own = "import h5py as reads\n" if reads else "A = 1\n"
-    assert len({_digest_in(tmp_path / folder, text, own) for folder in ("one", "other")}) == 2
-
-
-def _digest_in(folder: Path, text: str, part: str = "A = 1\n") -> str:
-    write(folder / "part.py", part)
-    write(folder / "inner/__init__.py", "")
-    write(folder / "h5py/notes.py", "A = 1\n")
-    return source.find(f"{write(folder / 'm.py', text)}:make").digest()
+    digests = {source.find(f"{write(tmp_path / one / 'm.py', LINEAR)}:make").digest() for one in ("one", "other")}
+    assert len(digests) == 1
+    assert key(tmp_path / "one") != key(tmp_path / "other"), "it may read data there"
 
 
 def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):
-    place = source.find(f"{write(tmp_path / 'm.py', 'import part, gone, pipe' + chr(10) + LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
     first = place.digest()
     (tmp_path / ".#net.py").symlink_to("someone@somewhere.1234")  # an editor's lock
     (tmp_path / "gone.py").symlink_to("nowhere")
@@ -159,7 +114,7 @@ def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', 'import theirs' + chr(10) + LINEAR)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
     first = place.digest()
     locked, read = write(tmp_path / "theirs.py", "A = 1\n"), Path.read_bytes
 
@@ -174,7 +129,7 @@ def test_a_file_that_cannot_be_read_stops_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_a_large_tree_counts_as_far_down_as_few_files_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', PARTED)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
     write(tmp_path / "near/part.py", "A = 1\n")
     write(tmp_path / "images/set/part.py", "A = 1\n")
     for index in range(20):
@@ -194,7 +149,7 @@ def test_a_large_tree_counts_as_far_down_as_few_files_lie(tmp_path: Path, monkey
 
 
 def test_a_folder_full_of_data_hides_no_source_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    place = source.find(f"{write(tmp_path / 'm.py', PARTED)}:make")
+    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
     for index in range(20):
         write(tmp_path / f"{index:03}.png", "")
         write(tmp_path / f"images/{index:03}/part.py", "")
@@ -221,18 +176,14 @@ def test_the_source_is_hashed_once_for_all_requests_of_a_grid(tmp_path: Path, mo
     assert len(walks) == 2 * once
 
 
-def test_another_version_of_what_the_source_imports_is_another_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    text = "import os, yaml.loader as y\nif y:\n    from onnx.helper import make_node\nfrom . import part\n"
-    place = source.find(f"{write(tmp_path / 'm.py', text + LINEAR)}:make")
-    assert place.imports() == {"os", "yaml", "onnx", "torch"}
+def test_another_version_of_any_package_is_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
 
     def key() -> str:
         job = checked(Request(model=place.name))
         assert isinstance(job, ExportJob)
         return job.key
 
-    first, version_of = key(), environment.version_of
-    monkeypatch.setattr(environment, "version_of", lambda name: "9.9" if name.lower() == "pyyaml" else version_of(name))
+    first, installed = key(), environment.installed()
+    monkeypatch.setattr(request, "installed", lambda: {**installed, "timm": "9.9"})
     assert key() != first
