@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -17,14 +18,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from shootout.backends import description
+from shootout.backends import description, reported
 from shootout.backends.adapter import Adapter, Fixture, Runner, Ship, explain_error
-from shootout.backends.description import Description, Folders
+from shootout.backends.description import Description
 from shootout.constants import SHIPPED as SHIPPED_PLACE
 from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
-from shootout.errors import NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
+from shootout.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
 from shootout.exported.model import ExportedModel
-from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
@@ -32,6 +32,8 @@ QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
 """The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 _SHIPPED_RUNNER = "shootout.backends._shipped:ShippedRunner"
 """Runner of targets that are shipped folders (`shipped:DIR`)."""
+Folders = tuple[tuple[str, int], ...]
+"""The folders where packages are looked for, and the times when each last changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +416,7 @@ def entry(name: str) -> Entry:
 
 
 def get(name: str) -> Adapter:
-    """Return the adapter of a backend, imported now: a third party's only in a process that it may end.
+    """Return the adapter of a backend, imported now; what a third party's prints meanwhile goes to standard error.
 
     Raises:
         UsageError: no such backend, or a third party claims a name that is taken.
@@ -424,7 +426,8 @@ def get(name: str) -> Adapter:
     if name in SHIPPED:
         return cast("Adapter", _import_attribute(row.path)())
     try:
-        return cast("Adapter", _import_attribute(row.path)())
+        with redirect_stdout(sys.stderr):
+            return cast("Adapter", _import_attribute(row.path)())
     except (Exception, SystemExit) as error:
         raise SkippedArm(f"{row.path} can't be loaded: {explained(error)}", row.fix, NotRunKind.BROKEN) from error
 
@@ -451,7 +454,7 @@ def capabilities(name: str) -> Capabilities:
 
 
 def describe(name: str) -> Description:
-    """Return what a backend says of itself, or why it can't; no third party's code runs in this process.
+    """Return what a backend says of itself, or why it can't.
 
     Raises:
         UsageError: no such backend.
@@ -465,8 +468,20 @@ def describe(name: str) -> Description:
     if name in SHIPPED:
         adapter = get(name)
         return Description(capabilities=adapter.capabilities, shows_inside=hasattr(adapter, "look_inside"))
-    together = tuple((one.name, one.value) for one in _third_parties() if _package_of(one) == row.package)
-    return description.ask(together, row.fix, _package_folders(), os.environ.get(MORE, ""))[name]
+    return _describe_foreign(name, row.path, row.fix, _package_folders())
+
+
+@lru_cache(maxsize=64)
+def _describe_foreign(name: str, path: str, fix: str, _package_folders: Folders) -> Description:
+    """Describe a third party's adapter: once, and again when a package was installed."""
+    try:
+        adapter = get(name)
+        can = reported.check_capabilities(adapter.capabilities)
+    except SkippedArm as error:
+        return description.broken(error.reason, fix)
+    except (ArmFailed, AttributeError) as error:
+        return description.broken(f"{path} can't be loaded: {explained(error)}", fix)
+    return Description(capabilities=can, shows_inside=hasattr(adapter, "look_inside"))
 
 
 def shows_inside(name: str) -> bool:

@@ -96,20 +96,18 @@ def _limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
     return (*kept, *([f"and {more:,} more"] if more else []))
 
 
-def check_capabilities(said: Mapping[str, Any]) -> Capabilities:
-    """Return what an adapter says it can be asked, `rest` as pairs.
+def check_capabilities(can: Any) -> Capabilities:
+    """Return what an adapter says it can be asked.
 
     Raises:
         ArmFailed: a plan can't be made of it.
     """
+    if not isinstance(can, Capabilities):
+        raise ArmFailed(f"its capabilities are a {type(can).__name__}, not Capabilities")
     place = "its capabilities: "
-    if fault := _find_fault(said):
+    if fault := _find_fault(can):
         raise ArmFailed(place + fault)
-    try:
-        rest = {tuple(key): value for key, value in said["rest"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArmFailed(f"{place}rest: {explained(error)}") from None
-    checked: Capabilities = check_type(Capabilities, {**said, "rest": rest}, place)
+    checked: Capabilities = check_type(Capabilities, can, place)
     if not checked.consumes or not (checked.targets or checked.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
     return checked

@@ -477,8 +477,7 @@ def _code_of(target: Target) -> list[Path]:
     """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
         return [*description.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
-    backend, shipped = target.backend, target.backend in backends.SHIPPED
-    own = description.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
+    own = description.code_of(backends.get(target.backend))
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 

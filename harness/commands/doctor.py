@@ -13,7 +13,6 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
-from shootout.backends import description
 from shootout.ceilings.measure import obtain_ceilings
 from shootout.ceilings.remembered import read_ceilings
 from shootout.clock import Deadline
@@ -124,7 +123,6 @@ class DoctorReport:
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; return the exit code."""
     pass_on(options.get("env", ()))
-    description.forget_hanging()
     if (index := options.get("gpu")) is not None:
         _choose_gpu(index)
     with show_progress() as progress:

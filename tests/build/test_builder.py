@@ -149,7 +149,7 @@ def test_a_third_party_s_helpers_are_its_adapter_s_code(tmp_path: Path, monkeypa
 
     try:
         assert own("wide.deep.adapter") == {name for name in OWN_CODE if name.startswith("wide/")}
-        assert own("narrow") == {"narrow.py", "narrow_helper.py", "base.py"}
+        assert own("narrow") == {"narrow.py", "narrow_helper.py", "base.py", "stranger.py"}, "its folder"
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
