@@ -284,7 +284,7 @@ from scipy import ndimage
 
 def lines(outputs, truth):
     (maps,) = outputs.values()
-    return [score(one[0] > 0.3, right) for one, right in zip(maps, truth)]
+    return [score(one[0] > 0.3, right) for one, right in zip(maps, truth["right"])]
 
 
 def score(ink, right):

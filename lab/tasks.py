@@ -8,7 +8,6 @@ row in the bench's folder.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import os
 import re
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 from lab.common import Bench, Table, Tables, say
 from lab.packages import kept
@@ -172,8 +173,8 @@ def write_case(case: Case, folder: Path, max_time: str) -> list[str]:
         np.savez(folder / "truth.npz", right=case.truth)
         words += ["--truth", "truth.npz"]
     elif case.truth is not None:
-        (folder / "truth.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in case.truth))
-        words += ["--truth", "truth.jsonl"]
+        pyarrow.parquet.write_table(pyarrow.table({"right": case.truth}), folder / "truth.parquet")
+        words += ["--truth", "truth.parquet"]
     for name, text in case.files.items():
         (folder / name).write_text(text)
     return [*words, *case.measure, "--backends", TARGETS, "--max-time", max_time, "--out", "run"]

@@ -1,6 +1,7 @@
 """Score a detector by its raw head, as YOLOv8 exports it: (rows, 4 + classes, boxes), with cx cy w h and class scores.
 
-A line of boxes.jsonl has the true boxes of an image, [[x1, y1, x2, y2, class], ...], in pixels of the model's input.
+The column `boxes` of the truth has the true boxes of an image, [[x1, y1, x2, y2, class], ...], in pixels of the model's
+input: `pandas.DataFrame({"boxes": a_list_for_each_image}).to_parquet("boxes.parquet")`.
 Without --truth, the boxes of the model's own FP32 outputs are the true ones.
 
 YOLOv5's head is (rows, boxes, 5 + classes): give `decode` the transpose without row 4, by which the class scores are
@@ -44,9 +45,9 @@ def find_head(outputs):
 
 def f1(outputs, truth):
     """Return for each image twice the boxes that match a true one, and the boxes of both sides."""
-    is_own = isinstance(truth, dict)  # without --truth: the model's own FP32 outputs
+    is_own = "boxes" not in truth  # without --truth: the model's own FP32 outputs
     rows = []
-    for head, true in zip(find_head(outputs), find_head(truth) if is_own else truth, strict=True):
+    for head, true in zip(find_head(outputs), find_head(truth) if is_own else truth["boxes"], strict=True):
         boxes, left = decode(head), decode(true) if is_own else np.reshape(true, (-1, 5))
         sizes, hits = len(boxes) + len(left), 0
         for box in boxes:

@@ -35,7 +35,7 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
-TAKEN = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
+TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """By suffix of a table of text: what stands between its columns."""
 ROWS_FACTS = "facts.json"
@@ -313,9 +313,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
 def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
     """Yield the arrays by name, one after the other; raises as `read_arrays`."""
     if table_files.is_table(path):
-        table = table_files.read(path)
-        columns = table if isinstance(table, Mapping) else {_NAMELESS.format(0): table}
-        yield from ((name, column) for name, column in columns.items() if isinstance(column, np.ndarray))
+        columns = table_files.read(path).items()
+        yield from ((name, column) for name, column in columns if isinstance(column, np.ndarray))
         return
     with _explaining_errors(path):
         if path.is_dir():
@@ -385,7 +384,7 @@ def _explaining_errors(path: Path) -> Iterator[None]:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except _NOT_ARRAYS as error:
         if path.suffix in (".npz", ".npy") or path.is_dir():
-            ragged = ", or write one line per row as .jsonl" * ("Object arrays" in str(error))
+            ragged = ", or rows of several lengths as .parquet" * ("Object arrays" in str(error))
             fix = f"write it with numpy.savez{ragged}"
             raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
         raise UsageError(f"{path}: {TAKEN}; {_tell_fix(path)}") from error
@@ -403,7 +402,22 @@ def _tell_fix(path: Path) -> str:
         return f"write it with pandas.read_csv({str(path)!r}{told}).to_parquet({made!r})"
     if kind == ".txt":
         return "write it with numpy.savez; a list of lengths goes to --mix"
-    return "write one line per row as .jsonl" if kind == ".json" else "write it with numpy.savez"
+    if kind == ".jsonl" and not _holds_objects(path):
+        values = f"[*map(json.loads, open({str(path)!r}))]"
+        return f"write it with pandas.DataFrame({{{path.stem!r}: {values}}}).to_parquet({made!r})"
+    if kind in (".json", ".jsonl"):
+        told = ", lines=True" if kind == ".jsonl" else ""
+        return f"write it with pandas.read_json({str(path)!r}{told}).to_parquet({made!r})"
+    return "write it with numpy.savez"
+
+
+def _holds_objects(path: Path) -> bool:
+    """Return whether lines of JSON are objects, whose names are columns; True if they can't be read."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(1) in ("{", "")
+    except (OSError, ValueError):
+        return True
 
 
 def _find_headless_type(path: Path, separator: str) -> str:

@@ -1,4 +1,4 @@
-"""Read tables of a user's rows: Parquet files, and JSON Lines with a value or an object a line.
+"""Read tables of a user's rows, which are Parquet files.
 
 A column is an array if all of its rows are numbers of one shape, as lists and fixed-size lists are. Otherwise it is a
 list with a value for each row. A missing number is NaN in an array, any other missing value is None.
@@ -6,8 +6,8 @@ list with a value for each row. A missing number is NaN in an array, any other m
 
 from __future__ import annotations
 
-import json
 import math
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,35 +19,29 @@ from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError, tell_refusal
 from shootout.exported.model import LABELS
 
-JSON_LINES, PARQUET = ".jsonl", ".parquet"
-SUFFIXES = (JSON_LINES, PARQUET)
+PARQUET = ".parquet"
 MOST_BYTES = 4 << 30
 """Numbers of one table."""
-MOST_TEXT_BYTES = 256 << 20
-"""JSON takes ten times as much memory while it is read."""
 _PANDAS_INDEX = "__index_level_"
 
 Column = Array | list[Any]
-Table = Mapping[str, Column] | Column
-"""Columns by name in the file's order, or the one without a name."""
 
 
 def is_table(path: Path) -> bool:
     """Return whether a path is meant as a table."""
-    return path.suffix in SUFFIXES and not path.is_dir()
+    return path.suffix == PARQUET and not path.is_dir()
 
 
-def read(path: Path) -> Table:
-    """Read all of a table.
+def read(path: Path) -> dict[str, Column]:
+    """Read all columns of a table by name, in the file's order.
 
     Raises:
         UsageError: it can't be read, or is too large; says where.
     """
     try:
-        size_bytes = path.stat().st_size
-        if not path.is_file():  # a pipe would be waited for
-            raise UsageError(f"{path} is not a regular file: name a .jsonl or .parquet file")
-        return _read_parquet(path) if path.suffix == PARQUET else _read_lines(path, size_bytes)
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise UsageError(f"{path} is not a regular file: name a .parquet file")
+        return _read_parquet(path)
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
@@ -64,11 +58,7 @@ def fit(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> 
         UsageError: as `read`; or a column is missing, ragged, not numbers, or has gaps; says the row.
     """
     table, expected = read(path), [spec.name for spec in specs]
-    if not isinstance(table, Mapping):
-        if len(specs) > 1:
-            raise UsageError(f"{path}: expected an object with {expected} in each line, got a value")
-        table = {expected[0]: table}
-    elif len(specs) == 1 and expected[0] not in table and len(specs[0].shape) == 2:
+    if len(specs) == 1 and expected[0] not in table and len(specs[0].shape) == 2:
         return {expected[0]: _join_features(path, specs[0], table, takes_nan)}
     if missing := [name for name in expected if name not in table]:
         raise UsageError(f"{path}: expected columns {expected}; {missing} missing, got {_list_some([*table])}")
@@ -114,34 +104,6 @@ def as_column(values: list[Any]) -> Column:
     except (ValueError, OverflowError):  # rows of several lengths; more than 64 bits
         return values
     return found if found.dtype.kind in "biuf" else values
-
-
-def _read_lines(path: Path, size_bytes: int) -> Table:
-    if size_bytes > MOST_TEXT_BYTES:
-        limit = f"{size_bytes >> 20:,} MB of JSON; at most {MOST_TEXT_BYTES >> 20:,} MB"
-        raise UsageError(f"{path}: {limit}: write .parquet or .npz, or give fewer rows")
-    try:
-        lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file: {error}") from error
-    if lines == [""]:
-        raise UsageError(f"{path} is empty: write a line for each row")
-    values = []
-    for number, line in enumerate(lines, 1):
-        try:
-            values.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path}, line {number}: expected JSON, one row a line; {error}") from error
-    names = _names_of(values[0])
-    if (odd := next((at for at, value in enumerate(values) if _names_of(value) != names), None)) is not None:
-        raise UsageError(f"{path}, line {odd + 1}: expected the names of line 1 in every row")
-    if names is None:
-        return as_column(values)
-    return {name: as_column([value[name] for value in values]) for name in values[0]}
-
-
-def _names_of(value: Any) -> tuple[str, ...] | None:
-    return tuple(sorted(value)) if isinstance(value, dict) else None
 
 
 def _read_parquet(path: Path) -> dict[str, Column]:

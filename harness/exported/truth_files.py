@@ -1,12 +1,13 @@
 """Read what is right for each row of a user's inputs: the truth that a metric scores outputs by.
 
 An .npz file or a folder of .npy files has arrays by name, one entry a row along axis 0; a .npy file is one array. A
-table (see `table_files`) has rows that may differ in length. A metric gets what the file has: arrays (or lists, if
-ragged) by name, or the one array without a name.
+table (see `table_files`) has columns by name, whose rows may differ in length. A metric gets what the file has: arrays
+(or lists, if ragged) by name, or the one array without a name.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -19,8 +20,11 @@ from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported import data_files, table_files
 from shootout.exported.table_files import Column
+from shootout.host.store import READ_ROWS
 
-Truth = table_files.Table
+Truth = Mapping[str, Column] | Column
+KEPT = "truth.json"
+"""Ragged truth that a user's function gave, beside the rows in the cache: a list of its rows."""
 MOST_BYTES = 4 << 30
 """A process of its own reads all of the truth for each target."""
 
@@ -34,7 +38,7 @@ def check(path: Path, counts: Collection[int]) -> Truth:
     Raises:
         UsageError: it can't be read, has another number of rows, is too large, or holds NaN; says where.
     """
-    if not table_files.is_table(path):
+    if not _may_be_ragged(path):
         headers = data_files.read_headers(path)
         for name, header in headers.items():
             _refuse_count(path, name, header.shape[0] if header.shape else None, counts)
@@ -60,8 +64,21 @@ def read(path: Path) -> Truth:
     """
     if table_files.is_table(path):
         return table_files.read(path)
+    if _may_be_ragged(path):
+        return as_truth(json.loads(path.read_text(encoding="utf-8")))
     arrays = data_files.read_arrays(path)
     return next(iter(arrays.values())) if path.suffix == ".npy" else arrays
+
+
+def as_truth(rows: list[Any]) -> Truth:
+    """Return rows of values, or of dicts with the same names, as columns: arrays where all rows have one shape."""
+    if not isinstance(rows[0], Mapping):
+        return table_files.as_column(rows)
+    return {name: table_files.as_column([row[name] for row in rows]) for name in rows[0]}
+
+
+def _may_be_ragged(path: Path) -> bool:
+    return table_files.is_table(path) or (path.name == KEPT and path.parent.name.startswith(READ_ROWS))
 
 
 def describe(path: Path) -> str:
@@ -70,9 +87,9 @@ def describe(path: Path) -> str:
     Raises:
         UsageError: it can't be read.
     """
-    if not table_files.is_table(path):
+    if not _may_be_ragged(path):
         return data_files.describe(path)
-    truth = table_files.read(path)
+    truth = read(path)
     columns = truth if isinstance(truth, Mapping) else {"": truth}
     return ", ".join(
         f"{name} {column.dtype}{[*column.shape]}"

@@ -123,7 +123,7 @@ class InputOptions(TypedDict, total=False):
     ]
     inputs: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.DATA, word="FILE", help="Inputs for a model of your own: .npz, .parquet or .jsonl."),
+        Flag(group=HelpGroup.DATA, word="FILE", help="Inputs for a model of your own: .npz or .parquet."),
     ]
     read: Annotated[
         str,
@@ -165,7 +165,7 @@ class ScoringOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.DATA,
             word="FILE",
-            help="Truth for each row of --inputs, of any type and shape, for --metric: .npz, .parquet or .jsonl.",
+            help="Truth for each row of --inputs, of any type and shape, for --metric: .npz or .parquet.",
         ),
     ]
     metric: Annotated[

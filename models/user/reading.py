@@ -26,7 +26,7 @@ from numpy.lib import format as npy
 
 from shootout.contract import Array
 from shootout.errors import UsageError
-from shootout.exported import table_files
+from shootout.exported import table_files, truth_files
 from shootout.exported.data_files import ROWS_FACTS
 from shootout.exported.model import sha256
 from shootout.host import child
@@ -39,7 +39,7 @@ from shootout.models.user.source import FactorySource
 from shootout.units import counted
 
 INPUTS, TASK, FAULT = "inputs.npz", "task.json", "fault.json"
-TRUTHS = ("truth.npz", "truth.npy", "truth.jsonl")
+TRUTHS = ("truth.npz", "truth.npy", truth_files.KEPT)
 """The kept rows' truth lies in one of these, if `load` gives any."""
 FORM = "expected a dict with an array for each input, or (such a dict, truth), for each row"
 MOST_BYTES = 4 << 30
@@ -47,7 +47,7 @@ MOST_ROWS = 1_000_000
 ROW_S = 60.0
 """The most seconds that one row may take, and the import of the function's file."""
 WHOLE_S = 3600.0
-FORMAT = 1
+FORMAT = 2
 """Goes up if the same files and function would be kept in another way."""
 
 
@@ -255,20 +255,21 @@ def _describe(value: Any) -> str:
 
 
 def _save_truth(folder: Path, truths: list[Any]) -> None:
-    """Write arrays if all rows have one shape, else a line for each row."""
+    """Write arrays if all rows have one shape, else a list of the rows."""
     names = list(truths[0]) if isinstance(truths[0], Mapping) else None
     if any((sorted(one) if isinstance(one, Mapping) else None) != (names and sorted(names)) for one in truths):
         raise UsageError("the truth has other names in some rows: give the same names in all")
-    columns = [table_files.as_column([one[name] for one in truths] if names else truths) for name in names or [""]]
-    arrays = [column for column in columns if isinstance(column, np.ndarray)]
-    of_arrays, array, lines = (folder / name for name in TRUTHS)
+    truth = truth_files.as_truth(truths)
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    arrays = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+    of_arrays, array, ragged = (folder / name for name in TRUTHS)
     if len(arrays) < len(columns):
-        lines.write_text("".join(f"{json.dumps(one, default=_as_plain)}\n" for one in truths), encoding="utf-8")
+        ragged.write_text(json.dumps(truths, default=_as_plain), encoding="utf-8")
     elif names is None:
-        np.save(array, arrays[0])
+        np.save(array, arrays[""])
     else:
         with zipfile.ZipFile(of_arrays, "w") as packed:
-            for name, column in zip(names, arrays, strict=True):
+            for name, column in arrays.items():
                 with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.save(member, column)
 

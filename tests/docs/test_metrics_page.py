@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from shootout.contract import Array, TensorSpec
@@ -43,8 +43,8 @@ def scored(folder: Path, heads: list[Array], *, own: list[Array] | None = None) 
     call = scoring.saving(lambda inputs: {"output0": heads[int(inputs["image"][0])][None]}, folder)
     for number in range(len(heads)):
         call({"image": np.array([number])})
-    truth = folder / "boxes.jsonl"
-    truth.write_text("\n".join(map(json.dumps, TRUTH)))
+    truth = folder / "boxes.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"boxes": TRUTH}), truth)
     numbers = np.arange(len(heads))
     rows = ReportRows(inputs={"image": numbers}, rows=numbers, other_rows=numbers[:0], labels=None)
     measure = scoring.Measure(metric=f"{DOCS}/examples/yolo.py:f1", truth="" if own else str(truth))

@@ -62,7 +62,7 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
     [
         (
             "a.csv",
-            "taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files; write it with "
+            "taken as .npz, .npy, .parquet or a folder of .npy files; write it with "
             "pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')",
         ),
         ("a.tsv", "read_csv('{0}a.tsv', sep='\\\\t').to_parquet("),

@@ -1,8 +1,7 @@
-"""Rows of inputs in Parquet and JSON Lines: columns by name, features in order, and what is no row."""
+"""Rows of inputs in Parquet: columns by name, features in order, and what is no row."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,13 @@ ROWS = [{"id": f"r{at}", "x": [at, 0.5, 1], "ids": at} for at in range(4)]
 
 
 def write(path: Path, rows: list[dict[str, Any]], schema: Any = None) -> Path:
-    if path.suffix == ".jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    else:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)
     return path
 
 
-@pytest.fixture(params=["rows.jsonl", "rows.parquet"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    found: Path = tmp_path / request.param
-    return found
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rows.parquet"
 
 
 def test_columns_become_the_inputs_of_their_names(path: Path):
@@ -62,13 +57,6 @@ def test_a_column_of_a_number_fits_an_input_of_one_feature(path: Path):
     write(path, ROWS)
     specs = [TensorSpec(name="ids", shape=(1, 1), dtype="float32")]
     assert data_files.read_rows(path, specs)["ids"].tolist() == [[0], [1], [2], [3]]
-
-
-def test_lines_without_names_are_rows_of_the_only_input(tmp_path: Path):
-    (tmp_path / "rows.jsonl").write_text("[1, 2, 3]\n[4, 5, 6]\n")
-    assert data_files.read_rows(tmp_path / "rows.jsonl", (X,))["x"].tolist() == [[1, 2, 3], [4, 5, 6]]
-    with pytest.raises(UsageError, match=r"expected an object with \['x', 'ids'\] in each line"):
-        data_files.check(tmp_path / "rows.jsonl", (X, IDS))
 
 
 @pytest.mark.parametrize(

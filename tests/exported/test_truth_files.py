@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pyarrow.parquet
 import pytest
 
@@ -46,15 +46,6 @@ def test_what_names_no_unit_is_refused(tmp_path: Path, arrays: dict[str, np.ndar
         truth_files.read_ids(tmp_path / "groups.npz")
 
 
-def test_lines_may_be_ragged(tmp_path: Path):
-    path = tmp_path / "truth.jsonl"
-    path.write_text("\n".join(json.dumps({"boxes": [[0, 0, 1, 1]] * count, "count": count}) for count in range(3)))
-    truth_files.check(path, {3})
-    found = truth_files.take_rows(truth_files.read(path), np.array([2, 0]))
-    assert found["boxes"] == [[[0, 0, 1, 1]] * 2, []]
-    assert found["count"].tolist() == [2, 0]
-
-
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
@@ -64,7 +55,7 @@ def test_lines_may_be_ragged(tmp_path: Path):
         (
             {"mask": np.array([{}, {}, {}], dtype=object)},
             "not an .npz of plain arrays (Object arrays cannot be loaded when allow_pickle=False); write it with "
-            "numpy.savez, or write one line per row as .jsonl",
+            "numpy.savez, or rows of several lengths as .parquet",
         ),
     ],
 )
@@ -78,7 +69,11 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("truth.json", "write one line per row as .jsonl"),
+        ("truth.json", "write it with pandas.read_json('{0}/truth.json').to_parquet('{0}/truth.parquet')"),
+        (
+            "truth.jsonl",
+            "write it with pandas.read_json('{0}/truth.jsonl', lines=True).to_parquet('{0}/truth.parquet')",
+        ),
         ("truth.csv", "write it with pandas.read_csv('{0}/truth.csv').to_parquet('{0}/truth.parquet')"),
         ("truth.tsv", "write it with pandas.read_csv('{0}/truth.tsv', sep='\\t').to_parquet('{0}/truth.parquet')"),
         ("truth.txt", "write it with numpy.savez; a list of lengths goes to --mix"),
@@ -90,8 +85,18 @@ def test_a_file_of_another_kind_is_told_what_is_taken(tmp_path: Path, name: str,
     for look in (lambda path: truth_files.check(path, {3}), truth_files.read, truth_files.describe):
         with pytest.raises(UsageError) as caught:
             look(tmp_path / name)
-        taken = "data are taken as .npz, .npy, .jsonl, .parquet or a folder of .npy files"
+        taken = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
         assert str(caught.value) == f"{tmp_path / name}: {taken}; {fix.format(tmp_path)}"
+
+
+def test_lines_of_json_without_names_are_told_how_to_become_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "boxes.jsonl").write_text("[[0, 0, 1, 1, 0]]\n[]\n")
+    with pytest.raises(UsageError) as caught:
+        truth_files.check(tmp_path / "boxes.jsonl", {2})
+    monkeypatch.chdir(tmp_path)
+    exec(str(caught.value).rpartition("write it with ")[2], {"pandas": pandas, "json": json})
+    truth_files.check(tmp_path / "boxes.parquet", {2})
+    assert truth_files.read(tmp_path / "boxes.parquet") == {"boxes": [[[0, 0, 1, 1, 0]], []]}
 
 
 def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -103,16 +108,13 @@ def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: p
 
 
 def test_ten_gigabytes_of_truth_are_refused_at_once(tmp_path: Path):
-    """Sparse files: only the header is on the disk, and nothing may be read."""
-    array, lines = tmp_path / "truth.npy", tmp_path / "truth.jsonl"
+    """A sparse file: only the header is on the disk, and nothing may be read."""
+    array = tmp_path / "truth.npy"
     with array.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (3, 10**9)})
         file.truncate(12 * 10**9)
-    lines.touch()
-    os.truncate(lines, 10**10)
-    for path in (array, lines):
-        with pytest.raises(UsageError, match=r"at most .* MB"):
-            truth_files.check(path, {3})
+    with pytest.raises(UsageError, match=r"at most .* MB"):
+        truth_files.check(array, {3})
 
 
 def test_truth_may_be_columns_of_a_parquet_file(tmp_path: Path):
@@ -124,17 +126,14 @@ def test_truth_may_be_columns_of_a_parquet_file(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("column", "says"),
     [
-        ("", "is empty"),
-        ("1\n{", "line 2: expected JSON"),
-        ('{"a": 1}\n{"b": 1}', "line 2: expected the names of line 1"),
-        ("1\n2", "got 2 entries"),
-        ("[1]\n[2, NaN]\n[3]", "none or NaN in 1 rows, the first is 1"),
-        ('{"a": [[1], null]}\n{"a": [[2]]}\n{"a": []}', "none or NaN in 1 rows, the first is 0"),
+        ([1, 2], "'a': expected an entry for each of the 3 rows of the inputs, got 2 entries"),
+        ([[1.0], [2.0, float("nan")], [3.0]], "none or NaN in 1 rows, the first is 1"),
+        ([[[1], None], [[2]], []], "none or NaN in 1 rows, the first is 0"),
     ],
 )
-def test_lines_that_do_not_fit_are_refused(tmp_path: Path, text: str, says: str):
-    (tmp_path / "truth.jsonl").write_text(text)
+def test_a_column_that_does_not_fit_is_refused(tmp_path: Path, column: list[object], says: str):
+    pyarrow.parquet.write_table(pyarrow.table({"a": column}), tmp_path / "truth.parquet")
     with pytest.raises(UsageError, match=says):
-        truth_files.check(tmp_path / "truth.jsonl", {3})
+        truth_files.check(tmp_path / "truth.parquet", {3})

@@ -131,14 +131,14 @@ def test_a_users_files_go_with_the_function_that_reads_them_and_with_their_truth
     for name in ("b.png", "sub/a.png", ".thumbs"):
         (images / name).write_text(name)
     linear(here / "net.onnx")
-    (here / "truth.jsonl").write_text("1\n2\n")
+    (here / "truth.npy").write_text("1\n2\n")
     np.save(here / "speaker.npy", np.arange(2))
-    words = {"inputs": str(images), "read": "prep.py:load", "truth": "truth.jsonl", "metric": "mae"}
+    words = {"inputs": str(images), "read": "prep.py:load", "truth": "truth.npy", "metric": "mae"}
     words["rows_by"] = "speaker.npy"
     sent = packed(model="net.onnx", **words)
     inputs = sent.fields["inputs"]
     theirs = (f"{inputs}/b.png", f"{inputs}/sub/a.png")
-    assert sent.names == ("crop.py", "net.onnx", *theirs, "prep.py", "speaker.npy", "truth.jsonl")
+    assert sent.names == ("crop.py", "net.onnx", *theirs, "prep.py", "speaker.npy", "truth.npy")
     assert {**sent.fields, "inputs": str(images)}.items() >= words.items()
 
 

@@ -106,9 +106,10 @@ def test_rows_may_carry_their_truth(prep: Path, tmp_path: Path):
 
 def test_truth_may_be_ragged_and_a_file_may_have_no_rows(prep: Path, tmp_path: Path):
     files = reading.list_files(tmp_path / "data")
-    assert read_files(f"{prep}:boxes", files, tmp_path / "data", tmp_path) == 3
-    assert truth_files.read(tmp_path / "truth.jsonl") == [[[0, 1]], [], []]
-    assert truth_files.describe(tmp_path / "truth.jsonl") == "3 values"
+    found = read_rows(tmp_path / "data", f"{prep}:boxes")
+    assert found.truth is not None
+    assert truth_files.check(found.truth, {3}) == [[[0, 1]], [], []]
+    assert truth_files.describe(found.truth) == "3 values"
     assert read_files(f"{prep}:skips", files, tmp_path / "data", tmp_path) == 2
 
 

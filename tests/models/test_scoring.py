@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from support.exports import bare_exported
 from support.onnx_made import linear
@@ -122,8 +122,8 @@ def test_ragged_truth_and_inputs_reach_a_metric_by_name(
     metric: Path, outputs: Path, exported: ExportedModel, tmp_path: Path
 ):
     lines = [{"words": "x" * number, "shift": 10 * number} for number in range(5)]
-    (tmp_path / "truth.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.jsonl"))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), tmp_path / "truth.parquet")
+    measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.parquet"))
     assert scoring.score_report(measure, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
 
 
