@@ -4,9 +4,7 @@ Two runs at once would be each other's noise. The locks are flocks: the kernel f
 it dies. The machine's lock file stays behind on purpose: removing one that another process is about to lock would let
 two in.
 
-A flock has no queue, so each process that waits has a ticket beside the machine's lock: a file named by the time when
-the process came, and touched by it at each look. A process that gets the lock while an earlier ticket is in use gives
-the lock back. Only the order rests on tickets. The lock alone keeps runs apart.
+A flock has no queue: of several processes that wait, the one that looks first after its end gets it.
 
 The machine's lock lies where every user can write, so the file found there is distrusted: no links, regular files only,
 and what it says is shown as data. It is first opened without O_CREAT, because kernels refuse O_CREAT on another
@@ -23,11 +21,11 @@ import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.clock import Deadline, now_ns, sleep
+from shootout.clock import Deadline, sleep
 from shootout.errors import OutOfTime, UsageError, tell_refusal
 from shootout.units import span
 
@@ -35,10 +33,6 @@ FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
 _LOOKING_S = 1.0
 """Look again so often while waiting; a run that measures meanwhile doesn't feel it."""
-_STALE_S, _GONE_S = 10.0, 3.0
-"""Drop a ticket that wasn't touched for so long: its process has ended, or is stopped. The second limit holds for a
-process that isn't found here: it has ended, or it runs in another container and touches its ticket.
-"""
 OnWait = Callable[[str, float], None]
 """Takes, at each look, which process this one waits for, and for how many seconds so far: 0 at the first look."""
 _held = set[tuple[int, Path]]()
@@ -67,7 +61,7 @@ def machine_lock_path() -> Path:
 def machine_lock(
     owner: str, on_wait: OnWait, path: Path | None = None, *, limit: Deadline | None = None
 ) -> Iterator[float]:
-    """Hold this machine for measuring, and give the seconds that this took: first come, first served.
+    """Hold this machine for measuring, and give the seconds that this took.
 
     A thread that holds it already keeps it, so that several measurements of one command can follow each other.
 
@@ -132,83 +126,29 @@ def machine_lock_holder(path: Path | None = None) -> LockHolder | None:
 
 
 def _wait_for_lock(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
-    waits, does = False, ""
-    with _Ticket(path) as ticket:
-        while True:
-            ticket.touch()
-            descriptor = _open_lock_file(path, 0o666)
-            try:
-                if not _try_lock(descriptor, fcntl.LOCK_EX, path):
-                    holder, does = str(_read_holder(descriptor)), "measures on it"
-                elif not _still_there(descriptor, path):
-                    holder = ""
-                elif ticket.is_first():
+    waits = False
+    while True:
+        descriptor = _open_lock_file(path, 0o666)
+        try:
+            if _try_lock(descriptor, fcntl.LOCK_EX, path):
+                holder = None
+                if _still_there(descriptor, path):
                     return descriptor
-                else:
-                    _write_text(descriptor, b"")  # a holder that was killed may stand there, and others read it now
-                    holder, does = "one that came first", "waits for it"
-                if holder:
-                    if not limit.allows(0.0):
-                        raise OutOfTime(
-                            f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
-                            f"{does}; run the same command again later"
-                        )
-                    on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
-                    waits = True
-            except BaseException:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)  # opened again: someone may clean the folder, and this file guards nothing then
-            if holder:
-                sleep(min(_LOOKING_S, max(0.0, limit.left_s)))
-
-
-class _Ticket:
-    """Hold a place in the queue for a lock, until its end."""
-
-    def __init__(self, lock: Path) -> None:
-        self._path = lock.with_name(f"{lock.name}.{now_ns():020d}.{os.getpid()}")
-        self._prefix = f"{lock.name}."
-
-    def __enter__(self) -> _Ticket:
-        with suppress(OSError):  # no place to write it: the lock itself tells why
-            os.close(os.open(self._path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            self._path.unlink()
-
-    def touch(self) -> None:
-        """Show that its process still waits."""
-        with suppress(OSError):
-            os.utime(self._path)
-
-    def is_first(self) -> bool:
-        """Return whether no process that still waits came earlier, and remove the tickets of those that ended."""
-        with suppress(OSError):
-            now_s = self._path.lstat().st_mtime  # by the file system's own clock
-            with os.scandir(self._path.parent) as entries:
-                names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
-            for earlier in (self._path.with_name(name) for name in names if name < self._path.name):
-                with suppress(FileNotFoundError):
-                    away_s = abs(now_s - earlier.lstat().st_mtime)  # in the future: the clock was set back since
-                    if away_s <= (_GONE_S if _has_ended(earlier.suffix[1:]) else _STALE_S):
-                        return False
-                with suppress(OSError):
-                    earlier.unlink()
-        return True
-
-
-def _has_ended(pid: str) -> bool:
-    """Return whether this host has no process with this id; False if that can't be told."""
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, OverflowError):  # another user's process, or no id
-        pass
-    return False
+            else:
+                holder = _read_holder(descriptor)
+                if not limit.allows(0.0):
+                    raise OutOfTime(
+                        f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
+                        "measures on it; run the same command again later"
+                    )
+                on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
+                waits = True
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # opened again: someone may clean the folder, and this file guards nothing then
+        if holder:
+            sleep(min(_LOOKING_S, max(0.0, limit.left_s)))
 
 
 def _try_lock(descriptor: int, kind: int, path: Path) -> bool:
