@@ -5,14 +5,12 @@ Imports NumPy and the contract only.
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from shootout.contract import Array, Executed, Fidelity
 from shootout.trace_events import Event
@@ -23,36 +21,8 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-_KNOWN = (
-    "builtins",
-    "collections",
-    "numpy",
-    "shootout.messages",
-    "shootout.contract",
-    "shootout.errors",
-    "shootout.host",
-)
-"""The modules whose classes a message is made of."""
 # The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
-
-
-class _MessageReader(pickle.Unpickler):
-    """Read messages without importing any backend's library, whose objects an adapter's answer may hold by mistake."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if not f"{module}.".startswith(tuple(f"{known}." for known in _KNOWN)):
-            raise pickle.UnpicklingError(f"it holds a {module}.{name}")
-        return super().find_class(module, name)
-
-
-def read(answer: bytes) -> Any:
-    """Return what a worker's message says; `backends.reported` checks types and amounts.
-
-    Raises:
-        pickle.UnpicklingError: it holds an object of a library.
-    """
-    return _MessageReader(io.BytesIO(answer)).load()
 
 
 class Scope(StrEnum):

@@ -10,7 +10,6 @@ import gzip
 import io
 import json
 import os
-import pickle
 import tempfile
 import tomllib
 import zlib
@@ -22,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 from xml.etree import ElementTree as Xml
 
 import numpy as np
@@ -34,13 +33,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import onnx_made
 from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_values
-from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
+from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
-from shootout import backends, cli, messages, models
+from shootout import backends, cli, models
 from shootout.backends import get, reported
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
-from shootout.contract import Availability, NotRun, NotRunKind, TensorSpec
+from shootout.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
 from shootout.errors import ArmOut, ShootoutError, printable
 from shootout.export import client
 from shootout.export.client import Request
@@ -60,7 +59,6 @@ from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.study import plan, points, schema
 from shootout.study.preview import preview
-from shootout.worker.process import WorkerProcess
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
 INPUTS = int(os.environ.get("ODD_INPUTS", "25"))
@@ -335,31 +333,7 @@ def test_a_file_of_the_cache(data: bytes):
     refuse_or_read(read_cached, data)
 
 
-# what workers and adapters answer
-
-ANSWERS: tuple[Any, ...] = (
-    messages.Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2),
-    messages.Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
-    messages.Warming(latency_ns=np.full(90, 2e9)),
-    messages.Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1e6)),
-    messages.Turn(latency_ns={Scope.COMPUTE: np.ones(3)}, gpu=messages.GpuState(throttled=("hot",))),
-    NotRun(NotRunKind.BROKEN, "why"),
-    ({"artifact_bytes": 9, "notes": ["a", "b"]}, 0.5),
-)
-
-
-def worker_answering(answer: bytes) -> WorkerProcess:
-    process = object.__new__(WorkerProcess)
-    process._interpreter, process._child = None, MagicMock(was_killed=False)
-    process._pipe = SimpleNamespace(send=id, poll=lambda _: True, recv_bytes=lambda: answer)  # type: ignore[assignment]
-    return process
-
-
-@odd
-@given(edited_bytes([pickle.dumps(one) for one in ANSWERS]))
-def test_a_damaged_message_of_a_worker_is_its_arms_fault(data: bytes):
-    with suppress(ArmOut):
-        worker_answering(data).ask("load", 1.0)
+# what adapters answer
 
 
 @cache
@@ -373,8 +347,20 @@ def reports() -> tuple[dict[str, Any], ...]:
     return tuple({name: value} for name, value in json.loads(plain).items())
 
 
+def make_capabilities(said: Any) -> Any:
+    """An adapter's capabilities, of whatever was given for their fields."""
+    try:
+        rest = {tuple(key): value for key, value in said["rest"]}
+        return Capabilities(**{**said, "rest": rest})
+    except (KeyError, TypeError, ValueError):
+        return said
+
+
 def read_reports(data: bytes, _: Path) -> None:
-    readers = {name: getattr(reported, f"check_{name}") for name in ("facts", "events", "amounts", "capabilities")}
+    readers: dict[str, Callable[[Any], object]] = {
+        **{name: getattr(reported, f"check_{name}") for name in ("facts", "events", "amounts")},
+        "capabilities": lambda said: reported.check_capabilities(make_capabilities(said)),
+    }
     for name, said in json.loads(data).items():
         if name in readers and isinstance(said, dict if name in ("facts", "capabilities") else list):
             try:

@@ -24,7 +24,7 @@ from shootout.contract import NotRun
 from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm, one_line
 from shootout.host.child import LOOKING_S, Child
 from shootout.host.placement import hint
-from shootout.messages import Fault, read
+from shootout.messages import Fault
 from shootout.worker.__main__ import Worker
 from shootout.worker.fork_server import NotForked
 
@@ -99,14 +99,14 @@ class WorkerProcess:
             self._pipe.send((command, arguments))
             if not self._is_answered(timeout_s):
                 raise Hung(self._child.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed"))
-            answer = _check_answer(command, read(self._pipe.recv_bytes()))
+            answer = _check_answer(command, self._pipe.recv())
         except ArmFailed:
             raise
         except (EOFError, ConnectionError, BlockingIOError):
             how = self._child.told(f"{self._how_it_died()} during {command!r}")
             kind = NotRunKind.KILLED if self._child.was_killed else NotRunKind.FAILED
             raise ArmFailed(how, kind) from None
-        except Exception as error:  # a type of the adapter's own, whose code never runs here; or half a record
+        except Exception as error:  # a type that isn't known here; or half a record
             raise ArmFailed(f"{command} gave an answer that can't be read: {one_line(str(error))}") from None
         if isinstance(answer, NotRun):
             raise SkippedArm(answer.reason, answer.fix, answer.kind)

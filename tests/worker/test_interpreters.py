@@ -200,8 +200,8 @@ class _Answers:
     def poll(self, timeout_s: float) -> bool:
         return True
 
-    def recv_bytes(self) -> bytes:
-        return pickle.dumps(self.answer)
+    def recv(self) -> object:
+        return self.answer
 
     def close(self) -> None:
         self.closed = True

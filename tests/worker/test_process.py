@@ -112,7 +112,10 @@ FORGED: list[tuple[str, Any, str]] = [
 def test_an_answer_is_of_the_type_that_the_command_gives(
     monkeypatch: pytest.MonkeyPatch, command: str, answer: Any, reason: str
 ):
-    child, pipe = SimpleNamespace(), SimpleNamespace(send=id, poll=bool, recv_bytes=lambda: pickle.dumps(answer))
+    def receive() -> Any:
+        return pickle.loads(pickle.dumps(answer))
+
+    child, pipe = SimpleNamespace(), SimpleNamespace(send=id, poll=bool, recv=receive)
     monkeypatch.setattr(WorkerProcess, "_start_child", lambda *_, **__: (child, pipe))
     process = WorkerProcess({}, frozenset(), Path(os.devnull))
     with pytest.raises(ArmFailed, match=f"^.*{reason}"):
