@@ -143,7 +143,7 @@ def draw_edits(count: int, loss: float, rng: np.random.Generator, *, is_rare: bo
         after = np.where(rng.random(count) < share, lengths, before)
     else:
         after = before + rng.poisson(lengths * rng.gamma(0.3, loss / 0.3, count))
-    opener = find_metric("cer").reduce
+    opener = find_metric("wer").reduce
     assert opener is not None, "a metric of a whole set"
     return *(opener(np.stack([edits, lengths], axis=1)) for edits in (before, after)), np.arange(count)  # type: ignore[return-value]
 
@@ -166,7 +166,7 @@ PLANTED: dict[str, tuple[Callable[[int, float, np.random.Generator], Draw], bool
     for name, draw, is_error in (
         ("auc", draw_auc, False),
         ("f1", draw_f1, False),
-        ("cer", draw_edits, True),
+        ("wer", draw_edits, True),
         ("accuracy of clusters", draw_clusters, False),
     )
     for is_rare in (False, True)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from lab import task_metrics
 from lab.packages import CORPUS, Packaged, fetch, unpack
 from lab.task_case import Case, measure_boxes, measure_overlap, measure_text, read_ctc
 from shootout.contract import Array, Arrays
@@ -266,11 +267,12 @@ def read_lines(folder: Path, wheels: Path) -> Case:
         model=file,
         inputs={"x": _signed(pictures)},
         truth=np.array([[*text, *[-1] * (longest - len(text))] for text in texts]),
-        measure=("--metric", "ctc", "--max-drop", "3%"),
+        measure=("--metric", "text.py:text", "--max-drop", "3%"),
         score=lambda outputs, right: measure_text(
             read_ctc(next(iter(outputs.values()))[0]), right[right >= 0].tolist()
         ),
         sizes=one.sets,
+        files={"text.py": task_metrics.TEXT},
         source="words of the standard library, set in a typeface on drawn noise",
     )
 

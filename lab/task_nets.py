@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lab import task_metrics
 from lab.packages import fetch
 from lab.task_case import Case, measure_boxes, measure_iou, measure_text, read_ctc
 from shootout.contract import Array, Arrays
@@ -214,8 +215,9 @@ def detect_digits(folder: Path, wheels: Path) -> Case:
         ),
         inputs={"image": scenes},
         truth=boxes,
-        measure=("--metric", "boxes"),
+        measure=("--metric", "boxes.py:boxes"),
         score=score,
+        files={"boxes.py": task_metrics.BOXES},
         source=f"scenes drawn of {DIGITS_SOURCE}",
     )
 
@@ -271,9 +273,10 @@ def forecast_temperatures(folder: Path, wheels: Path) -> Case:
         model=train_once(wheels / "forecast.onnx", Forecast(), ({"past": past}, ["middle", "high"]), draw, loss, 600),
         inputs={"past": past},
         truth=ahead,
-        measure=("--metric", "quantile@0.9", "--scores", "high"),
+        measure=("--metric", "pinball.py:pinball"),
         score=score,
         lower_is_better=True,
+        files={"pinball.py": task_metrics.PINBALL},
         source="a year of Seattle's temperatures by the hour, of vega_datasets",
     )
 
@@ -364,7 +367,8 @@ def read_numbers(folder: Path, wheels: Path) -> Case:
         model=train_once(wheels / "recognizer.onnx", Recognizer(), ({"line": lines}, ["letters"]), draw, loss, 800),
         inputs={"line": lines},
         truth=texts,
-        measure=("--metric", "ctc"),
+        measure=("--metric", "text.py:text"),
         score=lambda outputs, right: measure_text(read_ctc(outputs["letters"][0]), right[right >= 0].tolist()),
+        files={"text.py": task_metrics.TEXT},
         source=f"lines drawn of {DIGITS_SOURCE}",
     )

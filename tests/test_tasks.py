@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab import task_metrics
 from lab.task_case import measure_boxes, measure_iou, measure_text, read_ctc
 from lab.tasks import MORE_ROWS, write_page
 from shootout.models.user.metric_names import find_metric
@@ -17,6 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 FOUND = json.loads((ROOT / "results" / "reference" / "tasks.json").read_text())["sections"]["tasks"]["tables"]
 PAGE = (ROOT / "docs" / "evidence" / "metrics.md").read_text()
 ROWS = 40
+
+
+def own_metric(source: str, name: str) -> Any:
+    space: dict[str, Any] = {}
+    exec(source, space)
+    return space[name]
 
 
 def test_masks():
@@ -30,7 +37,7 @@ def test_text():
     rng = np.random.default_rng(0)
     scores, texts = rng.normal(size=(ROWS, 12, 4)), rng.integers(1, 4, (ROWS, 6))
     texts[:, 4:] = np.where(rng.random((ROWS, 2)) < 0.5, -1, texts[:, 4:])
-    expected = find_metric("ctc").score(scores, texts)
+    expected = own_metric(task_metrics.TEXT, "text")({"letters": scores}, {"right": texts})
     found = [measure_text(read_ctc(one), text[text >= 0].tolist()) for one, text in zip(scores, texts, strict=True)]
     assert found == pytest.approx(expected)
 
@@ -44,9 +51,17 @@ def test_boxes():
         return np.column_stack([corners, corners + sides, scores, kinds]).tolist()
 
     found, right = [draw(5) for _ in range(ROWS)], [draw(int(rng.integers(0, 5))) for _ in range(ROWS)]
-    expected = find_metric("boxes").score(np.array(found), right)
+    expected = own_metric(task_metrics.BOXES, "boxes")({"boxes": np.array(found)}, right)
     assert {0.0, 1.0} != set(expected), "rows between right and wrong"
     assert [measure_boxes(*pair) for pair in zip(found, right, strict=True)] == pytest.approx(expected)
+
+
+def test_a_quantile():
+    rng = np.random.default_rng(0)
+    high, right = rng.normal(size=(2, ROWS, 24))
+    over = right - high
+    found = own_metric(task_metrics.PINBALL, "pinball")({"high": high}, {"right": right})
+    assert found == pytest.approx(np.where(over > 0, 0.9 * over, -0.1 * over).mean(axis=1))
 
 
 CHECKED = [row for row in FOUND["targets"] if "mean by hand" in row]

@@ -49,6 +49,7 @@ from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
 from shootout.models.user.metric_names import find_metric
+from shootout.models.user.set_metrics import WER
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import DEFAULT_DROP, find_max_drop
@@ -391,7 +392,7 @@ def _refuse_drop_of_all(study: Study) -> None:
     ):
         return
     named, limit = find_metric(study.metric), find_max_drop(text, 1.0)
-    ends_at_one = not (named.lower_is_better or named.unit) or named.name.partition("@")[0] in scoring.OF_TEXTS
+    ends_at_one = not named.lower_is_better or named.name.partition("@")[0] == WER
     if ends_at_one and limit >= 1:
         raise UsageError(
             f"--max-drop {text}: {named.name} is 1 at most, so that any loss keeps it: did you mean {text}%?"

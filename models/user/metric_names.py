@@ -1,4 +1,4 @@
-"""Find a metric by the name that a user gives it: `mae`, `top5`, `map@0.5`."""
+"""Find a metric by the name that a user gives it: `mae`, `top-5`, `map@0.5`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from types import MappingProxyType
 
 from shootout.errors import UsageError, unknown
-from shootout.models.user.metrics import ROW_METRICS, MetricFamily, NamedMetric, score_rows, split_rows
+from shootout.models.user.metrics import ROW_METRICS, TOP, MetricFamily, NamedMetric, score_rows, split_rows
 from shootout.models.user.set_metrics import SET_METRICS
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
 METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
-"""By name; `top` is written `top5`."""
+"""By name."""
 
 
 def find_metric(word: str) -> NamedMetric:
@@ -24,21 +24,20 @@ def find_metric(word: str) -> NamedMetric:
     Raises:
         UsageError: no metric has the name, or its parameter isn't valid.
     """
-    name, at, text = re.sub(r"^top(\d+)$", r"top@\1", word.strip().lower()).partition("@")
+    name, at, text = re.sub(r"^top-(\d+)$", rf"{TOP}@\1", word.strip().lower()).partition("@")
     family = METRICS.get(name)
     if family is None:
         raise unknown("metric", word, METRICS)
     given = (_read_parameter(family, word, text),) if at else ()
     if not given and family.parameter is not None and family.parameter.required:
         raise UsageError(f"metric {word!r} needs a parameter: {family.form}, {family.parameter.expected}")
-    joint = "" if name == "top" else "@"
-    full = f"{name}{joint}{given[0]:.12g}" if given else name
+    full = f"{'top-' if name == TOP else f'{name}@'}{given[0]:.12g}" if given else name
     reduce = family.reduce
     return NamedMetric(
         name=full,
         help=family.help,
         lower_is_better=family.lower_is_better,
-        unit=family.unit,
+        library=family.library,
         score=partial(score_rows, full, family.score, given),
         split=partial(split_rows, full, family.split, given) if family.split else None,
         reduce=(lambda statistics: reduce(statistics, *given)) if reduce else None,
@@ -53,7 +52,7 @@ def find_range(word: str) -> tuple[float, float]:
         return -math.inf, math.inf
     if metric.lower_is_better:
         return 0.0, math.inf
-    return (-math.inf, math.inf) if metric.unit else (-1.0 if metric.name == SIGNED else 0.0, 1.0)
+    return -1.0 if metric.name == SIGNED else 0.0, 1.0
 
 
 def _read_parameter(family: MetricFamily, word: str, text: str) -> float:

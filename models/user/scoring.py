@@ -47,8 +47,6 @@ LOWER = "lower_is_better"
 REDUCE = "reduce"
 """The function's attribute that makes one number of the statistics of some rows."""
 AUTO = "auto"
-OF_TEXTS = ("ctc", "cer", "wer")
-"""The names of metrics that take texts for truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
 _OF_TRUTH, _WITH_INPUTS = 2, 3
@@ -90,12 +88,14 @@ def check(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
         min_agreement: the least that it may be without truth; "" for no limit.
 
     Raises:
-        UsageError: there is no such name, file, module or function, or an option has no effect on it.
+        UsageError: there is no such name, file, module or function, its library is missing, or an option has no effect
+            on it.
     """
     if metric == AUTO:
         return metric
     if not is_own(metric):
         named = metric_names.find_metric(metric)
+        named.require_library()
         if min_agreement and named.lower_is_better:
             raise UsageError(
                 f"--min-agreement {min_agreement} doesn't apply to {named.name}, of which lower is better: give "
@@ -133,7 +133,7 @@ def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Col
     for name in named if len(named) == 1 or outputs else ():
         column = columns[name]
         first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
-        if isinstance(first, str) and metric.partition("@")[0] not in OF_TEXTS:
+        if isinstance(first, str):
             raise UsageError(
                 f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
             )
@@ -516,6 +516,7 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
         shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
         word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
     metric = metric_names.find_metric(word)
+    metric.require_library()
     picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
     if against == "truth" and not measure.scores and isinstance(truth, dict):
         picked = [name for name in outputs if name in truth] or picked

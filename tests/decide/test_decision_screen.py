@@ -80,7 +80,7 @@ def test_what_accepts_an_error_makes_the_target_the_chosen_one():
 
 def agreeing(name: str, score: float, ns: float = 2.5e5) -> Any:
     """A lower precision whose outputs agree so with FP32's, by 200 rows."""
-    agreed = {"name": "rank@10", "rows": 200, "lower_is_better": False, "against": "outputs", "limits": "agreement"}
+    agreed = {"name": "recall@10", "rows": 200, "lower_is_better": False, "against": "outputs", "limits": "agreement"}
     metric = Metric(**agreed, value=score, low=score - 0.01, high=score + 0.01, limit=0.995, standing=Standing.BROKEN)
     return row(name, ns, fidelity=fidelity(1e-3, metric=metric))
 

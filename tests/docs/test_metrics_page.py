@@ -115,8 +115,7 @@ def test_the_page_shows_that_file():
     assert f"```python\n{file}```" in page
 
 
-@pytest.mark.parametrize("metric", ["boxes", "map"])
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 25200, 85), (1, 100, 7), (3, 4)])
-def test_a_metric_of_boxes_refuses_a_raw_head(metric: str, shape: tuple[int, ...]):
+def test_map_refuses_a_raw_head(shape: tuple[int, ...]):
     with pytest.raises(UsageError, match=r"received \[.*\]; decode a raw head by a metric of your own: see docs/met"):
-        metric_names.find_metric(metric).score(np.zeros(shape, np.float32), [np.zeros((1, 6))] * shape[0])
+        metric_names.find_metric("map").score(np.zeros(shape, np.float32), [np.zeros((1, 6))] * shape[0])

@@ -19,7 +19,7 @@ from shootout.exported.fidelity import rows
 from shootout.exported.model import ExportedModel, ReportRows
 from shootout.exported.streams import Stream
 from shootout.messages import Scores
-from shootout.models.user import scoring
+from shootout.models.user import metrics, scoring
 from shootout.models.user.scoring import Measure
 
 METRIC = """
@@ -271,6 +271,18 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     assert scoring.check("auto") == "auto"
 
 
+@pytest.mark.parametrize(
+    ("metric", "package"), [("mae", "scikit-learn"), ("iou", "scikit-learn"), ("map", "pycocotools"), ("wer", "jiwer")]
+)
+def test_a_missing_library_is_told_with_the_command_that_installs_it(
+    metric: str, package: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(metrics, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=f"metric '{metric}' needs {package}: python -m pip install {package}"):
+        scoring.check(metric)
+    assert scoring.check("accuracy") == "accuracy"
+
+
 def test_an_option_that_has_no_effect_on_a_metric_is_refused(metric: Path):
     with pytest.raises(UsageError, match="--min-agreement 99% doesn't apply to rmse, of which lower is better"):
         scoring.check("rmse", min_agreement="99%")
@@ -412,7 +424,7 @@ def test_truth_of_another_shape_is_told_before_there_are_outputs(tmp_path: Path,
 def test_labels_and_the_models_own_outputs_are_tried_too():
     assert scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
     assert scoring.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
-    assert "boxes" in scoring.try_shapes(Measure(metric="boxes"), OUTPUT, None, 60.0)
+    assert "boxes" in scoring.try_shapes(Measure(metric="map"), OUTPUT, None, 60.0)
 
 
 @pytest.mark.parametrize(("name", "says"), [("own", ""), ("by_name", "raised"), ("late", "ZeroDivisionError")])

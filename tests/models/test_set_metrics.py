@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from sklearn.metrics import f1_score, log_loss, roc_auc_score
+from sklearn.metrics import f1_score, roc_auc_score
 
 from shootout.contract import Array
 from shootout.errors import UsageError
@@ -121,10 +121,10 @@ def test_error_rates_are_those_of_jiwer():
         said.append(" ".join(wrong.split()) or "a")
     output = np.stack([scores_of(text, letters, 80) for text in said])
     truth = [np.array([letters.index(c) for c in text]) for text in texts]
-    assert value("cer", output, truth) == pytest.approx(jiwer.cer(texts, said))
+    assert value("wer", output, truth) == pytest.approx(jiwer.cer(texts, said)), "each letter is a word"
     assert value("wer@1", output, truth) == pytest.approx(jiwer.wer(texts, said))
     ids = np.array([np.pad(entry, (0, 40 - len(entry)), constant_values=-1) for entry in truth])
-    assert value("cer", ids, truth) == 0, "a model may give ids of its own"
+    assert value("wer@1", ids, truth) == 0, "a model may give ids of its own"
 
 
 @pytest.mark.parametrize("shape", [(90,), (90, 1)])
@@ -150,30 +150,20 @@ def test_f1_of_more_classes_is_the_average_of_scikit_learn(form: str):
     assert value("f1", logits, given) == pytest.approx(f1_score(truth, logits.argmax(1), average="macro"))
 
 
-def test_perplexity_is_that_of_the_mean_log_loss():
-    truth = RNG.integers(0, 7, (6, 9))
-    logits = RNG.normal(size=(6, 9, 7)).astype(np.float32)
-    shares = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
-    expected = np.exp(log_loss(truth.reshape(-1), shares.reshape(-1, 7), labels=range(7)))
-    assert value("perplexity", logits, truth) == pytest.approx(expected, rel=1e-6)
-    padded = np.where(np.arange(9) < 5, truth, -100)
-    assert value("perplexity", logits, padded) == pytest.approx(value("perplexity", logits[:, :5], truth[:, :5]))
-
-
-def test_rank_counts_neighbors_of_the_same_label():
+def test_recall_counts_rows_with_a_neighbor_of_their_label():
     values, labels = RNG.normal(size=(50, 8)), RNG.integers(0, 3, 50)
     near = values / np.linalg.norm(values, axis=1, keepdims=True)
     order = np.argsort(-(near @ near.T) + 9 * np.eye(50), axis=1)[:, :4]
-    assert value("rank@4", values, labels) == pytest.approx((labels[order] == labels[:, None]).mean())
+    assert value("recall@4", values, labels) == pytest.approx((labels[order] == labels[:, None]).any(axis=1).mean())
 
 
-def test_rank_without_truth_counts_the_neighbors_that_stay():
+def test_recall_without_truth_counts_the_neighbors_that_stay():
     values = RNG.normal(size=(80, 8))
-    assert value("rank@5", values, values.copy()) == 1.0
-    assert 0.4 < value("rank@5", values + RNG.normal(0, 0.3, values.shape), values) < 0.95
+    assert value("recall@5", values, values.copy()) == 1.0
+    assert 0.4 < value("recall@5", values + RNG.normal(0, 0.3, values.shape), values) < 0.95
 
 
-@pytest.mark.parametrize("name", ["rank@3", "rank"])
+@pytest.mark.parametrize("name", ["recall@3", "recall@10"])
 def test_rows_left_out_are_no_neighbors(name: str):
     values, labels = RNG.normal(size=(40, 4)), RNG.integers(0, 3, 40)
     kept = RNG.random(40) < 0.6
@@ -197,13 +187,17 @@ def test_a_box_of_a_rare_class_may_cost_more_than_its_image():
     ("name", "output", "truth", "fault"),
     [
         ("map", np.zeros((4, 3)), np.zeros((4, 2, 6)), "expected an output of boxes"),
+        ("map", np.zeros((4, 3, 6)), np.zeros((4, 2, 3)), "expected truth of boxes"),
+        ("map", np.ones((4, 3, 6)), np.tile([0.0, 0, 1, 1, 17], (4, 1, 1)), "a score beyond 0 to 1"),
+        ("wer", np.zeros((4, 3)), [[1]] * 4, r"expected an output of scores \(rows, time, classes\)"),
+        ("wer", np.zeros((4, 3, 2)), ["ab"] * 4, "class ids"),
+        ("wer", np.zeros((4, 3, 2)), [[8]] * 4, "from 0 to 1 as truth, received 8"),
         ("auc", np.zeros((4, 3)), np.zeros(4, int), r"expected an output \(rows,\), \(rows, 1\) or \(rows, 2\)"),
         ("auc", np.zeros(4), np.zeros(4, int), "expected rows of both classes"),
         ("f1", np.zeros((4, 3), int), np.zeros(4, int), "expected an output of scores"),
-        ("perplexity", np.zeros((4, 3), int), np.zeros((4, 3), int), "expected an output of class scores"),
-        ("rank", np.zeros((4, 3)), np.zeros((4, 2)), "of a label a row"),
+        ("recall@10", np.zeros((4, 3)), np.zeros((4, 2)), "of a label a row"),
         (
-            "rank",
+            "recall@10",
             np.zeros((10, 3)),
             np.zeros(10, int),
             "expected more than 10 rows, as each needs 10 neighbors; got 10",
@@ -215,6 +209,13 @@ def test_what_a_metric_cannot_score_is_told(name: str, output: Array, truth: Arr
         value(name, output, truth)
 
 
-def test_wer_needs_to_know_the_space():
-    with pytest.raises(UsageError, match="needs a parameter: wer@SPACE, SPACE a class id"):
-        find_metric("wer")
+def test_wer_decodes_the_best_class_of_each_step():
+    """Repeats are one, blanks and fillers none; the blank is class 0, or the last one if 0 is the space."""
+    output = np.stack([np.eye(4)[list(best)] for best in ((1, 1, 0, 1, 2), (0, 0, 0, 0, 0), (3, 2, 0, 0, 1))])
+    truth = [[1, 1, 2], [], [2, 3, 1]]
+    assert find_metric("wer").score(output, truth).tolist() == [[0, 3], [0, 0], [2, 3]]
+    padded = np.array([[1, 1, 2, -1], [0, 0, 0, 0], [2, 3, 1, 0]])
+    assert find_metric("wer").score(output, padded).tolist() == [[0, 3], [0, 0], [2, 3]]
+    assert find_metric("wer@2").score(output, truth).tolist() == [[0, 1], [0, 0], [2, 1]]
+    last = np.eye(4)[[[3, 1, 3, 1, 0]]]
+    assert find_metric("wer@0").score(last, [[1, 1, 0]]).tolist() == [[0, 1]]

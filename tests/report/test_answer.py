@@ -193,8 +193,8 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
     [
         (scored(-0.004, 0.001, standing=Standing.MET), "iou 0.9, -0.004 (-0.005 to -0.003), limit -0.009"),
         (
-            scored(0.004, 0.001, standing=Standing.MET, name="cer", lower_is_better=True),
-            "cer 0.9, +0.004 (+0.003 to +0.005), limit +0.009",
+            scored(0.004, 0.001, standing=Standing.MET, name="wer", lower_is_better=True),
+            "wer 0.9, +0.004 (+0.003 to +0.005), limit +0.009",
         ),
         (
             scored(0, 0, **AGREED, limits="agreement", limit=0.85, standing=Standing.MET),
@@ -218,7 +218,7 @@ AGREEMENT: dict[str, Any] = {"against": "outputs", "limits": "agreement", "limit
 @pytest.mark.parametrize(
     ("metric", "ends", "change"),
     [
-        (scored(-0.019, 0.03, mean=0.981, name="rank@10", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
+        (scored(-0.019, 0.03, mean=0.981, name="recall@10", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
         (scored(-0.019, 0.03, mean=0.981, name="cosine", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
         (scored(-0.019, 0.03, mean=0.981, name="f1", **AGREEMENT), (0.9537, 1.0), "-0.019 (-0.046 to +0)"),
         (scored(-0.019, 0.03, mean=0.981, name="m.py:f", **AGREEMENT), (0.9537, 1.004), "-0.019 (-0.046 to +0.004)"),
@@ -230,7 +230,7 @@ AGREEMENT: dict[str, Any] = {"against": "outputs", "limits": "agreement", "limit
         ),
         (scored(-0.004, 0.007, mean=0.9), None, "-0.004 (-0.011 to +0.003)"),
     ],
-    ids=["rank", "cosine", "f1", "own", "a drop against FP32's outputs", "truth"],
+    ids=["recall", "cosine", "f1", "own", "a drop against FP32's outputs", "truth"],
 )
 def test_a_score_has_one_interval_that_decides_within_what_it_can_be(
     metric: Metric, ends: tuple[float, float] | None, change: str

@@ -164,14 +164,14 @@ def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can
     assert plan(inputs="rows.npz", truth="right.npy", metric="mae", max_drop="1%").groups, "an error has no such bound"
 
 
-@pytest.mark.parametrize("metric", ["iou", "top5", "auc", "wer@32"])
+@pytest.mark.parametrize("metric", ["iou", "top-5", "auc", "wer@32"])
 def test_a_drop_without_its_percent_sign_is_refused_if_any_loss_would_keep_it(here: Path, metric: str):
     np.save("right.npy", np.zeros(40, np.int64))
     with pytest.raises(UsageError, match=f"{metric} is 1 at most, .* did you mean 2%?"):
         plan(inputs="rows.npz", truth="right.npy", metric=metric, max_drop="2")
 
 
-@pytest.mark.parametrize("metric", ["mae", "psnr"])
+@pytest.mark.parametrize("metric", ["mae", "rmse"])
 def test_a_drop_of_two_units_is_taken_of_what_has_a_unit(here: Path, metric: str):
     np.save("right.npy", np.zeros((40, 3), np.float32))
     assert plan(inputs="rows.npz", truth="right.npy", metric=metric, max_drop="2").groups

@@ -17,7 +17,6 @@ from support.adapters.liars import Cunning
 
 SLOWER_S = 0.002
 BROKEN_CLASS = 7
-SMALL_SIDE = 32
 
 
 class Planted(Cunning):
@@ -55,18 +54,6 @@ class BreaksClass(Planted):
         for scores in lowered.values():
             scores[:, BROKEN_CLASS] = scores.min(axis=1)
         return lowered
-
-
-class DropsSmallBoxes(Planted):
-    """Takes the score from boxes under a size."""
-
-    name = "drops-small"
-
-    def change(self, outputs: Mapping[str, Array]) -> Arrays:
-        kept = {name: boxes.copy() for name, boxes in outputs.items()}
-        for boxes in kept.values():
-            boxes[..., 4] *= (boxes[..., 2:4] - boxes[..., :2]).prod(axis=-1) >= SMALL_SIDE**2
-        return kept
 
 
 class ScalesOutput(Planted):
