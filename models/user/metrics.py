@@ -605,6 +605,10 @@ def _split_iou(name: str, output: Array, truth: Any, threshold: float | None = N
     return parts
 
 
+COUNT = Parameter(
+    letter="K", expected="K a whole number from 1", read=int, valid=lambda value: value >= 1, required=True
+)
+THRESHOLD = Parameter(letter="T", expected="T a number, where one score is split", read=float, valid=math.isfinite)
 ROW_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
     {
         family.name: family
@@ -620,9 +624,7 @@ ROW_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 help="Give the share of rows whose true class is among the K with the highest scores: `top-5`.",
                 score=partial(_average_places, _find_near),
                 split=partial(_average_places_by_class, _find_near),
-                parameter=Parameter(
-                    letter="K", expected="K a whole number from 1", read=int, valid=lambda value: value >= 1
-                ),
+                parameter=COUNT,
             ),
             MetricFamily(
                 name="mae",
@@ -650,9 +652,7 @@ ROW_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 library=SCIKIT_LEARN,
                 score=_score_iou,
                 split=_split_iou,
-                parameter=Parameter(
-                    letter="T", expected="T a number, the threshold of one channel", read=float, valid=math.isfinite
-                ),
+                parameter=THRESHOLD,
             ),
         )
     }

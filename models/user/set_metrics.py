@@ -20,7 +20,7 @@ import numpy as np
 from shootout.contract import Array
 from shootout.errors import UsageError
 from shootout.models.user import metrics
-from shootout.models.user.metrics import SCIKIT_LEARN, MetricFamily, Parameter, WholeSet
+from shootout.models.user.metrics import COUNT, SCIKIT_LEARN, THRESHOLD, MetricFamily, Parameter, WholeSet
 
 MOST_BOXES = 100
 """The most boxes of one class in a row, as COCO counts them."""
@@ -353,9 +353,7 @@ SET_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 library=SCIKIT_LEARN,
                 score=_count_classes,
                 reduce=lambda statistics, *_: _open_f1(statistics),
-                parameter=Parameter(
-                    letter="T", expected="T a number, the threshold of one score", read=float, valid=math.isfinite
-                ),
+                parameter=THRESHOLD,
             ),
             MetricFamily(
                 name="auc",
@@ -396,13 +394,7 @@ SET_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 library=SCIKIT_LEARN,
                 score=_keep_embeddings,
                 reduce=_open_recall,
-                parameter=Parameter(
-                    letter="K",
-                    expected="K a whole number from 1",
-                    read=int,
-                    valid=lambda value: value >= 1,
-                    required=True,
-                ),
+                parameter=COUNT,
             ),
         )
     }
