@@ -52,7 +52,7 @@ from shootout.host import store
 from shootout.host.store import sealed
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
-from shootout.journal.records import LINE, Holding, LoadTestResult, TriedRate, not_run
+from shootout.journal.records import LINE, LoadTestResult, TriedRate, not_run
 from shootout.messages import Scope, Scores, Turn
 from shootout.page import markdown, plots, sources
 from shootout.report import table
@@ -138,7 +138,6 @@ def runs() -> tuple[list[Any], ...]:
     ]
     whole = [
         *(header(), prepared(A), prepared(B), checked(A, Scores(name="m.py:score", rows=(1.0, 0.5, 2.0)))),
-        Holding(mode="stop", ratio=1.01, pairs=4),
         not_run(GROUP, replace(B, threads=2), NotRun(NotRunKind.FAILED, "broke", during="load")),
         *(*restarts, ended()),
     ]

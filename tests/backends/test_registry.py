@@ -49,7 +49,7 @@ def test_every_row_says_how_to_install_it_and_what_it_loads():
     extras = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     on_a_cpu = set(re.findall(r"[\w-]+", extras["cpu"][0]))
     apart = {file.parent.name for file in (TESTS.parent / "backends").glob("*/package.txt")}
-    assert all(f"{name}/package.txt" in (TESTS.parent / "Makefile").read_text() for name in apart)
+    assert all(f"{name}/package.txt" in (TESTS.parent / "lab" / "set_up.sh").read_text() for name in apart)
     for name in SHIPPED:
         row = backends.entry(name)
         assert row.loads.get(""), f"{name}: its process could hold any framework"

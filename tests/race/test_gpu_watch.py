@@ -22,7 +22,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
 
 
 def cuda_study(*batches: int) -> Any:
-    return planted.study(*batches, targets=("torch-eager:cuda", "onnxruntime:cuda"), crossover=None)
+    return planted.study(*batches, targets=("torch-eager:cuda", "onnxruntime:cuda"))
 
 
 def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
@@ -38,5 +38,5 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
 
     monkeypatch.setattr("shootout.race.runner.NoiseMeter", watch)
     assert planted.run(tmp_path / "cuda", cuda_study(1))
-    assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
+    assert planted.run(tmp_path / "cpu", planted.study(1))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]
