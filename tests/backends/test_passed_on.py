@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -53,7 +54,7 @@ def run_file(exported: ExportedModel, name: str) -> tuple[list[dict[str, np.ndar
         session = adapter.load(built)
         (Path(folder) / "model").mkdir()
         shipment = ship(built, Path(folder) / "model")
-        facts = {"MODEL": Path(folder) / "model", "OPTIONS": shipment.options, "THREADS": 1, "np": np}
+        facts = {"MODEL": Path(folder) / "model", "OPTIONS": shipment.options, "THREADS": 1, "np": np, "os": os}
         for key, specs in (("INPUTS", exported.inputs), ("OUTPUTS", exported.outputs)):
             facts[key] = [(one.name, one.shape, np.dtype(one.dtype)) for one in specs]
         module.__dict__.update(facts)
