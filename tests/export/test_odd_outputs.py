@@ -60,8 +60,8 @@ def test_as_many_whole_numbers_may_differ_as_rounding_flips(tmp_path: Path):
 
 
 def test_a_module_s_whole_numbers_are_predicted_too():
-    module = torch.nn.Linear(WIDTH, WIDTH)
     torch.manual_seed(0)
+    module = torch.nn.Linear(WIDTH, WIDTH)
 
     class Picture(torch.nn.Module):
         def __init__(self) -> None:
@@ -69,7 +69,7 @@ def test_a_module_s_whole_numbers_are_predicted_too():
             self.layer = module
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (1e4 * self.layer(x)).to(torch.int32)
+            return (1e5 * self.layer(x)).to(torch.int32)
 
     sets = [{"x": np.random.default_rng(seed).standard_normal((ROWS, WIDTH)).astype("f4")} for seed in range(3)]
     picture = Picture().double()
