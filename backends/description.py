@@ -1,4 +1,4 @@
-"""What a backend's adapter says of itself, or why it can't be loaded, and the code that decides what it builds."""
+"""Describe a backend by its adapter, or by why that can't be loaded, and find the code that decides what it builds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a backend's adapter says of itself.
+    """Hold what a backend's adapter says of itself.
 
     Attributes:
         shows_inside: whether it is a `TransparentAdapter`.

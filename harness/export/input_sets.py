@@ -48,19 +48,27 @@ class GivenSets:
     whole: int
 
 
-def sample_sets(sets: list[dict[str, Array]], specs: Sequence[TensorSpec], batch: int) -> GivenSets:
+def sample_sets(
+    sets: list[dict[str, Array]],
+    specs: Sequence[TensorSpec],
+    batch: int,
+    calibration: list[dict[str, Array]] | None = None,
+) -> GivenSets:
     """Choose sets from all over a user's, since rows beside each other are often alike.
 
     Args:
         batch: the rows of each.
+        calibration: the sets for quantizers; None: some of these.
     """
     places = _spread(range(len(sets)), buffer_count(specs, MOST_INPUT_SETS))
-    whole = without_nan(sets)
-    source = whole if len(whole) >= CALIBRATION_SETS else sets
+    if calibration is None:
+        whole = without_nan(sets)
+        source = whole if len(whole) >= CALIBRATION_SETS else sets
+        calibration = _spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch)))
     return GivenSets(
         buffers=[sets[place] for place in places],
         rows=np.concatenate([np.arange(place * batch, (place + 1) * batch) for place in places]),
-        calibration=_spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch))),
+        calibration=calibration,
         whole=len(sets),
     )
 
@@ -201,9 +209,9 @@ class RowSplit:
         What is timed may be scored too, since nothing is fitted to it. What calibrates may not.
         """
         sets = _split_batches(self.whole, self.batch)
-        found = sample_sets(sets, specs, self.batch)
+        found = sample_sets(sets, specs, self.batch, self.sets())
         count = max(map(len, self.whole.values()))
-        return replace(found, rows=found.rows % count, calibration=self.sets())
+        return replace(found, rows=found.rows % count)
 
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""

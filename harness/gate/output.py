@@ -37,11 +37,14 @@ def render(gate: Gate, width: int) -> RenderableType:
         table.add_row(Text(name.replace(": ", ":\n")), *map(Text, cells))
     told = [Text(f"note: {one}", style="yellow") for one in gate.notes]
     next_ = [*([("to go on", gate.next)] if gate.next else []), *tell_adoption(gate)]
-    next_ = [(label, typed(command, width - INDENT)) for label, command in next_]
     return Group(
         Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
         *(Text(f"  {one}") for one in gate.reasons),
-        *(line for told, command in next_ for line in (Text(f"  {told}:"), *labeled("", [command], width))),
+        *(
+            line
+            for told, command in next_
+            for line in (Text(f"  {told}:"), *labeled("", [typed(command, width - INDENT)], width))
+        ),
         Text(),
         *((table, Text()) if gate.checks else ()),
         *told,
