@@ -66,6 +66,7 @@ class Entry:
         own_files: whether it runs only files that its own library wrote.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back. An arm of such a backend, or of one that wasn't tried, is loaded on its own CPUs.
+        times_kernels: whether its build keeps what it timed fastest of thousands of kernels: on a GPU it builds alone.
         shared: modules that an arm's process on the CPU begins with, if importing them takes long and leaves no
             threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
@@ -93,6 +94,7 @@ class Entry:
     unshippable: Mapping[str, str] = field(default_factory=dict)
     own_files: bool = False
     movable: bool = False
+    times_kernels: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0
     build_s: float = 3.0
@@ -332,6 +334,7 @@ SHIPPED = {
             "": ("tensorrt|tensorrt-rtx-cu13-bindings", "tensorrt|tensorrt-rtx-cu13-libs", "cuda-bindings", "numpy")
         },
         makers=("onnx",),
+        times_kernels=True,
         loads={"": ("tensorrt", "tensorrt_rtx")},
         fixture="shootout.backends._tensorrt.backend:FIXTURE",
         unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import cycle, islice
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from shootout.host.gpu import UsedGpu
 from shootout.host.placement import Placement, allowed_cpus, node_of
 
 LOOKING_S = 1.0
@@ -41,6 +43,22 @@ def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> li
     cpus = allowed_cpus() if allowed is None else allowed
     nodes = {node_of(cpu) for cpu in placement.arms}
     return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
+
+
+def lanes_on_gpu(lanes: Sequence[T], cpus: int, needs_bytes: Sequence[int]) -> list[T]:
+    """Return a lane for each target on a GPU that is worked on at once: as many as fit its free memory.
+
+    Such a target keeps few CPUs busy, so a lane may come more than once. Without NVML there is one.
+
+    Args:
+        lanes: those that targets on the CPU have.
+        cpus: in all of them together.
+        needs_bytes: what each target takes of the GPU's memory.
+    """
+    card = UsedGpu.open()
+    free_bytes = card.free_bytes() if card else None
+    fitting = 1 if free_bytes is None else free_bytes // max([1, *needs_bytes])
+    return list(islice(cycle(lanes), max(1, min(MOST_LANES, cpus, fitting, len(needs_bytes)))))
 
 
 class BuildPool(Generic[K, T]):

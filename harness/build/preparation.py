@@ -13,7 +13,7 @@ from typing import Protocol
 from shootout import backends, budget
 from shootout.backends.adapter import Built
 from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, leading_of, needs_of, open_delivery
-from shootout.build.pool import BuildPool, lanes
+from shootout.build.pool import BuildPool, lanes, lanes_on_gpu
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, MIN_INPUT_BUFFERS
 from shootout.contract import Arm, NotRun, NotRunKind
@@ -24,7 +24,7 @@ from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.messages import Progress
 from shootout.models.user import scoring
-from shootout.study.feasibility import check_export, check_memory_of_exports
+from shootout.study.feasibility import check_export, check_memory_of_exports, device_bytes
 from shootout.study.plan import Plan, PlannedGroup, measure_of
 from shootout.study.preview import size_of
 from shootout.study.target import open_once, provider
@@ -99,11 +99,12 @@ class Preparation:
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
 
-        Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
-        but one start during the export, because a build's first steps need no model. If there is a limit, cached builds
-        and the baseline come first, then the shortest (see `_rank`), so that no long one takes the time of several
-        short ones. So none starts during the export if not all of them have time, and one that would take longer than
-        the limit isn't begun.
+        Builds run side by side, the longest first. Those for a GPU come behind all others, as many at once as its
+        memory holds; those that choose kernels by timing them there come last, one by one. All lanes but one start
+        during the export, because a build's first steps need no model. If there is a limit, cached builds and the
+        baseline come first, then the shortest (see `_rank`), so that no long one takes the time of several short ones.
+        So none starts during the export if not all of them have time, and one that would take longer than the limit
+        isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -151,9 +152,14 @@ class Preparation:
             self._waiting.difference_update(kept, gone)
             self._begin_builds(rest, kept, pool, builder, limit)
             ready = self._collect_builds(pool, limit)
-        with BuildPool[BuildJob, BuiltArm](cpus[:1], builder.stop) as pool:
-            self._begin_builds(alone, kept, pool, builder, limit)
-            ready |= self._collect_builds(pool, limit)
+        timing = [job for job in alone if backends.entry(job.arm.target.backend).times_kernels]
+        together = [job for job in alone if job not in timing]
+        needs_bytes = [device_bytes(job.arm, job.model.result()) for job in together if not job.model.cancelled()]
+        shared = lanes_on_gpu(cpus, sum(map(len, cpus)), needs_bytes)
+        for some, sets in ((together, shared), (timing, cpus[:1])):
+            with BuildPool[BuildJob, BuiltArm](sets, builder.stop) as pool:
+                self._begin_builds(some, kept, pool, builder, limit)
+                ready |= self._collect_builds(pool, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
     def _order(self, jobs: Sequence[BuildJob]) -> list[BuildJob]:

@@ -11,6 +11,7 @@ from threading import Lock
 
 from shootout import backends, budget
 from shootout.backends.adapter import Built
+from shootout.build.pool import lanes_on_gpu
 from shootout.clock import Deadline
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device
@@ -18,6 +19,7 @@ from shootout.host.placement import Placement, child_environment
 from shootout.messages import Scores
 from shootout.models.user.scoring import Measure
 from shootout.race.arm_process import ArmProcess
+from shootout.study.feasibility import device_bytes
 from shootout.worker.fork_server import ForkServer, can_fork
 from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.process import WorkerProcess, log_name
@@ -82,6 +84,11 @@ class Launcher:
     def lanes(self) -> int:
         """Return how many arms may load at once, each on CPUs of its own; lane 0 is the arms' own CPUs."""
         return 1 + len(self.beside)
+
+    def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
+        """Return the lanes in which arms on a GPU load, one for each of those that load at once."""
+        needs_bytes = [device_bytes(arm, self.built[arm.label].exported) for arm in arms]
+        return lanes_on_gpu(range(self.lanes), self.lanes * len(self.placement.arms), needs_bytes)
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         """Return the arm's own CPUs, or as many of another lane; none if its threads can't be moved afterwards."""

@@ -1,9 +1,9 @@
 """Load and verify the arms of a restart, side by side: nothing is timed yet, so every CPU may help.
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
-own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
-and arms with a GPU context one after the other, behind all others. What they are forked from (see `worker.fork_server`)
-is ready before the first one begins, so that the drawn order holds.
+own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place.
+Arms with a GPU context load behind all others, as many at once as the GPU's memory holds; they may share a lane. What
+arms are forked from (see `worker.fork_server`) is ready before the first one begins, so that the drawn order holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from shootout.clock import Stopwatch
@@ -20,6 +20,11 @@ from shootout.host import environment
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import OWN, ForkServers, Launcher
 from shootout.race.live_arm import LiveArm
+
+ALONE = 1
+"""The restart in which arms on a GPU load one by one: the driver tells the memory of all processes together, so what
+one takes shows only while no other one loads. It is not the first, since a run that is short of time may have no other.
+"""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -44,10 +49,21 @@ class Loading:
 
     def run(self, arms: Sequence[LiveArm]) -> None:
         """Bring each as far as it gets, spawned in this order; an exception in one thread ends them all."""
-        self._waiting = [live for live in arms if not live.arm.target.device.is_gpu]
         self._servers = self.launcher.fork_servers()
         self.cleanup.callback(self._servers.kill)
-        helpers = range(OWN + 1, min(self.launcher.lanes, len(self._waiting)))
+        on_gpu = [live for live in arms if live.arm.target.device.is_gpu]
+        others = [live for live in arms if live not in on_gpu]
+        self._load_side_by_side(others, range(min(self.launcher.lanes, len(others))))
+        if on_gpu:
+            lanes = self.launcher.lanes_on_gpu([live.arm for live in on_gpu])
+            self._load_side_by_side(on_gpu, lanes if self.index != ALONE else [OWN])
+            if self.index != ALONE and len(lanes) > 1:
+                _forget_device_memory(on_gpu)
+        self._servers.kill()
+
+    def _load_side_by_side(self, arms: Sequence[LiveArm], lanes: Sequence[int]) -> None:
+        """Load arms in lanes, in this thread those of the first one, which is the arms' own."""
+        self._waiting, helpers = list(arms), lanes[1:]
         # A process is killed when the thread that started it ends, so the threads stay as long as the processes do.
         pool = self.cleanup.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
         try:
@@ -58,10 +74,6 @@ class Loading:
         except BaseException:
             self._stop_loading()
             raise
-        for live in arms:
-            if live.arm.target.device.is_gpu:
-                self._load_arm(live, OWN)
-        self._servers.kill()
 
     def _load_in_lane(self, lane: int) -> None:
         while live := self._take_next(lane):
@@ -122,3 +134,10 @@ class Loading:
             self._servers.end()
             for process in self._begun:
                 process.end()
+
+
+def _forget_device_memory(arms: Sequence[LiveArm]) -> None:
+    """Drop the device memory of arms that were loaded side by side: each counted what others took meanwhile."""
+    for live in arms:
+        if live.is_verified and live.loaded.gpu:
+            live.loaded = replace(live.loaded, gpu=replace(live.loaded.gpu, context_bytes=None, loaded_bytes=None))

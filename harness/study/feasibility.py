@@ -38,6 +38,8 @@ FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 BRING_MODULE = "bring the torch module, as in `shootout run net.py:make`"
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
+CONTEXT_BYTES = 800_000_000
+"""A CUDA context and a library's own kernels: 549 MB and up to 210 MB on an H200 (results/reference/h200-batch)."""
 _TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
 _MAKE_ROOM = "make room on the disk of the cache, such as by `shootout cache --clear`, or set SHOOTOUT_CACHE"
 
@@ -428,6 +430,14 @@ def check_memory_of_exports(
     lack = _tell_lack("memory", weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
     why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS)
     return {arm.label: why for arm in own} if lack else {}
+
+
+def device_bytes(arm: Arm, exported: ExportedModel) -> int:
+    """Return the bytes of a GPU's memory that an arm takes by rule of thumb."""
+    held = 2 if arm.scenario is Scenario.TRAIN_STEP else 1
+    inputs = set_bytes(exported.inputs) * buffer_count(exported.inputs)
+    weights = BYTES_PER_WEIGHT_ARM * held * exported.parameter_count
+    return CONTEXT_BYTES + arm.instances * (weights + COPIES_OF_INPUTS * inputs)
 
 
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:

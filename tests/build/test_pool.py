@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,16 @@ def test_lanes_for_loading_stay_on_the_nodes_of_the_arms(monkeypatch):
 
 def test_memory_limits_their_number():
     assert len(lanes(place(1, range(64)), range(64))) == MOST_LANES
+
+
+@pytest.mark.parametrize(
+    ("free", "lanes", "expected"),
+    [(None, "a", "a"), (0, "a", "a"), (19, "a", "a"), (20, "a", "aa"), (99, "a", "aaa"), (99, "ab", "aba")],
+)
+def test_on_a_gpu_lanes_are_shared_by_as_many_as_fit_its_memory(monkeypatch, free, lanes, expected):
+    monkeypatch.setattr(pool.UsedGpu, "open", lambda: free is not None and SimpleNamespace(free_bytes=lambda: free))
+    assert "".join(pool.lanes_on_gpu(lanes, 16, [10, 1, 10])) == expected
+    assert pool.lanes_on_gpu(lanes, 1, [10, 1, 10]) == ["a"], "no more than there are CPUs"
 
 
 def test_every_job_has_a_lane_to_itself():

@@ -128,6 +128,7 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     monkeypatch.setattr(preparation, "Builder", lambda **_: made)
     monkeypatch.setattr(preparation, "check_export", lambda arm, exported: None)
     monkeypatch.setattr(preparation, "check_memory_of_exports", lambda arms, exported_models, memory: {})
+    monkeypatch.setattr(preparation, "device_bytes", lambda arm, exported: 1)
     return made
 
 
@@ -274,11 +275,13 @@ def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch
     assert {(why.kind, why.during) for why in ledger.out.values()} == {(kind, "export")}
 
 
-def test_what_is_for_a_gpu_is_built_after_all_others(shop, monkeypatch):
-    gpu = Arm(target=Target(backend="torch-compile", device=Device.CUDA), model="residual_mlp")
-    monkeypatch.setattr(f"{__name__}.ARMS", [gpu, *ARMS])
+def test_what_is_for_a_gpu_is_built_after_all_others_and_last_what_times_kernels(shop, monkeypatch):
+    names = ("tensorrt", "torch-compile", "jax-jit")
+    on_gpu = [Arm(target=Target(backend=name, device=Device.CUDA), model="residual_mlp") for name in names]
+    monkeypatch.setattr(f"{__name__}.ARMS", [*on_gpu, *ARMS])
     prepared(monkeypatch, lambda *_: all_of("model"))
-    assert shop.begun[-1] == gpu.label
+    assert {*shop.begun[-3:-1]} == {on_gpu[1].label, on_gpu[2].label}
+    assert shop.begun[-1] == on_gpu[0].label
 
 
 def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_takes_too_long_never(shop, monkeypatch):

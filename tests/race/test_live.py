@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -118,6 +119,9 @@ class InProcessStage:
         self.live, self.workers = live, workers
 
     lanes = 1
+
+    def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
+        return [0]
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return self.live.place(arm, lane)

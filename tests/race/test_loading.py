@@ -24,7 +24,7 @@ from shootout.contract import Arm, Device, Target
 from shootout.errors import ArmFailed, NotRun, NotRunKind
 from shootout.host import environment
 from shootout.host.placement import Placement
-from shootout.messages import Loaded
+from shootout.messages import GpuCost, Loaded
 from shootout.race import launcher
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import Launcher
@@ -63,6 +63,8 @@ class Side(FakePlayer):
 class Beside(World):
     """A world of two lanes; `pinned` arms load on their own CPUs only."""
 
+    player: type[Side] = Side
+
     def __init__(self, pinned: tuple[str, ...] = (), meeting: Any = None, **planted: Any) -> None:
         super().__init__(THREE, **planted)
         self.pinned, self.meeting = pinned, meeting
@@ -76,16 +78,16 @@ class Beside(World):
         return LANES[lane] if lane == 0 or arm.target.backend not in self.pinned else frozenset()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
-        player = Side(self, arm)
+        player = self.player(self, arm)
         self.players.append(player)
         self.events.append(("spawn", arm.label))
         return player
 
 
-def load(world: Beside, *arms: Arm) -> list[LiveArm]:
+def load(world: Beside, *arms: Arm, index: int = 0) -> list[LiveArm]:
     entrances = [LiveArm(arm=arm, padding=0) for arm in arms or map(fakes.arm, THREE)]
     with ExitStack() as cleanup:
-        Loading(launcher=world, index=0, cleanup=cleanup, say=lambda _: None).run(entrances)
+        Loading(launcher=world, index=index, cleanup=cleanup, say=lambda _: None).run(entrances)
     return entrances
 
 
@@ -112,12 +114,43 @@ def test_an_arm_that_pins_its_threads_loads_on_its_own_cpus():
     assert set(world.loaded_on.values()) == {LANES[0]}
 
 
-def test_arms_on_a_gpu_load_one_by_one_behind_all_others():
+def test_arms_on_a_gpu_load_behind_all_others_one_by_one_where_its_memory_holds_no_two():
     world = Beside()
     load(world, fakes.arm("a", device=Device.CUDA), fakes.arm("b"), fakes.arm("c", device=Device.CUDA))
     spawned = [label for name, label in world.events if name == "spawn"]
     assert spawned == ["b:cpu:fp32", "a:cuda:fp32", "c:cuda:fp32"]
     assert world.loaded_on["a:cuda:fp32"] == world.loaded_on["c:cuda:fp32"] == LANES[0]
+
+
+class OnGpu(Side):
+    """A fake that takes device memory."""
+
+    def load(self) -> Loaded:
+        return replace(super().load(), gpu=GpuCost(context_s=0.3, context_bytes=5, loaded_bytes=7))
+
+
+class BesideOnGpu(Beside):
+    """A world whose GPU holds two at once, which share the arms' own CPUs."""
+
+    player: type[Side] = OnGpu
+
+    def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
+        assert len(arms) == 2
+        return [0, 0]
+
+
+def test_arms_on_a_gpu_load_side_by_side_and_their_memory_is_counted_in_the_restart_where_each_is_alone():
+    both = threading.Barrier(2, timeout=30)
+    arms = [fakes.arm("a", device=Device.CUDA), fakes.arm("b"), fakes.arm("c", device=Device.CUDA)]
+
+    def meet(player: Side) -> None:
+        if player.arm.target.device is Device.CUDA:
+            both.wait()
+
+    costs = [live.loaded.gpu for live in load(BesideOnGpu(meeting=meet), *arms) if live.arm.target.device.is_gpu]
+    assert costs == [GpuCost(context_s=0.3, context_bytes=None, loaded_bytes=None)] * 2
+    costs = [live.loaded.gpu for live in load(BesideOnGpu(), *arms, index=1) if live.arm.target.device.is_gpu]
+    assert costs == [GpuCost(context_s=0.3, context_bytes=5, loaded_bytes=7)] * 2
 
 
 @pytest.mark.parametrize("command", ["load", "verify", "gate"])

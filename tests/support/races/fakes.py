@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,6 +80,9 @@ class World:
     @property
     def lanes(self) -> int:
         return 1
+
+    def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
+        return [0]
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return frozenset({1 - lane})
