@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 COMPILE :=
 export PYTHON COMPILE
 
-.PHONY: run test test-long test-full test-cluster test-arm check bench report reference site notebook selftest gpu gpu-wheels wheel dist clean
+.PHONY: run test test-long test-full test-cluster test-arm check bench report reference site notebook selftest gpu wheel dist clean
 
 run: $(INSTALLED)
 	$(BIN)/shootout run
@@ -63,11 +63,8 @@ selftest: $(INSTALLED)
 notebook: $(INSTALLED)
 	$(BIN)/python -m tests.docs.notebook $(if $(LIVE),--live)
 
-# A GPU machine's campaign (docs/gpu.md) runs under PYTHON, which has torch and JAX; no environment of ours is made.
-# `gpu-wheels` fetches, where there is a network, what such a machine is likely to lack. OUT counts on the command line only.
-gpu gpu-wheels:
-	@sh lab/set_up.sh  # with no folder: only looks at PYTHON's version
-	@$(PYTHON) -P lab/gpu.py $(if $(filter %-wheels,$@),--fetch $(or $(GPU_PYTHON),3.12) --cut '$(CUT)') --wheels '$(WHEELS)' --minutes '$(or $(GPU_MINUTES),20)' --out '$(if $(findstring command,$(origin OUT)),$(OUT))' $(if $(DRY),--dry-run)
+gpu:  # what docs/claims.md needs a GPU for (docs/gpu.md), by PYTHON, which has shootout, torch and JAX; no environment is made
+	@$(PYTHON) -m lab.gpu
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .

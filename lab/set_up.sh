@@ -1,10 +1,9 @@
 #!/bin/sh
 # set_up.sh FOLDER EXTRA: make a virtual environment with this package and the packages of one extra, in the versions of
-# constraints.txt. PYTHON makes it; COMPILE holds further words for pip. Without a folder only PYTHON's version is looked at.
+# constraints.txt. PYTHON makes it; COMPILE holds further words for pip.
 set -e
 folder=$1 extra=$2 bin=$1/bin
 ${PYTHON:=python3} -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
-[ "$folder" ] || exit 0
 
 install() { "$bin/python" -m pip install --quiet --disable-pip-version-check $COMPILE "$@"; }
 

@@ -1,8 +1,8 @@
 """Make notebooks from Python files with marked cells, as Jupyter opens them and GitHub shows them (nbformat 4.5).
 
 docs/notebook.py → docs/notebook.ipynb: its cells run one after the other, and what they show goes with them. `make
-notebook` runs them on the runs that this repository ships, `make notebook LIVE=1` on races of its own. The notebook for
-a GPU, docs/examples/gpu/notebook.py, isn't run. Jupyter is not needed for any of it.
+notebook` runs them on the runs that this repository ships, `make notebook LIVE=1` on races of its own. Jupyter is not
+needed for any of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SOURCE, NOTEBOOK = DOCS / "notebook.py", DOCS / "notebook.ipynb"
-GPU_SOURCE, GPU_NOTEBOOK = DOCS / "examples" / "gpu" / "notebook.py", DOCS / "examples" / "gpu" / "notebook.ipynb"
 _MARK = re.compile(r"^# %%( \[markdown\])?\n", re.MULTILINE)
 
 
@@ -56,20 +55,10 @@ def make(cells: list[Cell], folder: Path) -> dict[str, Any]:
     return _notebook(made)
 
 
-def make_unexecuted(cells: list[Cell]) -> dict[str, Any]:
-    """The notebook for others to run, on a GPU where Colab has one."""
-    made = [
-        {"id": f"cell-{number}", "cell_type": cell.kind, "metadata": {}, "source": _lines(cell.source)}
-        | ({"execution_count": None, "outputs": []} if cell.kind == "code" else {})
-        for number, cell in enumerate(cells)
-    ]
-    return _notebook(made, accelerator="GPU", colab={"gpuType": "T4"})
-
-
-def _notebook(made: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def _notebook(made: list[dict[str, Any]]) -> dict[str, Any]:
     language = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    metadata = {"kernelspec": kernel, "language_info": language, **more}
+    metadata = {"kernelspec": kernel, "language_info": language}
     return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
@@ -113,7 +102,6 @@ def _lines(text: str) -> list[str]:
 
 def main() -> None:
     """Write the notebooks; `--live`: with races of its own."""
-    _write(make_unexecuted(read_cells(GPU_SOURCE.read_text())), GPU_NOTEBOOK)
     _write(make(read_cells(SOURCE.read_text(), live="--live" in sys.argv), DOCS), NOTEBOOK)
 
 
