@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -129,10 +130,21 @@ def unpaired(x: Array, y: Array, alpha: float = ALPHA) -> tuple[float, float | N
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Figures of a claim, and the runs that they are found in; a run that isn't kept yet has none."""
+    """Figures of a claim, and the runs that they are found in; a run that isn't kept yet has none.
+
+    Attributes:
+        says, within: as the claim's, in place of these.
+    """
 
     runs: tuple[str, ...]
     find: Callable[[], Iterator[Figure]]
+    says: str = ""
+    within: Range | None = None
+
+
+def say_of(says: str, within: Range | None, *specs: Spec) -> tuple[Spec, ...]:
+    """Return specs with a sentence of their own, and where the claim has their figures."""
+    return tuple(replace(spec, says=says, within=within) for spec in specs)
 
 
 def race_figures(run: str, arm: str, against: str, places: Mapping[str, Where]) -> tuple[Spec, ...]:
@@ -206,7 +218,12 @@ ORT, TORCH, OPENVINO, NUMPY, JAX, LITERT = (
     f"{name}:cpu:fp32" for name in ("onnxruntime", "torch-eager", "openvino", "numpy", "jax-jit", "litert")
 )
 COMPILE = "torch-compile:cpu:fp32"
+ORT_GPU, TORCH_GPU, JAX_GPU, SCRIPT_GPU = (
+    f"{name}:cuda:fp32" for name in ("onnxruntime", "torch-eager", "jax-jit", "torchscript")
+)
+GRAPHS, GRAPHS_FP16 = (f"torch-compile+cudagraphs:cuda:{precision}" for precision in ("fp32", "fp16"))
 NAMES = {ORT: "ONNX Runtime", TORCH: "PyTorch", OPENVINO: "OpenVINO", NUMPY: "NumPy", JAX: "JAX", LITERT: "LiteRT"}
+NAMES |= {GRAPHS_FP16: "PyTorch in FP16, with CUDA graphs"}
 LESS, HALVED, GROWS = (0.0, 1.0), (0.0, 0.5), (4.0, math.inf)
 SHORTER = (0.0, 0.7)
 """The ratios that count as "halves the time"."""
@@ -249,16 +266,18 @@ class Claim:
     def row(self) -> str:
         """Return the claim's row of the table."""
         kept = [name for name in self.names if read(name)]
-        figures = [figure for spec in self.specs for figure in spec.find()]
-        told = f"{self.says}. {'; '.join(map(str, figures))}" if figures else ""
-        words = ". ".join(filter(None, [told, self.more() if kept else ""]))
+        figures = [(spec, figure) for spec in self.specs for figure in spec.find()]
+        parts = groupby(figures, lambda pair: pair[0].says or self.says)
+        told = [f"{says}. {'; '.join(str(figure) for _, figure in part)}" for says, part in parts]
+        words = ". ".join(filter(None, [*told, self.more() if kept else ""]))
         links = ", ".join(f"[`{name}`]({FROM_DOCS}/{name}), {_processor(name)}" for name in kept)
         return f"| {self.published} | {words or '–'} | {self._verdict(figures, kept)} | {links or '–'} |"
 
-    def _verdict(self, figures: Sequence[Figure], kept: Sequence[str]) -> str:
+    def _verdict(self, figures: Sequence[tuple[Spec, Figure]], kept: Sequence[str]) -> str:
         if not self.covered:
             return "not covered"
-        found = [] if self.within is None else [figure.judge(self.within) for figure in figures]
+        ranges = [(figure, spec.within if spec.says else self.within) for spec, figure in figures]
+        found = [figure.judge(within) for figure, within in ranges if within is not None]
         found += [one] if (one := self.holds()) else []
         verdict = judge(found)
         if self.names and not kept:
@@ -286,7 +305,9 @@ def judge(found: Sequence[Standing]) -> str:
 def _processor(name: str) -> str:
     run = read(name)
     model = str(run.document.environment["cpu"]["model"]) if run else ""
-    return next((maker for maker in ("AMD", "Intel") if maker in model), model)
+    maker = next((maker for maker in ("AMD", "Intel") if maker in model), model)
+    gpus = run.document.environment.get("gpus") if run else ()
+    return " and ".join([maker, *(str(gpu["name"]) for gpu in gpus or ())])
 
 
 def _memory(name: str, arm: str, places: Mapping[str, Where]) -> str:
@@ -349,10 +370,21 @@ def _precision_figures(run: str, precision: str, where: Where, *backends: str) -
     return tuple(spec for arm, plain in pairs for spec in race_figures(run, arm, plain, {NAMES[plain]: where}))
 
 
+def _on_h200(run: str, arms: Mapping[str, str]) -> tuple[Spec, ...]:
+    """Return how targets on the GPU compare with ONNX Runtime on the CPU, the toy model at batch 1, by their label."""
+    pairs = ((arm, {label: {"batch": 1}}) for label, arm in arms.items())
+    return tuple(spec for arm, places in pairs for spec in race_figures(run, arm, ORT, places))
+
+
+def _at_batch(*sizes: int) -> dict[str, Where]:
+    return {f"batch {size}": {"batch": size} for size in sizes}
+
+
 STEP: Where = {"scenario": "train-step", "batch": 256}
 CALL: Where = {"scenario": "latency", "batch": 256}
 EFFICIENTNET: Where = {"model": "efficientnet"}
 SIN_SIZES: Mapping[str, Where] = {f"2^{power}": {"elements": 2**power} for power in (10, 20, 26)}
+H200 = "An H200 against 15 threads, ONNX Runtime on both"
 STARTED = (
     *("shootout", "batch-sweep", "width-sweep", "runtimes", "runtimes-batches", "runtimes-widths", "small-networks"),
     *("depth-sweep", "linear-precision", "attention", "detectors", "matmul-large"),
@@ -367,9 +399,14 @@ CLAIMS = (
     Claim(
         published="A residual MLP at batch 1 to 2048: CPU and GPU are equal up to 64, then the CPU's time alone grows",
         says="Batch 1024 against batch 16",
-        specs=place_figures("batch-sweep", (ORT, TORCH, JAX), {"batch": 1024}, {"batch": 16}),
+        specs=(
+            *place_figures("batch-sweep", (ORT, TORCH, JAX), {"batch": 1024}, {"batch": 16}),
+            *say_of(H200, ALIKE, *race_figures("h200-batch", ORT_GPU, ORT, _at_batch(1, 16))),
+            *say_of(H200, LESS, *race_figures("h200-batch", ORT_GPU, ORT, _at_batch(256, 1024))),
+        ),
         within=GROWS,
-        needs="a GPU",
+        why="at batch 1 the GPU's 128 launches take longer than the CPU's products",
+        needs="more restarts on a GPU",
     ),
     Claim(
         published="d_model 64 to 4096 at batch 1: from 512 on the CPU's time grows and the GPU's hardly does",
@@ -386,7 +423,16 @@ CLAIMS = (
         more=lambda: "3840 layers take over four minutes to export, and weren't timed",
         why="the weights of 128 layers stay in the cache, those of 1024 don't",
     ),
-    Claim(published="128 to 3840 layers: the GPU is slower than the CPU throughout", needs="a GPU"),
+    Claim(
+        published="128 to 3840 layers: the GPU is slower than the CPU throughout",
+        says="128 layers on an H200 against ONNX Runtime on 15 threads",
+        specs=(
+            *_on_h200("h200-batch", {"ONNX Runtime": ORT_GPU, "PyTorch": TORCH_GPU}),
+            *_on_h200("h200-shootout", {"TorchScript": SCRIPT_GPU, "JAX": JAX_GPU, "PyTorch with CUDA graphs": GRAPHS}),
+        ),
+        within=(1.0, math.inf),
+        needs="a GPU",
+    ),
     Claim(
         published="2^31 parameters: fewer, wider layers are faster",
         says="With 2^28 (what 24 GiB hold), one layer of 16,384 against 4096 layers of 256",
@@ -408,8 +454,15 @@ CLAIMS = (
     Claim(
         published="torch.compile gains little on a GPU",
         says="Compiled against eager, on a CPU",
-        specs=race_figures("shootout", COMPILE, TORCH, {"128 small layers": {}}),
-        needs="a GPU",
+        specs=(
+            *race_figures("shootout", COMPILE, TORCH, {"128 small layers": {}}),
+            *say_of(
+                "On an H200, with CUDA graphs",
+                ALIKE,
+                *race_figures("h200-shootout", GRAPHS, TORCH_GPU, {"128 small layers": {}}),
+            ),
+        ),
+        needs="more restarts on a GPU",
     ),
     Claim(
         published="Backward takes twice as long as forward",
@@ -440,6 +493,8 @@ CLAIMS = (
         says="BF16 against FP32",
         specs=_precision_figures("linear-precision", "bf16", {"batch": 256}, "torch-eager", "openvino", "jax-jit"),
         within=LESS,
+        runs=("h200-linear",),
+        more=lambda: f"On an H200 one precision was timed, at batch 1024. {_times('h200-linear', {}, GRAPHS_FP16)}",
         needs="a GPU",
     ),
     Claim(
@@ -472,7 +527,12 @@ CLAIMS = (
     Claim(
         published="EfficientNet-B2 takes three times as long on a CPU as on a T4",
         runs=("efficientnet-quantization",),
-        more=lambda: _times("efficientnet-quantization", {"model": "efficientnet"}, ORT, OPENVINO),
+        says="As an analogue, BERT: an H200 against 15 threads",
+        specs=race_figures("h200-bert", ORT_GPU, ORT, {"ONNX Runtime": {}}),
+        more=lambda: (
+            "On one thread of a CPU, EfficientNet-B2: "
+            + _times("efficientnet-quantization", {"model": "efficientnet"}, ORT, OPENVINO)
+        ),
         needs="a GPU",
     ),
     Claim(
