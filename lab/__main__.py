@@ -87,7 +87,6 @@ ON_REQUEST: Mapping[str, Section] = {
     "planted": Section("planted:figures", "faults in quantized files: how often the layer is named"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
-    "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),
 }
 """The sections that run only if `--only` names them: long ones, and those that say nothing about the harness's own
 times.

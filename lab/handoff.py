@@ -29,13 +29,6 @@ NOTHING = "recheck"
 LIMIT_US, LIMIT_PERCENT = 200.0, 3.0
 
 
-def gpu_figures(bench: Bench) -> Tables:
-    """Measure the hand-off alone, among four workers with live CUDA contexts: a minute, while `figures` takes many."""
-    say(f"  {ON_GPU}: {ARMS} workers")
-    found, why = attempt(partial(_time_steps, bench, ON_GPU, bench.size(200, 20)))
-    return {f"hand-off among {ARMS} workers": found[0] if found else [{"backend": ON_GPU, **why}]}
-
-
 def figures(bench: Bench) -> Tables:
     """Measure four workers of each of these; those on the GPU have live contexts."""
     hand_offs: Table = []
