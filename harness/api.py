@@ -33,7 +33,7 @@ from shootout.report import compared, dry_run, screen, table
 from shootout.report.answer import WIDEST, qualify
 from shootout.report.decision import render as render_decision
 from shootout.results.analysis import analyse, compare_arms
-from shootout.results.document import Answer, Document, MixAnswer, Ratio, Row
+from shootout.results.document import Answer, Document, Ratio, Row
 from shootout.results.frame import arrow_table, flatten_rows
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.tune.results import Tuning
@@ -72,11 +72,6 @@ class Run:
     def answer(self) -> tuple[Answer, ...]:
         """Return what to ship and how sure that is, for each group whose figures count."""
         return self.document.answer
-
-    @property
-    def mix(self) -> tuple[MixAnswer, ...]:
-        """Return what to ship for the mix of sizes that was asked for; none without one."""
-        return self.document.mix
 
     @property
     def verdicts(self) -> dict[tuple[str, str], Ratio]:
@@ -167,8 +162,7 @@ class Run:
 
     def __repr__(self) -> str:
         """Return its folder and its answer in one line."""
-        answers = [mix.answer for mix in self.mix] or self.answer
-        ships = ", ".join(dict.fromkeys(map(_summarize_answer, answers)))
+        ships = ", ".join(dict.fromkeys(map(_summarize_answer, self.answer)))
         return f"<Run {self.document.run!r}: {counted(len(self.rows), 'row')}; ship {ships or 'nothing'}>"
 
 

@@ -26,8 +26,6 @@ from shootout.commands.options import (
     GroupedCommand,
     GroupedCommands,
     Json,
-    MixBy,
-    MixText,
     On,
     OnHost,
     OnHosts,
@@ -184,8 +182,6 @@ def decide(
         str | None,
         typer.Option(help="Group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
     ] = None,
-    mix: MixText = None,
-    mix_by: MixBy = None,
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
 ) -> None:
@@ -193,12 +189,9 @@ def decide(
 
     Exit codes: 0 decided, 3 no candidate meets the limits, 7 not enough evidence.
     """
-    from shootout.commands.decide import decide, decide_mix
-    from shootout.study.mix import read_asked
+    from shootout.commands.decide import decide
 
     keys = {name.replace("_", "-"): value for name, value in options.items()}
-    if asked := read_asked(mix, mix_by):
-        raise typer.Exit(decide_mix(folders, policy, keys, mix=asked, group=group, as_json=as_json))
     raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
 
 
@@ -322,15 +315,11 @@ def show(
     policy: Annotated[
         Path | None, typer.Option(help="Answer by this policy, as in `shootout decide`.", metavar="TOML")
     ] = None,
-    mix: MixText = None,
-    mix_by: MixBy = None,
 ) -> None:
     """Show a run again; measures nothing."""
     from shootout.commands.show import show
-    from shootout.study.mix import read_asked
 
-    asked = read_asked(mix, mix_by)
-    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or (), policy=policy, mix=asked))
+    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or (), policy=policy))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -20,31 +20,25 @@ from shootout.compare.merge import merge as merge_analysed
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide as find_decision
 from shootout.decide.decision import follow_decision
-from shootout.decide.mix import answer_mix
 from shootout.decide.policy import Policy, read_policy
-from shootout.errors import ExitCode, UsageError
+from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
-from shootout.journal import journal
 from shootout.journal.merged import expand_merged, expand_several, is_merged, write_merged
-from shootout.report.answer import WIDEST, render_mixes
+from shootout.report.answer import WIDEST
 from shootout.report.compared import render_compared, render_merged
 from shootout.report.decision import render as render_decision
 from shootout.report.table import render_tables
-from shootout.results.analysis import analyse, analyse_cells
-from shootout.results.document import Document, MixAnswer
+from shootout.results.analysis import analyse_cells
+from shootout.results.document import Document
 from shootout.study import reproduce
-from shootout.study.mix import Mix
 
 
 def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
     """Print a run by a policy: the decision in place of the answer; return the decision's exit code.
 
     Args:
-        document: of a run with one cell; as JSON it comes with the key `decision`. Or of one with a mix of sizes, whose
-            answer is the policy's then.
+        document: of a run with one cell; as JSON it comes with the key `decision`.
     """
-    if document.mix:
-        return _print_decided_mix(policy, document, full=full, as_json=as_json)
     question = read_question([Path(document.run)])
     decision = find_decision(policy, question)
     screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
@@ -55,23 +49,6 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     return decision.exit_code
 
 
-def _print_decided_mix(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
-    asked = journal.read(folder := Path(document.run)).header.mix
-    assert asked, "a document without a mix has no answer to one"
-    answers, is_open = answer_mix(policy, folder, asked)
-    decided = document.model_copy(update={"mix": answers})
-    text = Group(*render_mixes(decided, width()), render_tables(decided, width(), full=full))
-    print_answer(text, decided.model_dump(mode="json", by_alias=True), as_json=as_json)
-    return _find_mix_code(answers, is_open=is_open)
-
-
-def _find_mix_code(answers: Sequence[MixAnswer], *, is_open: bool) -> int:
-    """Return the exit code of answers by a policy; `is_open`: as `answer_mix` tells."""
-    if any(one.answer.reason for one in answers):
-        return ExitCode.UNDECIDED if is_open or any(one.answer.ship for one in answers) else ExitCode.NOTHING
-    return ExitCode.OK
-
-
 def decide(
     folders: Sequence[Path], policy: Path | None, keys: dict[str, Any], *, group: str | None, as_json: bool
 ) -> int:
@@ -79,11 +56,9 @@ def decide(
 
     Args:
         keys: of the policy, which stand above those of its file.
-        group: the cell to decide on, where the runs have several; a run that was asked for a mix is decided on that.
+        group: the cell to decide on, where the runs have several.
     """
     wanted, runs = read_policy(policy, keys), expand_merged(folders)
-    if len(runs) == 1 and not group and (asked := journal.read(runs[0]).header.mix):
-        return decide_mix(runs, policy, keys, mix=asked, group=None, as_json=as_json)
     question = read_question(runs, group)
     decision = find_decision(wanted, question)
     if decision.settle and policy:
@@ -107,33 +82,6 @@ def _name_policy(command: str, policy: Path) -> str:
         start = words.index("--out")
         words[start : start + 2] = []
     return reproduce.quote(words)
-
-
-def decide_mix(
-    folders: Sequence[Path],
-    policy: Path | None,
-    keys: dict[str, Any],
-    *,
-    mix: Mix,
-    group: str | None,
-    as_json: bool,
-) -> int:
-    """Print what to ship for a mix of a run's sizes, of what meets the policy's limits at each; return the exit code.
-
-    Raises:
-        UsageError: it isn't one run with these sizes, or the policy's objective is no time.
-    """
-    if group:
-        raise UsageError("--group names one size, and --mix asks for several: pass only one of them")
-    runs = expand_merged(folders)
-    if len(runs) != 1:
-        raise UsageError(f"--mix decides on the sizes of one run, and {len(runs)} are given: name one")
-    wanted = read_policy(policy, keys)
-    answers, is_open = answer_mix(wanted, runs[0], mix)
-    document = analyse(runs[0]).model_copy(update={"mix": answers})
-    data = {"mix": [one.model_dump(mode="json", by_alias=True) for one in answers]}
-    print_answer(Group(*render_mixes(document, width())), data, as_json=as_json)
-    return _find_mix_code(answers, is_open=is_open)
 
 
 def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.errors import Interrupted, UsageError
-from shootout.study.options import Flag, HelpGroup, MixOptions, flags_of, read_words
+from shootout.study.options import Flag, HelpGroup, flags_of, read_words
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -159,15 +159,6 @@ To = Annotated[
         metavar="FILE",
         rich_help_panel=HelpGroup.WHERE,
     ),
-]
-_MIX = flags_of(MixOptions)
-MixText = Annotated[
-    str | None,
-    typer.Option("--mix", help=_MIX["mix"].help, metavar=_MIX["mix"].word, rich_help_panel=HelpGroup.WHAT),
-]
-MixBy = Annotated[
-    str | None,
-    typer.Option("--mix-by", help=_MIX["mix_by"].help, metavar=_MIX["mix_by"].word, rich_help_panel=HelpGroup.WHAT),
 ]
 On = Annotated[
     str | None,

@@ -142,8 +142,7 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     if policy:
         if chosen.p99_limit_ms and "p99_limit_ms" in options:  # which stands above the file's
             policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * chosen.p99_limit_ms}})
-        if not chosen.answered_mix:
-            refuse_several(group.record for group in plan.groups)
+        refuse_several(group.record for group in plan.groups)
         refuse_few_rows(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy
 

@@ -13,7 +13,6 @@ from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
 from shootout.journal.merged import is_merged
 from shootout.results.analysis import analyse
-from shootout.study.mix import Mix
 from shootout.tune import table
 from shootout.tune.results import is_tuning, read_tuning
 
@@ -25,23 +24,17 @@ def show(
     as_json: bool,
     to: Sequence[Path] = (),
     policy: Path | None = None,
-    mix: Mix | None = None,
 ) -> int:
     """Print what is in a folder; `full`: all columns, and a table for each size of a sweep.
 
     Args:
         to: files to write the run into as well.
         policy: to answer by.
-        mix: of the run's sizes, to answer.
 
     Raises:
         UsageError: there is nothing to show, or it can't be written into these files.
     """
     check_files(to)
-    if mix and policy:
-        raise UsageError(f"--policy and --mix are for `shootout decide {folder}`: pass only one of them here")
-    if mix and (is_tuning(folder) or is_merged(folder)):
-        raise UsageError(f"--mix needs a run, and {str(folder)!r} holds several: name a run in it")
     if is_tuning(folder):
         if policy:
             raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run: name a run in it")
@@ -55,7 +48,7 @@ def show(
         merged = merge_runs([folder])
         write_files(merged, to)
         return print_merged(merged, full=full, as_json=as_json)
-    document = analyse(folder, mix)
+    document = analyse(folder)
     write_files(document, to)
     if policy:
         return print_decision(read_policy(policy, {}), document, full=full, as_json=as_json)

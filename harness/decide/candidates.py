@@ -24,6 +24,8 @@ from shootout.results.group import Group
 from shootout.study.group import family, find_named
 from shootout.units import counted
 
+ONE_BY_ONE = (Scenario.LATENCY, Scenario.VARYING)
+"""The scenarios whose time is of one call after another."""
 _Key = tuple[Machine, str, int, int, int]
 """Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""
 
@@ -75,6 +77,11 @@ class Candidate:
         """Return the timed play of one of these scenarios that has the most restarts; None without one."""
         mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
         return max(mine, key=lambda one: one.restarts, default=None)
+
+    @property
+    def alone(self) -> Play | None:
+        """Return the timed play of one call after another, of one size or of a mix; None without one."""
+        return self.best(*ONE_BY_ONE)
 
     def under(self, load: float) -> Play | None:
         """Return the play under requests at that rate or more if there is one: a given rate before a search."""
@@ -147,7 +154,7 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
 
 
 def _foremost_play(plays: Sequence[Play]) -> Play:
-    return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.restarts))
+    return max(plays, key=lambda one: (one.row.scenario in ONE_BY_ONE, one.restarts))
 
 
 def _title_of(group: str) -> tuple[str, ...]:

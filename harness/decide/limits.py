@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from shootout.constants import TAIL_S
-from shootout.contract import Scenario
-from shootout.decide.candidates import Candidate, Play
+from shootout.decide.candidates import ONE_BY_ONE, Candidate, Play
 from shootout.decide.objective import (
     NO_CPU,
     ObjectiveValue,
@@ -395,14 +394,14 @@ def _bound_p99(asked: _Asked) -> Bounds:
 
 def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     """Return one call after another."""
-    play = asked.candidate.best(Scenario.LATENCY)
+    play = asked.candidate.alone
     timing = play.row.end_to_end if play else None
     if timing is None:
         return Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
-        more = other.row.end_to_end if other.row.scenario == Scenario.LATENCY else None
+        more = other.row.end_to_end if other.row.scenario in ONE_BY_ONE else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
     return _doubt_disturbed(Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs), asked)
@@ -410,7 +409,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
 
 def _doubt_disturbed(figure: Bounds, asked: _Asked) -> Bounds:
     """Return the bounds of a time without a lower one that breaks the limit if too many rounds were disturbed."""
-    play = asked.candidate.best(Scenario.LATENCY)
+    play = asked.candidate.alone
     share = play.group.void_share if play else 0.0
     if share <= TOO_BUSY or figure.low is None or figure.low <= asked.wanted:
         return figure
@@ -703,10 +702,10 @@ def _bound_ready(asked: _Asked) -> Bounds:
 
 def _bound_cpu(asked: _Asked) -> Bounds:
     """Return the CPU time of a call, one after another; of several runs the worst."""
-    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and row.scenario == Scenario.LATENCY]
+    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and row.scenario in ONE_BY_ONE]
     worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
     if worst is None:
-        is_timed = asked.candidate.best(Scenario.LATENCY)
+        is_timed = asked.candidate.alone
         return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
     if worst.restarts < LEAST_TAILS:
         return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE)

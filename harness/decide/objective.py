@@ -122,7 +122,7 @@ def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """Return the median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
-    play = candidate.under(policy.load) if policy.load else candidate.best(Scenario.LATENCY)
+    play = candidate.under(policy.load) if policy.load else candidate.alone
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
         if policy.load:
@@ -140,7 +140,7 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
     """Return the CPU time of a call, one call after another."""
-    play = candidate.best(Scenario.LATENCY)
+    play = candidate.alone
     if play is None:
         return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
     if (cpu := play.row.cpu) is None:

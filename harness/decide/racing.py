@@ -20,16 +20,13 @@ from shootout.decide.limits import (
     refuse_limits_of_metric,
     tell_finding,
 )
-from shootout.decide.mix import find_unmet, is_broken, refuse_unmixed
 from shootout.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.export.request import check_sizes, labels_of
-from shootout.journal import journal
 from shootout.journal.records import Played
-from shootout.results.analysis import analyse
 from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
@@ -39,6 +36,7 @@ from shootout.study.few_rows import refuse_few_labels, refuse_few_scores
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
+BY_CALL = (Scenario.LATENCY,)
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
 
@@ -48,10 +46,9 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
     Raises:
         UsageError: as `selection.choose`, or the policy and the study don't fit together.
     """
-    if "mix" in options and "scenario" not in options:
-        refuse_unmixed(policy)  # or the scenario that it brings would be refused
     # A rate that is asked for belongs to the scenario that the policy brings.
-    chosen = selection.choose(name, {"scenario": tuple(_choose_scenarios(policy)), **options})
+    brought = tuple(_choose_scenarios(policy))
+    chosen = selection.choose(name, {**({} if brought == BY_CALL else {"scenario": brought}), **options})
     return fit_study(policy, chosen, options.keys())
 
 
@@ -89,12 +86,11 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     Raises:
         UsageError: the two don't fit together.
     """
-    if study.answered_mix:
-        refuse_unmixed(policy)
     by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
-    if "scenario" not in asked:
-        changes["scenario"] = tuple(_choose_scenarios(policy))
+    brought = tuple(_choose_scenarios(policy))
+    if "scenario" not in asked and not (study.mix and brought == BY_CALL):  # a mix has times of calls, too
+        changes["scenario"] = brought
     if "goal" not in asked:
         changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
@@ -175,19 +171,13 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
 
 
 def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
-    """Return by group the arms of a run in progress that are proven to break a limit; of a mix's sizes, at any of them.
+    """Return by group the arms of a run in progress that are proven to break a limit.
 
     Raises:
         UsageError: the folder holds no run.
     """
     barred: dict[str, set[str]] = defaultdict(set)
     if policy is None:
-        return barred
-    if journal.read(out).header.mix:
-        for mix in analyse(out).mix:
-            found = [find_unmet(policy, out, group, len(mix.groups)) for group in mix.groups]
-            broken = {arm for one in found for arm, unmet in one.items() if is_broken(unmet)}
-            barred |= dict.fromkeys(mix.groups, broken)
         return barred
     candidates = read_question([out]).candidates
     findings = judge_limits(policy, candidates)
@@ -205,7 +195,7 @@ def find_unsettled(policy: Policy | None, out: Path) -> Mapping[str, Collection[
         UsageError: the folder holds no run.
     """
     unsettled: dict[str, set[str]] = defaultdict(set)
-    if policy is None or journal.read(out).header.mix:
+    if policy is None:
         return unsettled
     candidates = read_question([out]).candidates
     measures = {one.label: measure(policy, one) for one in candidates}

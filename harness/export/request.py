@@ -500,7 +500,7 @@ def _tell_padding(model: str, axis: str, size: int, data: Path) -> str:
             ends = [sorted(lengths)[-(-len(lengths) * part // MIX_PARTS) - 1] for part in range(1, MIX_PARTS + 1)]
             counts = Counter(max(end, 1) for end in ends)
             mix = ",".join(f"{end}:{count * 100 // MIX_PARTS}" for end, count in sorted(counts.items()))
-            command = f"shootout run {shlex.quote(model)} --scenario varying --mix {axis}={mix}"
+            command = f"shootout run {shlex.quote(model)} --mix {axis}={mix}"
             return f"{name} has {mean:.3g} ones in {size} on average; to time such lengths, by drawn inputs: {command}"
     return ""
 

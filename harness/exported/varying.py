@@ -99,17 +99,20 @@ class Arrivals:
     Attributes:
         axis: that varies: `batch`, a parameter, or a free axis of a file.
         sizes: of each call, in order.
+        binned: how a log of lengths was put into these sizes, for people; "" of sizes that were given.
     """
 
     axis: str
     sizes: tuple[int, ...]
+    binned: str = ""
 
     def __str__(self) -> str:
         """Write for people how many calls have which size."""
         counts = sorted(Counter(self.sizes).items())
         listed = ", ".join(f"{count} of {self.axis}={size}" for size, count in counts[:SHOWN])
         more = f" and {len(counts) - SHOWN} sizes more, up to {counts[-1][0]}" if len(counts) > SHOWN else ""
-        return f"{len(self.sizes)} calls in a drawn order: {listed}{more}"
+        binned = f"; {self.binned}" if self.binned else ""
+        return f"{len(self.sizes)} calls in a drawn order: {listed}{more}{binned}"
 
     @property
     def span(self) -> str:

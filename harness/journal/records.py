@@ -12,7 +12,6 @@ from shootout.host.noise import Disturbance, recalled
 from shootout.journal.environment import Environment
 from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
-from shootout.study.mix import Mix
 
 SCHEMA = 3
 """The version of the journal and its lines; each line ends with a checksum."""
@@ -35,7 +34,6 @@ class Header(Record):
         max_restarts: the most that the study allows.
         bias_floor: the share by which two arms must differ at least.
         named: the targets that were named in `--backends`.
-        mix: the mix of sizes that one answer is asked for; null without one.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
         began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
@@ -54,7 +52,6 @@ class Header(Record):
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: Environment
-    mix: Mix | None = None
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     began_in: str = ""

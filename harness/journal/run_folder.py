@@ -178,7 +178,6 @@ def header(
         named=plan.named,
         groups=tuple(group.record for group in plan.groups),
         environment={**facts, **({"interpreters": others} if others else {})},
-        mix=plan.study.answered_mix,
         given=reproduce.given(plan.study),
         command=tuple(command),
         began_in=began_in,

@@ -11,7 +11,7 @@ from shootout.page.opening import Opening, open_decision, open_run
 from shootout.page.sources import PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import WIDEST, tabulate_answers, tabulate_mix
+from shootout.report.answer import WIDEST, tabulate_answers
 from shootout.report.columns import BASELINE, SHIP
 from shootout.results.document import Document, GroupSummary
 
@@ -44,9 +44,6 @@ def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
     else:
         yield f"### The run {escape_text(document.study or PurePath(document.run).name)}"
         yield escape_text(opening.where)
-    for mix in document.mix if has_answer else ():
-        headers, lines = tabulate_mix(mix)
-        yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
     if has_answer and len(document.answer) > 1:
         headers, lines = tabulate_answers(document)
         yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])

@@ -29,13 +29,13 @@ class Opening:
 
 
 def open_run(document: Document, width: int) -> Opening:
-    """Open with a run's answer, that of its mix of sizes if one was asked for, in so many columns."""
-    mix, answers = next(iter(document.mix), None), document.answer
-    only = mix.answer if mix else answers[0] if len(answers) == 1 else None
+    """Open with a run's answer, in so many columns."""
+    answers = document.answer
+    only = answers[0] if len(answers) == 1 else None
     title = f"What to ship, in {len(answers)} groups" if answers else "No answer: nothing was measured"
     where, lines = " · ".join(screen.tell_machine(document.environment)), list[Text]()
     if only:
-        rows = mix.rows if mix else document.rows_of(only.group)
+        rows = document.rows_of(only.group)
         title = f"{screen.choose_label(only)} {screen.tell_ship(only)}" if only.ship else screen.tell_ship(only)
         where = screen.write_title(only, rows, document.environment)
         lines += screen.write_support(only, rows, document, width)

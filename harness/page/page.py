@@ -19,11 +19,10 @@ from shootout.page.opening import Opening, open_decision, open_run
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
-from shootout.report.answer import tabulate_answers, tabulate_mix, tell_machine
+from shootout.report.answer import tabulate_answers, tell_machine
 from shootout.report.columns import BY_HEADER, COLUMNS, Cell
 from shootout.report.screen import ANY_WIDTH
-from shootout.results.document import Document, MixAnswer, Row
-from shootout.study.group import short
+from shootout.results.document import Document, Row
 from shootout.units import counted, size
 
 _LEFT = {column.header for column in COLUMNS if column.left}
@@ -90,7 +89,6 @@ class Section:
 
     Attributes:
         name: of the run, in a list of several.
-        mixes: of each mix of sizes, what each target costs.
         answers: a line for each group, of a run with several answers.
         groups: the others have no table.
         remarks: how it was measured; `more` is folded.
@@ -99,7 +97,6 @@ class Section:
 
     name: str
     opening: Opening
-    mixes: Sequence[Table]
     answers: Table | None
     intervals: DrawnFigure | None
     groups: Sequence[GroupTables]
@@ -191,7 +188,6 @@ def lay_out(run: MeasuredRun) -> Section:
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         opening=open_run(document, ANY_WIDTH),
-        mixes=list(map(_tabulate_mix, document.mix)),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
         groups=list(_tabulate_groups(document)),
@@ -201,18 +197,6 @@ def lay_out(run: MeasuredRun) -> Section:
         proof=tabulate_proof(document),
         setup=[fact for fact in _list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
-    )
-
-
-def _tabulate_mix(mix: MixAnswer) -> Table:
-    headers, lines = tabulate_mix(mix)
-    ship = short(mix.answer.ship.arm) if mix.answer.ship else None
-    return Table(
-        title=f"What a call costs: {mix.answer.group}",
-        headers=headers,
-        lines=[[mark_cell(line[name]) for name in headers] for line in lines],
-        left=[headers[0], headers[2]],
-        ships=next((index for index, line in enumerate(lines) if line[headers[0]] == ship), None),
     )
 
 

@@ -224,7 +224,6 @@ class ScheduledGroup:
         players: the arms of its next restart; none when it is over.
         barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
-        in_step: whether it is a size of a mix, of which only as many restarts count as every size has played.
     """
 
     index: int
@@ -238,7 +237,6 @@ class ScheduledGroup:
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
     has_answered: bool = False
-    in_step: bool = False
     _left: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -333,7 +331,7 @@ class ScheduledGroup:
             return (0, self.index)
         if self.race.played < self.fewest:
             return (1, self.index)
-        return (2, not self.called, self.race.played if self.in_step else self.nearest, self.index)
+        return (2, not self.called, self.nearest, self.index)
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:

@@ -30,7 +30,6 @@ from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
-from shootout.results.analysis import analyse
 from shootout.results.group import NO_FAULT, group_of
 from shootout.stats.group_evidence import Pair, Rules
 from shootout.study import points
@@ -73,7 +72,7 @@ class RaceRunner:
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
         ending: estimates when the run ends.
-        called: by group, how many restarts it had played when the mix called pairs of arms once more, and these.
+        called: by group, how many restarts it had played when pairs of arms were called once more, and these.
     """
 
     plan: Plan
@@ -159,7 +158,7 @@ class RaceRunner:
                 if not self._run_restarts():
                     return False
             chosen = self._find_confirmations()
-            if not (chosen or self._call_for_mix() or self._call_for_limits()):
+            if not (chosen or self._call_for_limits()):
                 return True
             if not self._has_time_for(0.0):
                 return False
@@ -211,8 +210,7 @@ class RaceRunner:
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        in_step = self.plan.study.mix is not None
-        one = ScheduledGroup(index=len(self.entrants), group=group, race=race, in_step=in_step)
+        one = ScheduledGroup(index=len(self.entrants), group=group, race=race)
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
@@ -330,21 +328,6 @@ class RaceRunner:
                 one.look(called)
                 if told := one.take_first_answer():
                     self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
-
-    def _call_for_mix(self) -> bool:
-        """Call the arms once more that the mix waits for, at the sizes that lag behind; return False if it has none."""
-        if self.plan.study.answered_mix is None:
-            return False
-        by_name = {one.group.record.name: one for one in self.entrants}
-        self.called = {}
-        for mix in analyse(self.out).mix:
-            sizes = [by_name[name] for name in mix.groups]
-            for pair in mix.waits_for:
-                least = min(one.race.count_shared(pair) for one in sizes)
-                for one in (one for one in sizes if one.race.count_shared(pair) == least):
-                    self.called.setdefault(one.group.record.name, (one.race.played, []))[1].append(pair)
-        self._choose_next_arms(())
-        return any(one.players for one in self.entrants)
 
     def _call_for_limits(self) -> bool:
         """Call the arms once more whose limits further restarts may settle; return False if none can play."""

@@ -16,7 +16,7 @@ from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.messages import Scope
-from shootout.report.columns import Cell, error, fit_table, fits, make_table, rate
+from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_library
@@ -29,7 +29,6 @@ from shootout.results.document import (
     FidelityFigures,
     GroupSummary,
     Metric,
-    MixAnswer,
     NoGain,
     NotRaced,
     Passed,
@@ -152,7 +151,6 @@ CHOICES = {
 }
 FASTER = "Faster, not shipped"
 NO_GAIN = "No gain"
-ROUTER = "Router"
 
 
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
@@ -174,9 +172,7 @@ def tell_ship(answer: Answer) -> str:
 
 def write_support(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
     """Write what supports one group's answer."""
-    mix = next((mix for mix in document.mix if mix.answer is answer), None)
-    yield from labeled("", tell_figures(answer, rows, mix), width)
-    yield from labeled(ROUTER, tell_router(mix), width)
+    yield from labeled("", tell_figures(answer, rows), width)
     yield from labeled("Tied", tell_ties(answer), width)
     yield from labeled("Unsure", tell_unsettled(answer), width)
     for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
@@ -194,7 +190,6 @@ def write_support(answer: Answer, rows: Sequence[Row], document: Document, width
         yield from write_command(way_out, width)
     if answer.elsewhere:
         yield from write_command(WayOut(ELSEWHERE, answer.elsewhere, ""), width)
-    yield from labeled("Mix", tell_mix(mix), width)
     told = tell_no_folder(answer)
     yield from labeled("Next", told, width)
     if answer.next:
@@ -275,28 +270,8 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def tell_router(mix: MixAnswer | None) -> Iterator[str]:
-    """Tell which two arms share the calls of a mix by size, if that surely gains over 5 %."""
-    if mix and mix.router and mix.answer.ship:
-        route = mix.router
-        told = tell_ratio(route.ratio, f"{short(mix.answer.ship.arm)} alone")
-        yield f"{short(route.below)} up to {route.up_to}, {short(route.above)} above: {duration(route.cost_ns)}, {told}"
-
-
-def tell_mix(mix: MixAnswer | None) -> Iterator[str]:
-    """Tell what a call of the mix costs, and of a log how it was put into bins."""
-    if mix is None:
-        return
-    yield f"targets are compared by the {'mean time' if mix.by == 'mean' else 'p99'} of all calls"
-    if mix.log:
-        yield (
-            f"{mix.log} in {counted(len(mix.sizes), 'bin')}: each call counts as the largest {mix.axis} of its bin, "
-            f"{100 * mix.padding:.2g} % more in all"
-        )
-
-
-def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = None) -> Iterator[str]:
-    """List how fast the shipped arm is, and what it takes; `mix`: of which this is the answer."""
+def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """List how fast the shipped arm is, and what it takes."""
     ship = answer.ship
     if ship is None:
         if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
@@ -304,14 +279,13 @@ def tell_figures(answer: Answer, rows: Sequence[Row], mix: MixAnswer | None = No
             yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
         return
     row = next(row for row in rows if row.arm == ship.arm)
-    yield f"{mix.by} of the mix {duration(ship.median_ns)}" if mix else tell_time(row)
-    if row.real_time_factor is not None and not mix:
+    yield tell_time(row)
+    if row.real_time_factor is not None:
         yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
         yield against
     if row.artifact_bytes:
-        models = f"{counted(len(mix.sizes), 'model')}, one a size, " if mix else "model "
-        yield f"{models}{size(row.artifact_bytes)}"
+        yield f"model {size(row.artifact_bytes)}"
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
@@ -436,7 +410,7 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         room: letters in a line.
     """
     sure = answer.sure
-    groups = document.groups_of(answer.group)
+    groups = [group for group in document.groups if group.name == answer.group]
     for group in groups:
         yield list(tell_over_time(group.ranking, rows, answer.ship.arm if answer.ship else None))
     yield list(_tell_comparisons(answer, rows))
@@ -733,21 +707,10 @@ Place = Mapping[str, Value]
 def render_answers(document: Document, width: int) -> list[RenderableType]:
     """Render what to ship, in so many columns; a run without an answer shows nothing."""
     narrow = max(min(width, WIDEST), NARROWEST)
-    mixes = render_mixes(document, width)
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*mixes, *render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
-    return [*mixes, *_render_grid(document, width, narrow), Text()] if document.answer else mixes
-
-
-def render_mixes(document: Document, width: int) -> list[RenderableType]:
-    """Render what to ship for each mix of sizes, and what each target costs there."""
-    parts: list[RenderableType] = []
-    for mix in document.mix:
-        answer, (headers, lines) = mix.answer, tabulate_mix(mix)
-        parts += [*render_answer(answer, mix.rows, document, max(min(width, WIDEST), NARROWEST)), Text()]
-        parts += [fit_table(headers, lines, width, left=[*headers[:1], *headers[2:]]), Text()]
-    return parts
+        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
+    return [*_render_grid(document, width, narrow), Text()] if document.answer else []
 
 
 def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
@@ -765,10 +728,6 @@ def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
     """Write what holds for all groups of a run together."""
     answers = document.answer
     of_all = tell_all_groups(document)
-    mixed = {group for mix in document.mix for group in mix.groups}
-    if mixed.issuperset(answer.group for answer in answers):  # the mix's answer has the rest already
-        yield from (line for label, items in of_all if label != SURE for line in labeled(label, items, narrow))
-        return
     for label, items in of_all:
         for way_out in list_ways_between(document) if label == SURE else ():
             yield from write_command(way_out, narrow)
@@ -825,20 +784,6 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
         {**where[answer.group], **_fill_cells(answer, document.rows_of(answer.group))} for answer in document.answer
     ]
     return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
-
-
-def tabulate_mix(mix: MixAnswer) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the headers of a mix's table, and a line for each target that may be chosen or lacks a size, by cost."""
-    ship = mix.answer.ship.arm if mix.answer.ship else ""
-    ships = SO_FAR.removeprefix(", ") if mix.answer.reason else "ships"
-    headers = ["target", f"{mix.by} of the mix", f"against {short(ship)}" if ship else "note"]
-    lines: list[dict[str, Cell]] = []
-    for one in sorted(mix.targets, key=lambda one: one.cost_ns or math.inf):
-        told = ships if one.arm == ship else tell_ratio(one.ratio) if one.ratio else ""
-        words = "; ".join(filter(None, [told, tell_why(one.reason) if one.reason else ""]))
-        cost = duration(one.cost_ns) if one.cost_ns is not None else "-"
-        lines.append(dict(zip(headers, (short(one.arm), cost, words), strict=True)))
-    return headers, lines
 
 
 def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout.contract import Precision, Scenario
-from shootout.decide.candidates import Question
+from shootout.contract import Precision
+from shootout.decide.candidates import ONE_BY_ONE, Question
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
 from shootout.decide.objective import BY_RATE, EXACT
@@ -165,7 +165,7 @@ def _tell_figures(
         yield f"at {side} {told}: higher rates failed in disturbed rounds alone" if is_bound else told
     if against := _tell_against_usual(decision, chosen, rows, question):
         yield against
-    if timing and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
+    if timing and row.scenario in ONE_BY_ONE and objective is not Objective.LATENCY:
         yield f"{duration(timing.median_ns)} a call"
     if row.artifact_bytes:
         yield f"model {size(row.artifact_bytes)}"

@@ -328,7 +328,7 @@ def render(planned: Plan, max_time_s: float | None = None, policy: Policy | None
     """Render the plan group by group, or by its axes if there are many; `max_time_s` and `policy` as in `as_data`."""
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
-        *_tell_mix(planned),
+        *(str(group.arrivals) for group in planned.groups if group.arrivals),
         *_tell_rows(planned),
         *([tell_policy(policy)] if policy else []),
         _tell_measured(planned),
@@ -402,19 +402,6 @@ def _as_grid(planned: Plan) -> list[str]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _tell_restarts(planned, groups)]
-
-
-def _tell_mix(planned: Plan) -> list[str]:
-    """List each size of a mix with its share of the calls, and how a log was put into bins."""
-    mix = planned.study.answered_mix
-    if mix is None:
-        return [str(group.arrivals) for group in planned.groups if group.arrivals]
-    parts = (f"{size} ({100 * share:.2g} %)" for size, share in zip(mix.sizes, mix.shares, strict=True))
-    lines = [f"one answer over a mix of {mix.axis}, by the {mix.by} of its calls: {', '.join(parts)}"]
-    if mix.log:
-        padded = f"each call counts as the largest of its bin, {100 * mix.padding:.2g} % more in all"
-        lines.append(f"  {mix.log} in {counted(len(mix.sizes), 'bin')}: {padded}")
-    return lines
 
 
 def _tell_rows(planned: Plan) -> list[str]:

@@ -426,13 +426,12 @@ def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | 
 
 def _is_settled(document: Document) -> bool:
     """Return whether all that an unfinished run has open is between targets that can't be the answer."""
-    answers = [*document.answer, *(mix.answer for mix in document.mix)]
-    waits = any(group.cause is NotRunKind.NOT_REACHED for answer in answers for group in answer.not_raced)
+    waits = any(group.cause is NotRunKind.NOT_REACHED for answer in document.answer for group in answer.not_raced)
     return (
         document.nearest_open is not None
-        and bool(answers)
+        and bool(document.answer)
         and not waits
-        and all(one.ship and not (one.reason or one.alone or one.sure.nearest) for one in answers)
+        and all(one.ship and not (one.reason or one.alone or one.sure.nearest) for one in document.answer)
     )
 
 
@@ -450,12 +449,10 @@ def _tell_settled(document: Document) -> str:
 
 
 def _list_commands(document: Document) -> list[str]:
-    """List the commands that the answers show: of several groups without a mix the first ones."""
+    """List the commands that the answers show: of several groups the first ones."""
     if len(document.answer) == 1:
         (answer,) = document.answer
         return [command for command in (answer.next, None if answer.reason else answer.sure.command) if command]
-    if document.mix:
-        return [mix.answer.next for mix in document.mix if mix.answer.next]
     return list_next(document.answer)
 
 

@@ -27,21 +27,18 @@ from shootout.results.document import (
     Control,
     Document,
     GroupSummary,
-    MixAnswer,
     NearestOpen,
     Ratio,
     Row,
     ratio_of,
 )
 from shootout.results.group import Group, against, compare, group_of, missing, pooled_sd
-from shootout.results.mix import find_mixes
 from shootout.results.roofline import with_ceilings
 from shootout.results.rows import make_row
 from shootout.results.time_spent import find_time_spent
 from shootout.results.vetoes import copy_holds, withheld
 from shootout.study import reproduce
 from shootout.study.group import confirming_name, short
-from shootout.study.mix import Mix
 from shootout.units import read_milliseconds
 
 
@@ -60,20 +57,17 @@ class Analysed:
     groups: Mapping[str, Group]
 
 
-def analyse(folder: Path, mix: Mix | None = None) -> Document:
+def analyse(folder: Path) -> Document:
     """Return the document of the run in `folder`.
 
-    Args:
-        mix: of the run's sizes, to answer; None: the one that the run was asked for, if any.
-
     Raises:
-        UsageError: there is no run, or not one that this version can read, or it doesn't have the mix's sizes.
+        UsageError: there is no run, or not one that this version can read.
     """
-    return analyse_cells(folder, mix).document
+    return analyse_cells(folder).document
 
 
-def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
-    """Return the document of the run in `folder`, with the cells that its answers rest on; `mix`: see `analyse`.
+def analyse_cells(folder: Path) -> Analysed:
+    """Return the document of the run in `folder`, with the cells that its answers rest on.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
@@ -101,8 +95,6 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
     by_name = {group.record.name: group for group in groups}
-    mix = mix or header.mix
-    mixes = find_mixes(mix, by_name, cells, samples) if mix and cells else ()
     right = {place: kept for group in groups for place, kept in right_rows(group).items()}
     more = more_time(rows)
     document = Document(
@@ -114,8 +106,7 @@ def analyse_cells(folder: Path, mix: Mix | None = None) -> Analysed:
         budget_s=history.budget_s,
         resume=None if history.complete else resume(command, how["run"], more, on=header.on),
         answer=answers,
-        mix=mixes,
-        open_questions=(*find_open(by_name, answers), *find_open_in_mixes(mixes)),
+        open_questions=tuple(find_open(by_name, answers)),
         nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
@@ -188,16 +179,6 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer]) -> Iterato
         elif pairs := missing(groups[answer.group]):
             names = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))
             yield f"{answer.group}: not distinguished: {names}"
-
-
-def find_open_in_mixes(mixes: Sequence[MixAnswer]) -> Iterator[str]:
-    """Yield a line for each mix without an answer, or with arms that aren't distinguished."""
-    for mix in mixes:
-        if mix.answer.reason:
-            yield f"{mix.answer.group}: {mix.answer.reason}"
-        elif mix.waits_for:
-            names = ", ".join(f"{short(a)} and {short(b)}" for a, b in mix.waits_for)
-            yield f"{mix.answer.group}: not distinguished: {names}"
 
 
 def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:

@@ -53,7 +53,7 @@ from shootout.study import reproduce
 from shootout.study.group import family, is_exact, name_model, short
 from shootout.units import counted, read_seconds, round_limit
 
-Admitted = Literal["fp32", "accuracy", "metric", "policy"]
+Admitted = Literal["fp32", "accuracy", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,6 @@ class Cell:
         given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
         complete: whether the same command would measure no more.
-        refused: if a policy says what may be shipped: by arm, why it doesn't allow that; None: there is no policy.
     """
 
     group: str
@@ -101,7 +100,6 @@ class Cell:
     given: Sequence[str] = ()
     by_metric: bool = False
     complete: bool = True
-    refused: Mapping[str, str] | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -128,8 +126,6 @@ class Cell:
 
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
-        if self.refused is not None:
-            return None if row.arm in self.refused else "policy"
         if is_plain(row):
             return "fp32"
         if self.by_metric:  # labels may be dummies next to it
@@ -551,7 +547,7 @@ def find_fault(cell: Cell, row: Row) -> str | None:
     """Return why a row's time is no ground to ship it; None where it is one."""
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
-    return (cell.refused or {}).get(row.arm) or cell.withheld(row.arm) or _broken_limit(row)
+    return cell.withheld(row.arm) or _broken_limit(row)
 
 
 def _broken_limit(row: Row) -> str | None:
@@ -796,8 +792,6 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or cell.by_metric or row.model in models.names():
         return None
-    if "--mix" in cell.named:  # inputs have one size
-        return None
     is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
@@ -811,7 +805,7 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
 
 def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
-    if row.device != Device.CPU or "--mix" in cell.named or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+    if row.device != Device.CPU or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
         return None
     from shootout import backends  # which reading most runs doesn't need; no library is imported
 

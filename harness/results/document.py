@@ -829,69 +829,6 @@ class Answer(Part):
         return f"<Answer {self.group}: {', '.join(filter(None, [ships, self.reason]))}>"
 
 
-class MixTarget(Part):
-    """Tell what an arm costs over a mix.
-
-    Attributes:
-        cost_ns: a call of the mix, by `MixAnswer.by`; null if the arm lacks a time at some size.
-        ratio: its cost ÷ the shipped one's.
-        reason: why it can't be chosen for the mix; null if it can.
-    """
-
-    arm: str
-    cost_ns: float | None = None
-    ratio: Ratio | None = None
-    reason: str | None = None
-
-
-class Router(Part):
-    """Two arms that take a mix's calls by their size, for less than one arm alone.
-
-    Attributes:
-        below: takes calls of sizes up to `up_to`.
-        above: takes all larger ones.
-        up_to: the largest size that goes to `below`.
-        cost_ns: a call of the mix, shared so.
-        ratio: the cost of the two together ÷ the shipped one's.
-    """
-
-    below: str
-    above: str
-    up_to: int
-    cost_ns: float
-    ratio: Ratio
-
-
-class MixAnswer(Part):
-    """Tell what to ship for a mix of sizes, by the evidence of all of them together.
-
-    Attributes:
-        axis: along which the sizes lie.
-        by: what a call of the mix costs: the `mean` of all calls, or their `p99`.
-        sizes: each size's share of the calls.
-        log: the file that the lengths come from; "" if the sizes were given.
-        padding: the share by which its bins make the lengths of a log longer.
-        groups: in which the sizes were raced, in their order.
-        answer: as that of a group; its `group` names the mix.
-        router: null unless it surely gains over 5 % of what the best arm alone costs.
-        targets: all arms.
-        rows: of the arms, as a group has them; for this program alone: not in the JSON.
-        waits_for: pairs of arms that more restarts would tell apart; likewise.
-    """
-
-    axis: str
-    by: Literal["mean", "p99"]
-    sizes: dict[int, float]
-    log: str = ""
-    padding: float = 0.0
-    groups: tuple[str, ...]
-    answer: Answer
-    router: Router | None = None
-    targets: tuple[MixTarget, ...]
-    rows: tuple[Row, ...] = Field(default=(), exclude=True)
-    waits_for: tuple[tuple[str, str], ...] = Field(default=(), exclude=True)
-
-
 class Document(Part):
     """Tell all of one run.
 
@@ -916,7 +853,6 @@ class Document(Part):
         resume: the command that continues the run for five minutes; null where it is complete, or was begun from
             Python.
         answer: what to ship, for each group whose figures count.
-        mix: what to ship for a mix of sizes, if one was asked for; one for all else that the groups differ in.
         open_questions: what the run asked and has no verdict on, a line each.
         nearest_open: what more time would tell first; null where no pair is open.
     """
@@ -929,7 +865,6 @@ class Document(Part):
     budget_s: float | None = None
     resume: str | None = None
     answer: tuple[Answer, ...] = ()
-    mix: tuple[MixAnswer, ...] = ()
     open_questions: tuple[str, ...] = ()
     nearest_open: NearestOpen | None = None
     environment: dict[str, Any]
@@ -944,14 +879,8 @@ class Document(Part):
     pareto: tuple[FrontRow, ...] = ()
 
     def rows_of(self, group: str) -> list[Row]:
-        """Return the rows of a group, or of a mix, by its name."""
-        every = (*self.rows, *(row for mix in self.mix for row in mix.rows))
-        return [row for row in every if row.group == group]
-
-    def groups_of(self, name: str) -> list[GroupSummary]:
-        """Return the group of this name, or those in which the sizes of a mix of this name were raced."""
-        names = next((mix.groups for mix in self.mix if mix.answer.group == name), (name,))
-        return [group for group in self.groups if group.name in names]
+        """Return the rows of a group by its name."""
+        return [row for row in self.rows if row.group == group]
 
     def __repr__(self) -> str:
         """Return where it is, and how much is in it."""

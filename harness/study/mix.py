@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from shootout.contract import Array
-from shootout.errors import UsageError, tell_refusal, unknown
+from shootout.errors import UsageError, tell_refusal
+from shootout.units import counted
 
 MOST_BINS = 8
 """Bins of a log: each is a size to export, build and race."""
@@ -39,7 +39,6 @@ class Mix:
         axis: `batch`, or a parameter or free axis of the model; "" of a log, until the model tells it.
         sizes: rising, each once.
         weights: calls of each size, in any unit, above 0.
-        by: what a target is chosen by: the `mean` time of all calls, or the `p99` of all calls.
         log: the file that the lengths come from; "" if the sizes were given.
         padding: the share by which bins make the lengths of a log longer, all calls together.
     """
@@ -47,7 +46,6 @@ class Mix:
     axis: str
     sizes: tuple[int, ...]
     weights: tuple[float, ...]
-    by: Literal["mean", "p99"] = "mean"
     log: str = ""
     padding: float = 0.0
 
@@ -60,34 +58,27 @@ class Mix:
             if not (math.isfinite(weight) and weight > 0):
                 raise ValueError(f"the weight of size {size} is {weight:g}: give a number above 0, or leave it out")
 
-    def __str__(self) -> str:
-        """Return the words that `--mix` takes."""
-        parts = zip(self.sizes, self.weights, strict=True)
-        return f"{self.axis}={','.join(f'{size}:{weight:g}' for size, weight in parts)}"
-
     @property
-    def shares(self) -> tuple[float, ...]:
-        """Return the share of calls of each size; their sum is 1."""
-        total = math.fsum(self.weights)
-        return tuple(weight / total for weight in self.weights)
+    def binned(self) -> str:
+        """Tell people how a log was put into bins; "" of sizes that were given."""
+        if not self.log:
+            return ""
+        bins = counted(len(self.sizes), "bin")
+        return (
+            f"{self.log} in {bins}: each call counts as the largest of its bin, {100 * self.padding:.2g} % more in all"
+        )
 
-    def bin_over(self, sizes: Sequence[int]) -> Mix:
-        """Return the mix over these sizes, to the smallest of which that is large enough each length is padded.
+    def bin_few(self) -> Mix:
+        """Return a log's mix over few sizes: as few as pad all lengths by `ENOUGH_PADDING` at most, or `MOST_BINS`."""
+        found = self
+        for edges in _list_edges(np.array(self.sizes), np.array(self.weights)):
+            found = self._bin_over(edges)
+            if found.padding <= ENOUGH_PADDING:
+                break
+        return found
 
-        Raises:
-            UsageError: a length is larger than all of them, or the sizes were given and aren't among them.
-        """
-        edges = sorted({*sizes})
-        if self.log and self.sizes[-1] > edges[-1]:
-            raise UsageError(
-                f"{self.log} has a length of {self.sizes[-1]}, and the largest {self.axis} that was raced is "
-                f"{edges[-1]}: race larger ones, by a run with --mix {self.axis}={self.log}"
-            )
-        if missing := [] if self.log else [size for size in self.sizes if size not in edges]:
-            raise UsageError(
-                f"the run has no {self.axis} {', '.join(map(str, missing))}: it has {', '.join(map(str, edges))}; name "
-                f"these, or race the others, by a run with --mix {self}"
-            )
+    def _bin_over(self, edges: Sequence[int]) -> Mix:
+        """Return the mix over these rising sizes: each length is padded to the next; the last fits the largest."""
         counts: dict[int, float] = {}
         for size, weight in zip(self.sizes, self.weights, strict=True):
             edge = next(edge for edge in edges if edge >= size)
@@ -97,15 +88,6 @@ class Mix:
             for each in (zip(self.sizes, self.weights, strict=True), counts.items())
         )
         return replace(self, sizes=tuple(counts), weights=tuple(counts.values()), padding=longer / length - 1)
-
-    def bin_few(self) -> Mix:
-        """Return a log's mix over few sizes: as few as pad all lengths by `ENOUGH_PADDING` at most, or `MOST_BINS`."""
-        found = self
-        for edges in _list_edges(np.array(self.sizes), np.array(self.weights)):
-            found = self.bin_over(edges)
-            if found.padding <= ENOUGH_PADDING:
-                break
-        return found
 
 
 def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
@@ -118,7 +100,7 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
         UsageError: it is of another form, a weight is no number above 0, a size comes twice, the file holds something
             else than lengths, or its axis isn't known.
     """
-    mix = read_any(text)
+    mix = _read_any(text)
     if not mix.axis:
         if len(axes := find_axes()) != 1:
             known = f"it leaves {', '.join(axes)} open" if axes else "it is no file with an open axis"
@@ -131,25 +113,8 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
     return mix.bin_few() if mix.log else mix
 
 
-def read_asked(text: str | None, by: str | None) -> Mix | None:
-    """Read the options of a command that asks a run for a mix; the run tells the sizes and the axis of a log.
-
-    Raises:
-        UsageError: as `read_mix`, or it is to be judged by something else than the mean or the p99.
-    """
-    if by not in (None, "mean", "p99"):
-        raise unknown("cost, for --mix-by", by, ["mean", "p99"])
-    if text is None and by is not None:
-        raise UsageError("--mix-by says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)")
-    return None if text is None else replace(read_any(text), by="p99" if by == "p99" else "mean")
-
-
-def read_any(text: str) -> Mix:
-    """Read a mix as `read_mix`, with all lengths of a log, and without an axis if none is given.
-
-    Raises:
-        UsageError: as `read_mix`.
-    """
+def _read_any(text: str) -> Mix:
+    """Read a mix with all lengths of a log, and without an axis if none is given."""
     axis, equals, rest = text.partition("=")
     axis, rest = (axis.strip(), rest) if equals else ("", text)
     if not rest.strip() or (equals and not axis):

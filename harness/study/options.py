@@ -299,27 +299,18 @@ class StreamOptions(StateOptions, total=False):
     ]
 
 
-class MixOptions(TypedDict, total=False):
-    """Choose the sizes that calls have, for one answer over all of them."""
+class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
+    """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     mix: Annotated[
         str,
         Flag(
             group=HelpGroup.WHAT,
             word="AXIS=SIZE:CALLS",
-            help="One answer over a mix of sizes, which are raced: sequence=16:50,64:30,256:20, or lengths.txt, a log "
-            "with one length a line.",
+            help="Calls of several sizes, raced as one stream: sequence=16:50,64:30,256:20, or lengths.txt, a log with "
+            "one length a line.",
         ),
     ]
-    mix_by: Annotated[
-        Literal["mean", "p99"],
-        Flag(group=HelpGroup.WHAT, word="COST", help="--mix: choose by the mean of all calls (default), or their p99."),
-    ]
-
-
-class StudyOptions(TargetOptions, MetricOptions, StreamOptions, MixOptions, total=False):
-    """Change a study; each is a field of `Study`, `backends` is its `targets`."""
-
     scenario: Annotated[
         str | Sequence[str],
         Flag(

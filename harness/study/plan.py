@@ -742,7 +742,7 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
-    silent = {"description", "ceilings", "energy", "unsynchronized", "mix_by"}  # which the mix has too
+    silent = {"description", "ceilings", "energy", "unsynchronized"}
     # of a folder that was begun without the key
     unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
     silent |= {name for name in unset if not getattr(study, name)}

@@ -41,7 +41,6 @@ class Point:
 
     Attributes:
         others: ONNX files that race `model`, which is one too.
-        mixed: the axis of the study's mix, which is named at every size; "" without one.
         arrivals: the sizes of the calls in order, where they vary; parameters and batch are of the largest then.
     """
 
@@ -51,7 +50,6 @@ class Point:
     batch: int
     scenario: Scenario = Scenario.LATENCY
     threads: Threads = None
-    mixed: str = ""
     arrivals: Arrivals | None = None
 
 
@@ -168,7 +166,6 @@ def _make_points(study: Study) -> list[Point]:
                 batch=batch,
                 scenario=scenario,
                 threads=threads,
-                mixed=study.mix.axis if study.mix else "",
                 arrivals=_draw_arrivals(study) if scenario is Scenario.VARYING else None,
             ),
         )
@@ -187,7 +184,7 @@ def _draw_arrivals(study: Study) -> Arrivals:
     """Return the sizes of the calls in order, where they vary."""
     assert study.mix, "the scenario needs one"
     weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
-    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed))
+    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed), binned=study.mix.binned)
 
 
 def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:
@@ -210,7 +207,7 @@ def _size_point(study: Study, point: Point) -> Point:
     )
     if study.shapes:
         asked = with_shapes(asked, study.shapes)
-    if point.arrivals is None and not study.mix:
+    if point.arrivals is None:
         asked = with_row_sizes(asked)
     return replace(point, parameters=asked.parameters, batch=asked.batch)
 
@@ -370,8 +367,8 @@ def _make_title(model: str) -> str:
 def group_name(point: Point) -> str:
     """Name the group for people: the model, what isn't the default of it, and the batch; of sizes that vary all."""
     defaults = {} if is_file(point.model) else models.get(point.model).defaults
-    varied = {point.mixed: point.arrivals.span} if point.arrivals else {}
-    own = {key: value for key, value in point.parameters.items() if defaults.get(key) != value or key == point.mixed}
+    varied = {point.arrivals.axis: point.arrivals.span} if point.arrivals else {}
+    own = {key: value for key, value in point.parameters.items() if defaults.get(key) != value or key in varied}
     special = ", ".join(f"{key}={varied.get(key, value)}" for key, value in own.items())
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,7 +19,6 @@ from shootout.errors import UsageError, tell_refusal, unknown
 from shootout.exported.streams import OFF
 from shootout.stats.goals import Aim, read_goal
 from shootout.stats.paired import find_max_drop, read_share
-from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study import axes
 from shootout.study.mix import Mix, read_mix
 from shootout.study.target import canonical
@@ -95,8 +93,7 @@ class Study(BaseModel):
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
         mix: how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of
-            lengths): one answer over all these sizes, which are raced; None: each size has its own answer alone.
-        mix_by: what a target costs over a mix: the `mean` of its calls, or their `p99`.
+            lengths); the scenario is `varying` then.
         instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
@@ -151,7 +148,6 @@ class Study(BaseModel):
     threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
     mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
-    mix_by: Literal["mean", "p99"] = "mean"
     instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, le=1e9)
@@ -193,11 +189,6 @@ class Study(BaseModel):
     def all_scenarios(self) -> set[Value]:
         """Return the scenarios of the study and of its points."""
         return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
-
-    @property
-    def answered_mix(self) -> Mix | None:
-        """Return the mix if sizes race by themselves, so that it needs an answer; those that vary are one race."""
-        return None if self.all_scenarios == {Scenario.VARYING} else self.mix
 
     @property
     def turns(self) -> int:
@@ -287,25 +278,25 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
     place = f"{source}: " if source else ""
     if strange := next((key for key in fields if key not in Study.model_fields), None):
         raise UsageError(f"{place}{unknown('key', strange, Study.model_fields)}")
+    if fields.get("mix"):
+        fields = {"scenario": (Scenario.VARYING,), **fields}
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
         raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
     for fault in _find_faults(study):
         raise UsageError(f"{place}{fault}")
-    return _race_sizes_of_mix(study)
+    return _take_sizes_of_mix(study)
 
 
-def _race_sizes_of_mix(study: Study) -> Study:
-    """Return the study with the sizes of its mix as those of the axis, and as many restarts as its cost takes."""
-    if study.mix is None:
+def _take_sizes_of_mix(study: Study) -> Study:
+    """Return the study with the sizes of its mix as those of the axis."""
+    mix = study.mix
+    if mix is None:
         return study
-    changes: dict[str, Any] = {"mix": (mix := replace(study.mix, by=study.mix_by))}
-    if mix.by == "p99":
-        changes["least_restarts"] = max(study.least_restarts, LEAST_TAILS)
     if mix.axis == "batch":
-        return study.model_copy(update={**changes, "batch": mix.sizes})
-    return study.model_copy(update={**changes, "parameters": {**study.parameters, mix.axis: mix.sizes}})
+        return study.model_copy(update={"batch": mix.sizes})
+    return study.model_copy(update={"parameters": {**study.parameters, mix.axis: mix.sizes}})
 
 
 def _explain_error(error: Any) -> str:
@@ -347,34 +338,24 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense of a mix."""
     mix = study.mix
     if mix is None:
-        if "mix_by" in study.model_fields_set:
-            yield "mix_by (--mix-by) says how a mix of sizes is judged: add one (--mix sequence=16:50,64:30)"
         if Scenario.VARYING in study.all_scenarios:
             yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         return
+    if others := sorted(study.all_scenarios - {Scenario.VARYING}):
+        yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
     of_one_size: dict[str, object] = {
         "inputs (--inputs)": study.inputs,
         "state (--state)": study.state,
         "stream (--stream)": study.stream,
     }
-    for other in (name for name, given in of_one_size.items() if given and Scenario.VARYING in study.all_scenarios):
-        yield f"{other} is for one size at a time, and scenario varying has several: leave one of the two out"
-    if study.mix_by == "p99" and study.answered_mix is None:
-        yield "mix_by (--mix-by) p99 is of sizes that race by themselves: leave it out, since --full has that of a pass"
-    if study.chunk_ms:
-        yield "chunk_ms (--chunk) is how long an input of one size lasts, and a mix has several: leave one out"
-    if study.inputs and mix.axis != "batch" and len(mix.sizes) > 1 and Scenario.VARYING not in study.all_scenarios:
-        yield (
-            f"inputs (--inputs) have one {mix.axis}, and the mix has {', '.join(map(str, mix.sizes))}: leave the "
-            f"inputs out, or race one size, with --set {mix.axis}={mix.sizes[-1]}"
-        )
+    for other in (name for name, given in of_one_size.items() if given):
+        one = f"--batch {mix.sizes[-1]}" if mix.axis == "batch" else f"--set {mix.axis}={mix.sizes[-1]}"
+        yield f"{other} is for one size at a time, and a mix has several: leave one out, or race one size with {one}"
     if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
         yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
     if given.get(mix.axis, mix.sizes) != mix.sizes:
         yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
-    if unfit := sorted(study.all_scenarios - {Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.VARYING}):
-        yield f"a mix weighs times of single calls, and scenario {unfit[0]} measures none: leave one of the two out"
 
 
 def _find_metric_faults(study: Study) -> Iterator[str]:

@@ -120,7 +120,7 @@ def test_the_documents_tell_today_s_versions():
     ("place", "name", "call", "fix"),
     [
         (cache, "evict", lambda: cache.cache(clear=True, as_json=False), "or remove it by hand"),
-        (Path, "read_text", lambda: mix.read_any(f"size={__file__}"), "or a mix is AXIS=SIZE"),
+        (Path, "read_text", lambda: mix.read_mix(f"size={__file__}"), "or a mix is AXIS=SIZE"),
         (
             Path,
             "open",

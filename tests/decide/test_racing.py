@@ -106,6 +106,15 @@ def test_a_rate_that_is_asked_for_belongs_to_the_scenario_that_the_policy_brings
     assert selection.choose(str(path), {}).scenario == (Scenario.THROUGHPUT,)
 
 
+def test_a_mix_has_times_of_calls_for_a_policy_and_no_load(tmp_path: Path):
+    path = tmp_path / "own.toml"
+    path.write_text('model = "residual_mlp"\ntargets = ["numpy"]\nmix = "batch=1:3,8:1"\n')
+    for name, options in (str(path), {}), ("residual_mlp", {"mix": "batch=1:3,8:1"}):
+        assert choose_study_for(policy(p99="5ms"), name, options).scenario == (Scenario.VARYING,)
+    with pytest.raises(UsageError, match="is for scenario varying, got serve"):
+        choose_study_for(policy(p99="5ms", load="200/s"), str(path), {})
+
+
 def test_what_the_user_asked_for_stays():
     asked = study(scenario="serve", threads=[1], rate=50.0, p99_limit_ms=9.0, goal="baseline")
     given = {"scenario", "threads", "rate", "p99_limit_ms", "goal"}

@@ -22,7 +22,6 @@ def section(*figures: str) -> Section:
     return Section(
         name="",
         opening=Opening(title="Ship x", where="toy", lines=[bold("Sure    of it", 4)]),
-        mixes=[],
         answers=None,
         intervals=drawn[0],
         groups=[],

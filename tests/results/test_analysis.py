@@ -331,7 +331,6 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "budget_s",
         "resume",
         "answer",
-        "mix",
         "groups",
         "warnings",
         "pareto",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.errors import UsageError
-from shootout.study.mix import ENOUGH_PADDING, MOST_BINS, Mix, read_any, read_asked, read_mix
+from shootout.study.mix import ENOUGH_PADDING, MOST_BINS, read_mix
 from shootout.study.schema import checked
 from shootout.study.selection import choose
 
@@ -22,9 +22,6 @@ def log(folder: Path, *lengths: int) -> str:
 def test_sizes_and_weights_as_they_are_written_in_the_order_of_size():
     mix = read_mix("sequence=64:30, 16:50,256:20.5")
     assert (mix.axis, mix.sizes, mix.weights) == ("sequence", (16, 64, 256), (50.0, 30.0, 20.5))
-    assert sum(mix.shares) == pytest.approx(1.0)
-    assert str(mix) == "sequence=16:50,64:30,256:20.5"
-    assert read_mix(str(mix)) == mix
 
 
 @pytest.mark.parametrize(
@@ -99,7 +96,7 @@ def test_no_length_is_counted_as_shorter_than_it_is_and_none_is_lost(tmp_path: P
     assert (counted >= lengths).all()
     assert counted.sum() / lengths.sum() - 1 == pytest.approx(mix.padding)
     quantiles = np.quantile(lengths, np.arange(1, MOST_BINS + 1) / MOST_BINS, method="inverted_cdf").astype(int)
-    assert read_any(f"sequence={log(tmp_path, *lengths)}").bin_over(quantiles.tolist()).padding > mix.padding
+    assert quantiles[np.searchsorted(quantiles, lengths)].sum() / lengths.sum() - 1 > mix.padding
 
 
 def test_more_lengths_than_are_binned_exactly_are_binned_too(tmp_path: Path):
@@ -117,36 +114,11 @@ def test_a_log_without_an_axis_is_of_the_only_one_that_the_model_leaves_open(tmp
             read_mix(text, lambda axes=axes: axes)
 
 
-def test_a_run_that_was_measured_tells_the_sizes_of_a_log(tmp_path: Path):
-    mix = read_any(f"sequence={log(tmp_path, 3, 20, 64)}").bin_over([64, 16, 256])
-    assert (mix.sizes, mix.weights) == ((16, 64), (1.0, 2.0))
-    with pytest.raises(UsageError, match="has a length of 300, and the largest sequence that was raced is 256"):
-        read_any(f"sequence={log(tmp_path, 300)}").bin_over([256])
-
-
-def test_given_sizes_must_have_been_measured():
-    with pytest.raises(UsageError, match="the run has no sequence 32: it has 16, 64"):
-        read_any("sequence=16:1,32:1").bin_over([16, 64])
-
-
-def test_the_options_of_commands_that_read_a_run():
-    assert read_asked(None, None) is None
-    asked = read_asked("sequence=16:1", "p99")
-    assert asked is not None
-    assert asked.by == "p99"
-    with pytest.raises(UsageError, match="unknown cost, for --mix-by 'p90': did you mean 'p99'"):
-        read_asked("sequence=16:1", "p90")
-    with pytest.raises(UsageError, match="--mix-by says how a mix of sizes is judged"):
-        read_asked(None, "p99")
-
-
 def test_a_mix_says_which_sizes_to_race():
     study = choose("residual_mlp", {"mix": "d_model=64:50,128:50"})
     assert study.parameters["d_model"] == (64, 128)
-    by_batch = choose("residual_mlp", {"mix": "batch=1:9,8:1", "mix_by": "p99"})
-    assert by_batch.batch == (1, 8)
-    assert isinstance(by_batch.mix, Mix)
-    assert (by_batch.mix.by, by_batch.least_restarts) == ("p99", 4)
+    assert study.scenario == ("varying",)
+    assert choose("residual_mlp", {"mix": "batch=1:9,8:1"}).batch == (1, 8)
 
 
 def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
@@ -163,25 +135,10 @@ def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
         ({"mix": "batch=1:1,8:1", "batch": (1, 4)}, "the mix says which sizes of batch to race"),
         ({"mix": "d_model=64:1", "parameters": {"d_model": (64, 128)}}, "which sizes of d_model to race"),
         ({"mix": "threads=1:1,2:1"}, "not over threads"),
-        ({"mix": "batch=1:1,8:1", "scenario": "serve"}, "scenario serve measures none"),
-        ({"mix_by": "p99"}, "mix_by .* says how a mix of sizes is judged: add one"),
-        ({"mix": "batch=1:1", "mix_by": "p90"}, "unknown mix_by 'p90': did you mean 'p99'"),
-        ({"mix": "batch=1:1", "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is how long an input of one size lasts"),
+        ({"mix": "batch=1:1,8:1", "scenario": "serve"}, "is for scenario varying, got serve"),
+        ({"mix": "batch=1:1,8:1", "scenario": ("latency", "varying")}, "is for scenario varying, got latency"),
     ],
 )
 def test_what_contradicts_a_mix_is_refused(options: dict[str, object], why: str):
     with pytest.raises(UsageError, match=why):
         choose("residual_mlp", options)
-
-
-def test_inputs_of_one_length_do_not_go_with_a_mix_of_lengths():
-    asked = {
-        "name": "s",
-        "model": "net.py:make",
-        "targets": ["numpy"],
-        "inputs": "rows.npz",
-        "mix": "sequence=16:50,64:50",
-    }
-    with pytest.raises(UsageError, match=r"have one sequence, and the mix has 16, 64: leave .* --set sequence=64"):
-        checked(asked)
-    assert checked({**asked, "mix": "batch=1:50,8:50"}).inputs, "rows are put together to any batch"

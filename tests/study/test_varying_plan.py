@@ -6,19 +6,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from study.planning import group, groups, study
+from study.planning import group, study
 
 from shootout import models
-from shootout.contract import Scenario
 from shootout.errors import UsageError
 from shootout.study.group import own_fp32
-from shootout.study.points import points
 
 MIX = "tokens=40:50,64:30,100:20"
 
 
 def varying(*targets: str, mix: str = MIX, model: str = "decoder_prefill", **fields: Any) -> Any:
-    return group(*targets, model=model, scenario="varying", mix=mix, **fields)
+    return group(*targets, model=model, mix=mix, **fields)
 
 
 def test_all_sizes_are_one_group_in_a_drawn_order():
@@ -36,16 +34,6 @@ def test_all_sizes_are_one_group_in_a_drawn_order():
     assert varying("onnxruntime", seed=1).arrivals != found.arrivals
 
 
-def test_sizes_that_also_race_by_themselves_have_groups_of_their_own():
-    asked = study("onnxruntime", model="decoder_prefill", scenario=["latency", "varying"], mix=MIX)
-    sizes = [(point.scenario, point.parameters["tokens"]) for point in points(asked)]
-    latency = [(Scenario.LATENCY, size) for size in (40, 64, 100)]
-    assert Counter(sizes) == Counter([*latency, (Scenario.VARYING, 100)])
-    assert [one.arrivals is not None for one in groups(asked)].count(True) == 1
-    assert asked.answered_mix is not None
-    assert study("onnxruntime", model="decoder_prefill", scenario="varying", mix=MIX).answered_mix is None
-
-
 def test_a_batch_may_vary():
     found = varying("onnxruntime", model="residual_mlp", mix="batch=1:3,8:1")
     asked = found.requests_of(found.record.arms[0])
@@ -54,13 +42,11 @@ def test_a_batch_may_vary():
     assert found.record.name == "residual_mlp, batch 1 to 8, varying"
 
 
-def test_the_size_of_a_mix_is_in_a_groups_name_also_at_the_models_default():
+def test_the_sizes_of_a_mix_are_in_a_groups_name_also_at_the_models_default():
     default = models.get("decoder_prefill").defaults["tokens"]
-    asked = study("onnxruntime", model="decoder_prefill", mix=f"tokens={default}:1,40:1")
-    assert {one.record.name for one in groups(asked)} == {
-        "decoder_prefill (tokens=40), batch 1",
-        f"decoder_prefill (tokens={default}), batch 1",
-    }
+    assert varying("onnxruntime", mix=f"tokens=16:1,{default}:1").record.name == (
+        f"decoder_prefill (tokens=16 to {default}), batch 1, varying"
+    )
 
 
 def test_what_pads_is_exported_for_its_buckets_too():
@@ -103,7 +89,7 @@ def test_one_size_leaves_nothing_open(word: str):
     found = group("onnxruntime", f"onnxruntime:cpu:fp32/{word}", model="decoder_prefill")
     (why,) = found.skips.values()
     assert why.reason == f"{word} is for inputs of several sizes, and this race has one"
-    assert why.fix == "add --scenario varying and a mix, such as --mix sequence=16:50,64:30"
+    assert why.fix == "add a mix, such as --mix sequence=16:50,64:30"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +99,7 @@ def test_one_size_leaves_nothing_open(word: str):
         ({"mix": MIX, "stream": 10}, r"stream \(--stream\) is for one size at a time"),
         ({"mix": MIX, "state": {"h": "hn"}}, r"state \(--state\) is for one size at a time"),
         ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),
-        ({"mix": MIX, "mix_by": "p99"}, r"mix_by \(--mix-by\) p99 is of sizes that race by themselves"),
-        ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size at a time"),
+        ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size .* one size with --set tokens=100"),
     ],
 )
 def test_what_cannot_vary_is_refused(fields: dict[str, Any], told: str):

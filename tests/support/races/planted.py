@@ -83,7 +83,6 @@ def header(asked: Study) -> Header:
         named=(),
         groups=tuple(group.record for group in plan_groups(asked, here())),
         environment={"machine": "made"},
-        mix=asked.mix,
     )
 
 
