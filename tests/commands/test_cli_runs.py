@@ -79,6 +79,7 @@ def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_mea
     assert absent["fix"] == "pip install --upgrade half-installed"
 
 
+@pytest.mark.long  # it builds for 10 s
 def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured(tmp_path: Path):
     if has_gpu():
         pytest.skip("with a GPU it runs")

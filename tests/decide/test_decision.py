@@ -19,7 +19,6 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
 from shootout.messages import Scope
-from shootout.results.choice import option_to_accept
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
@@ -30,19 +29,6 @@ ROUGH = row("rough:cpu:int8", 100, fidelity=fidelity(6e-2))
 
 def made(asked: Question, **keys: Any) -> Decision:
     return decide(read_policy(None, {key.replace("_", "-"): value for key, value in keys.items()}), asked)
-
-
-def test_without_limits_the_fastest_that_is_as_good_as_plain_fp32():
-    found = made(question(SLOW, FAST, ROUGH))
-    assert (found.outcome, found.chosen, found.exit_code) == ("chosen", FAST.arm, 0)
-    assert found.of(ROUGH.arm).standing is Standing.UNKNOWN, "nobody knows what its error does to the accuracy"
-    assert found.of(SLOW.arm).ratio.value == 4.0
-
-
-def test_a_limit_on_the_error_is_the_users_word():
-    assert made(question(SLOW, FAST, ROUGH), max_error="0.1").chosen == ROUGH.arm
-    found = made(question(SLOW, FAST, ROUGH), max_error="1e-3")
-    assert (found.chosen, found.of(ROUGH.arm).standing) == (FAST.arm, Standing.BROKEN)
 
 
 def test_ties_go_to_the_smaller_then_to_the_sooner_ready():
@@ -145,42 +131,12 @@ def test_agreement_with_fp32_s_own_outputs_has_an_interval(limit: str, standing:
     assert finding.standing == standing
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 6])
-@pytest.mark.parametrize("at", [0.0, 0.002, 0.02])
-def test_the_option_that_accepts_a_score_meets_it_however_many_share_the_chance_of_an_error(count: int, at: float):
-    """Each lower precision is as fast and agrees a little less; the last one's option is tried by the decision."""
-    agreed = {**SCORED, "rows": 200, "against": "outputs"}
-    scores = [0.98 - at * number for number in range(count)]
-    rough = [
-        row(
-            f"rough{number}:cpu:int8",
-            500,
-            fidelity=fidelity(metric=Metric(**{**agreed, "value": one, "low": one - 0.03, "high": one + 0.02})),
-        )
-        for number, one in enumerate(scores)
-    ]
-    plain = row("plain", 900, fidelity=fidelity(metric=Metric(**{**agreed, "value": 1.0, "low": 0.9, "high": 1.0})))
-    option, value = (option_to_accept(rough[-1], [plain, *rough]) or "").split()
-    found = made(question(plain, *rough), **{option.removeprefix("--").replace("-", "_"): value})
-    assert found.of(rough[-1].arm).standing == "met"
-    assert float(value.removesuffix("%")) / 100 > scores[-1] - 0.03 * 1.6
-
-
 def test_an_error_against_fp32_s_own_outputs_is_no_agreement():
     error = Metric(**{**SCORED, "value": 5.0, "low": 4.0, "high": 6.0, "lower_is_better": True}, against="outputs")
     scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=error))
     (finding,) = made(question(scored), min_agreement="99%").of(scored.arm).limits
     assert (finding.standing, finding.needs) == ("unknown", "--max-drop 0.01")
     assert (finding.reason or "").endswith("limit it with max-metric-drop")
-
-
-def test_a_metric_takes_the_place_of_the_accuracy_of_labels_that_may_be_dummies():
-    """Labels say that nothing is lost, the metric that much is."""
-    right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)
-    bad = lost(-0.3, -0.2, limits="drop", limit=0.008)
-    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
-    (finding,) = made(question(FAST, rough, right=right)).of(rough.arm).limits
-    assert (finding.limit, finding.implied, finding.standing) == (Limit.METRIC_DROP, True, "broken")
 
 
 def test_a_metric_that_failed_leaves_nothing_to_the_labels():
@@ -217,17 +173,6 @@ def test_a_limit_on_an_accuracy_that_a_metric_took_the_place_of_is_refused(limit
 
 
 @pytest.mark.parametrize(
-    ("limit", "told"),
-    [("max_metric_drop", "max-accuracy-drop"), ("min_metric", "min-accuracy"), ("max_metric", "min-accuracy")],
-)
-def test_a_limit_on_a_metric_of_a_run_that_labels_alone_scored_is_refused(limit: str, told: str):
-    right = {FAST.arm: "1" * 500, ROUGH.arm: "1" * 500}
-    with pytest.raises(UsageError, match=f"has no metric, .*: limit the accuracy by {told}, or run it with --metric"):
-        made(question(FAST, ROUGH, right=right), **{limit: "0.5"})
-    assert made(question(FAST, ROUGH), **{limit: "0.5"}), "without labels, the run can be told to measure one"
-
-
-@pytest.mark.parametrize(
     ("given", "wanted"), [("10%", 0.083), ("0.1", 0.1), ("5 %", 0.0415), ("100%", 0.83), ("1e1%", 0.083)]
 )
 def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: float):
@@ -237,22 +182,6 @@ def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: flo
     assert finding.wanted == pytest.approx(wanted)
     assert finding.value == pytest.approx(0.03)
     assert finding.standing == ("met" if wanted > 0.04 and wanted < 0.83 else "unknown")
-
-
-def test_a_share_of_the_mean_is_that_of_each_output():
-    """The second output lost 10 % of its mean of 10, which is more than the first lost of its mean of 0.83."""
-    other = lost(-1.1, -0.9, value=9.0)
-    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(-0.04, -0.02, other_outputs=(other,)))})
-    for given, standing in (("8%", "broken"), ("12%", "met")):
-        (finding,) = made(question(FAST, rough), max_metric_drop=given).of(rough.arm).limits
-        assert finding.standing == standing, finding
-
-
-def test_a_share_of_the_mean_that_the_run_judged_is_judged_the_same():
-    own = lost(-0.04, -0.02, limits="drop", limit=0.1 * 0.83, rows_needed=77)
-    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=own)})
-    (finding,) = made(question(FAST, rough), max_metric_drop="10%").of(rough.arm).limits
-    assert finding.wanted == own.limit
 
 
 @pytest.mark.parametrize(
@@ -301,12 +230,6 @@ def test_an_arm_whose_time_is_no_ground_may_be_shipped_by_another_run():
     assert "fast: no steady state" in (nobody.reason or "")
 
 
-def test_a_size_asks_for_no_steady_time():
-    unsteady = question(SLOW, FAST, withheld=lambda _: "no steady state")
-    assert made(unsteady, objective="size").exit_code == 0
-    assert made(unsteady, objective="size", p99="5s").candidates[0].unmeasured == "no steady state"
-
-
 @pytest.mark.parametrize(("cause", "standing"), [("killed", Standing.UNKNOWN), ("failed", Standing.BROKEN)])
 def test_who_was_ended_from_outside_may_be_shipped_yet_and_who_broke_may_not(cause: str, standing: Standing):
     gone = row("gone", 100, outcome="failed", reason="it is gone", cause=NotRunKind(cause))
@@ -339,13 +262,6 @@ def test_of_two_known_to_be_no_further_apart_than_matters_the_smaller_is_shipped
     assert found.of(FAST.arm).ratio.verdict is Verdict.SAME
     found = made(question(SLOW, FAST, near, within=0.02))  # 1.03 [1.01, 1.051]: it may lie further apart
     assert (found.outcome, found.chosen, found.stability) == ("chosen", FAST.arm, {FAST.arm: 1.0})
-
-
-def test_exact_figures_that_are_no_further_apart_are_alike_too():
-    wide = row("wide", 500, artifact_bytes=10_000_000, install_bytes=2_000_000_000)
-    slim = row("slim", 500, artifact_bytes=10_300_000, install_bytes=50_000_000)
-    assert made(question(wide, slim), objective="size").chosen == slim.arm
-    assert made(question(wide, slim), objective="size", indifferent="1%").chosen == wide.arm
 
 
 def test_a_restart_that_the_baseline_lacks_is_none_of_its_ratios():
@@ -500,30 +416,3 @@ def test_what_takes_nothing_is_compared_without_a_division(one: float, other: fl
     exact = [ObjectiveValue(value=size, low=size, high=size, exact=True) for size in (one, other)]
     found = compare(read_policy(None, {"objective": "size"}), *exact)
     assert (found.value, found.verdict) == (ratio, verdict)
-
-
-def test_labels_are_not_advised_beside_a_metric():
-    fp32 = row("slow", 2e6)
-    for by_metric in (False, True):
-        decided = decide(read_policy(None, {"min-accuracy": "90%"}), question(fp32, by_metric=by_metric))
-        assert ("--labels" in str(decided)) is not by_metric
-
-
-def test_what_too_few_restarts_take_is_the_runs_own_command_for_more_of_them():
-    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
-    own = "shootout run forest.ubj --batch 1"
-    assert made(question(few, command=own), p99="5ms").settle == f"{own} --goal 'resolve 2%'"
-    again = made(question(few, command=f"{own} --goal best"), p99="5ms").settle
-    assert again is not None
-    assert again.count("--goal") == 1
-    assert made(question(few, command=own), p99="5ms", load="200/s").settle != f"{own} --goal 'resolve 2%'"
-
-
-def test_what_a_policys_run_lacks_is_its_own_command_for_more_restarts():
-    few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
-    own = "shootout run cnn.onnx --policy deploy.toml"
-    limits = {"p99": "5ms", "load": "200/s"}
-    assert made(question(few, command=own), **limits).settle == f"{own} --goal 'resolve 2%'"
-    asked = made(question(few, command=own), **{"min-accuracy": "90%"}).settle or ""
-    assert "--inputs" in asked
-    assert "--policy" not in asked, "more restarts bring no labels"

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.plain import as_plain
-from support.races import made
-from support.races.candidates import question, served
-from support.races.cells import fidelity, row, timing
+from support.races.candidates import question
+from support.races.cells import fidelity, row
 
 from shootout.commands.decide import _name_policy
-from shootout.contract import NotRunKind, Scenario
-from shootout.decide.candidates import Question, read_question
+from shootout.contract import Scenario
+from shootout.decide.candidates import Question
 from shootout.decide.decision import decide
 from shootout.decide.limits import Bounds, judge_figure, tell_finding
-from shootout.decide.options import Limit, accept_option
+from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy, write_policy
-from shootout.errors import UsageError
-from shootout.journal.records import Line
 from shootout.report.decision import READING, READING_OF_ALL, render
-from shootout.results.choice import UNSHIPPABLE
 from shootout.results.document import Metric
-from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.stats.verdicts import Standing
 
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 
 
@@ -45,37 +38,6 @@ def part(text: str, label: str) -> str:
 
 def rough(**fields: Any) -> Any:
     return row("rough:cpu:int8", 2.5e5, fidelity=fidelity(1.87e-3, top1_agreement=1.0), **fields)
-
-
-@pytest.mark.parametrize("disturbed", [0.0, 0.9])
-def test_an_undecided_answer_is_sure_of_nothing_and_says_what_helps_on_a_busy_machine(disturbed: float):
-    asked = question(served("a", 200, 4.8), disturbed=disturbed)
-    text = screen(asked, load="200/s", p99="5ms", objective="size")
-    assert "5 restarts" in part(text, "Noise")
-    assert not part(text, "Sure")
-    busy = "90% of the rounds were disturbed: close other programs, or loosen p99"
-    assert (busy in part(text, "Ship")) is bool(disturbed)
-    assert "a: only an upper bound is known, 5.28 ms" in part(text, "Ship")
-    few = question(
-        served("a", 200, None, end_to_end=timing(5e6).model_copy(update={"restarts": 2})), disturbed=disturbed
-    )
-    assert "close other programs" not in screen(few, load="200/s", p99="5ms", objective="size"), "time is what it lacks"
-
-
-def test_an_error_of_unknown_worth_is_accepted_by_a_command_that_can_be_pasted():
-    told = part(screen(question(SLOW, FAST, rough(model="residual_mlp"))), "Faster, not shipped")
-    assert told == (
-        "rough:cpu:int8 2.00x faster (1.96 to 2.04), error 1.9e-3: accuracy unknown, since this "
-        "model's inputs are random "
-        "try your own model: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
-        "or accept its error: shootout decide made --max-error 1.9e-3"
-    )
-
-
-def test_what_accepts_an_error_makes_the_target_the_chosen_one():
-    asked = question(SLOW, FAST, rough())
-    (value,) = re.findall(r"--max-error (\S+)", screen(asked))
-    assert decide(read_policy(None, {"max-error": value}), asked).chosen == "rough:cpu:int8"
 
 
 def agreeing(name: str, score: float, ns: float = 2.5e5) -> Any:
@@ -96,21 +58,6 @@ def test_what_accepts_a_loss_is_found_by_the_rule_that_decides_and_is_for_the_on
     decided = decide(read_policy(None, {"min-agreement": value}), asked)
     assert decided.of("good:cpu:bf16").standing is Standing.MET
     assert decided.chosen == "good:cpu:bf16"
-
-
-def test_a_model_of_ones_own_can_be_measured_with_labels():
-    own = {"model": "net.onnx"}
-    told = part(screen(question(row("slow", 2e6, **own), row("fast", 5e5, **own), rough(**own))), "Faster, not shipped")
-    assert "no labels, so its accuracy is unknown measure it: shootout run" in told
-    assert (
-        "--inputs X.npz --labels Y.npz (ships it if it loses under a point) or accept its error: shootout decide made"
-        in told
-    )
-
-
-def test_a_policy_of_ones_own_is_kept_by_what_accepts_an_error():
-    told = part(screen(question(SLOW, FAST, rough()), indifferent="3%"), "Faster, not shipped")
-    assert told.endswith("or accept its error: the same command with --max-error 1.9e-3")
 
 
 def test_a_reason_that_all_share_is_told_once():
@@ -162,27 +109,6 @@ def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: 
     assert tell_finding(judge_figure(limit, wanted, Bounds(value=low, low=low, high=low))) == told
 
 
-def test_a_limit_is_told_as_it_was_given_whether_met_or_unknown():
-    met, unknown = (Bounds(value=0.99, low=low, high=0.9995, reason="200 rows") for low in (0.988, 0.97))
-    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, met)) == "min-agreement 98.8 % ≥ 98.55 %"
-    assert tell_finding(judge_figure(Limit.AGREEMENT, 0.9855, unknown)) == "min-agreement 99 %, limit 98.55 %: 200 rows"
-
-
-@pytest.mark.parametrize(
-    ("limit", "value", "option"),
-    [
-        (Limit.ERROR, 0.00993, "--max-error 0.01"),
-        (Limit.ERROR, 1.87e-3, "--max-error 1.9e-3"),
-        (Limit.SIZE, 12_200_000, "--size 13MB"),
-        (Limit.ACCURACY, 0.977, "--min-accuracy 97.7%"),
-        (Limit.AGREEMENT, 0.99934, "--min-agreement 99.934%"),
-        (Limit.P99, 121e6, "--p99 130ms"),
-    ],
-)
-def test_an_option_accepts_the_figure_that_it_is_for(limit: Limit, value: float, option: str):
-    assert accept_option(limit, value) == option
-
-
 def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_that_it_was_given():
     """The command of the run has its own limits, which a decision's may differ from."""
     asked, settle = question(SLOW, FAST), "shootout run toy --out made --max-time 5m"
@@ -205,17 +131,6 @@ def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_tha
         assert read_policy(None, dict(option.removeprefix("--").split() for option in options)) == policy
 
 
-def test_two_runs_are_counted_as_runs_and_have_a_next_command(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(REFERENCE)
-    text = screen(read_question([Path("shootout"), Path("shootout-intel")]))
-    assert "of its run; the closest, jax-jit on" in part(text, "Sure")
-    assert "of 2 runs" in part(text, "Sure")
-    assert "groups" not in text
-    assert part(text, "Skipped").startswith("8 CUDA targets: no NVIDIA driver on this machine ·"), "in both runs"
-    assert part(text, "Next") == "shootout ship shootout --target litert:cpu:fp32 -o model-1"
-    assert "shootout decide shootout shootout-intel --max-error" in " ".join(text.replace("\\", "").split())
-
-
 def test_a_step_of_training_has_no_next_command():
     steps = [one.model_copy(update={"scenario": Scenario.TRAIN_STEP}) for one in (SLOW, FAST)]
     assert "Next" not in screen(question(*steps), objective="size")
@@ -226,42 +141,6 @@ def test_a_single_candidate_is_said_to_be_compared_with_nothing():
     assert part(screen(question(FAST)), "Sure").startswith(told)
     assert told not in " ".join(screen(question(SLOW, FAST)).split())
     assert told not in " ".join(screen(question(FAST, rough())).split()), "one that may not be shipped was compared"
-
-
-def test_why_a_target_failed_is_told_in_full_since_no_list_of_reasons_follows():
-    why = "the conversion ended with an error: " + "a word of its own " * 6 + "at the end"
-    broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED, "reason": why}
-    asked = question(SLOW, FAST, row("y", None, **broken), row("z", None, **broken))
-    assert part(screen(asked), "Skipped").startswith(f"y, z: failed: {why}")
-    assert "below" not in screen(asked)
-    long = {"reason": why, "fix": None, "cause": NotRunKind.UNAVAILABLE}
-    assert part(screen(question(SLOW, FAST, row("x", None, **long))), "Skipped").startswith(f"x: {why}")
-
-
-def test_a_choice_that_no_folder_can_be_made_of_says_what_to_copy():
-    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
-    text = screen(question(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine)))
-    assert part(text, "Folder") == (
-        "none: it runs forest.ubj as it is, so copy that file; at batch 1 it was measured with xgboost and 1 thread"
-    )
-    assert "shootout ship" not in text
-    assert "Folder" not in screen(question(row("numpy", 9e5), row("onnxruntime", 5e5)))
-
-
-@pytest.mark.parametrize("scenario", UNSHIPPABLE)
-def test_a_scenario_that_no_folder_is_made_of_has_one_reason_everywhere(scenario: str, tmp_path: Path):
-    """The decision's, which named a command that refused; the answer's; and that of `ship` itself."""
-    rows = (row(name, 9e5, scenario=scenario) for name in ("numpy", "onnxruntime"))
-    text = screen(question(*rows), objective="size")
-    assert part(text, "Folder") == f"none: {UNSHIPPABLE[scenario]}"
-    assert "shootout ship" not in text
-    arms = [replace(arm, scenario=Scenario(scenario)) for arm in (made.A, made.B, made.COPY)]
-    lines: list[Line] = [made.prepared(arm) for arm in arms]
-    for number in range(6):
-        lines += [*(made.played(arm, number, 1e6) for arm in arms), made.rounds(number)]
-    run = made.write(tmp_path / "run", made.header(arms), *lines, made.ended())
-    with pytest.raises(UsageError, match=re.escape(UNSHIPPABLE[scenario])):
-        find_arm_to_ship(run, arms[0].label)
 
 
 def test_what_settles_another_policy_is_a_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,11 +9,12 @@ import pytest
 from lab.marked_tables import ROOT, fill_tables, find_names, find_pages, write_table
 from lab.run_tables import RECORD, RECORDS, RUN, fill, read_mark, write_run
 
+LARGEST = ("findings", "quantization")
 PAGES = [
-    pytest.param(page, marks=[pytest.mark.long] if page.parent.name == "evidence" else [])
+    pytest.param(page, marks=[pytest.mark.long] if page.parent.name == "evidence" or page.stem in LARGEST else [])
     for page in sorted({*find_pages(RUN), *find_pages(RECORD)})
 ]
-"""Those of evidence have the largest runs."""
+"""Those of evidence, and these two, have the largest runs."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -20,6 +20,7 @@ from shootout.explain import look
 from shootout.explain.errors import LayerError
 from shootout.explain.explanation import Before, LayerPair, LayerSide, choose_floats
 from shootout.schemes import write_floats
+from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 
 LAYER = "layers.2"
@@ -135,6 +136,13 @@ def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder
     return [outline["layers"][number]["name"] for number, side in sides.items() if side.is_beyond]
 
 
+def find_beyond(backend: str, precision: Precision, *more: Any) -> list[str]:
+    """Do so in a process of its own, which may hold the backend's library already."""
+    warm = warm_of(Target(backend=backend, precision=precision))
+    found: list[str] = run_fresh(_find_beyond, backend, precision, *more, warm=warm)
+    return found
+
+
 @pytest.mark.parametrize(
     ("backend", "plant"),
     [
@@ -145,29 +153,29 @@ def _find_beyond(backend: str, precision: Precision, plant: Plant | None, folder
     ],
 )
 def test_a_broken_layer_is_found_by_name(backend: str, plant: Plant, tmp_path: Path) -> None:
-    assert run_fresh(_find_beyond, backend, Precision.INT8, plant, tmp_path) == [LAYER]
+    assert find_beyond(backend, Precision.INT8, plant, tmp_path) == [LAYER]
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_sound_build_shows_no_fault(backend: str, precision: Precision, tmp_path: Path) -> None:
-    assert run_fresh(_find_beyond, backend, precision, None, tmp_path) == []
+    assert find_beyond(backend, precision, None, tmp_path) == []
 
 
 @pytest.mark.parametrize(("backend", "plant"), [("onnxruntime", lose_onnx_names), ("openvino", lose_ir_names)])
 def test_layers_are_found_by_value_in_a_graph_that_lost_its_names(backend: str, plant: Plant, tmp_path: Path) -> None:
-    assert run_fresh(_find_beyond, backend, Precision.INT8, plant, tmp_path) == []
+    assert find_beyond(backend, Precision.INT8, plant, tmp_path) == []
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
     """Its scales are nodes of their own: a tensor before them holds integers."""
-    assert run_fresh(_find_beyond, backend, Precision.INT8, None, tmp_path, "shared") == []
+    assert find_beyond(backend, Precision.INT8, None, tmp_path, "shared") == []
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "litert"])
 def test_layers_are_read_by_modules_and_by_values(backend: str, tmp_path: Path) -> None:
-    assert run_fresh(_find_beyond, backend, Precision.FP32, None, tmp_path) == []
+    assert find_beyond(backend, Precision.FP32, None, tmp_path) == []
 
 
 def _find_profiles(folder: Path) -> list[bool]:
@@ -195,7 +203,7 @@ def test_a_profile_is_not_written_into_the_build(tmp_path: Path) -> None:
     """Several processes may read one build at a time."""
     folder = tmp_path / "build"
     folder.mkdir()
-    assert run_fresh(_find_profiles, folder) == [False]
+    assert run_fresh(_find_profiles, folder, warm=warm_of(Target(backend="onnxruntime"))) == [False]
 
 
 def _write_attention(path: Path) -> None:
@@ -256,7 +264,8 @@ def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[floa
 
 
 def test_what_is_named_to_leave_in_float_takes_what_lies_between_with_it(tmp_path: Path) -> None:
-    marked, floats, errors = run_fresh(_leave_in_float, tmp_path)
+    warm = warm_of(Target(backend="onnxruntime", precision=Precision.INT8))
+    marked, floats, errors = run_fresh(_leave_in_float, tmp_path, warm=warm)
     assert (marked, floats) == ([2], (1, 2))
     assert errors[0] > 0.5
     assert errors[1] < 0.05

@@ -47,11 +47,11 @@ def converted(artifact: Artifact, path: Path, folder: Path, rows: Array = ROWS) 
     return open_native(own, folder / FILES[own], 1).predict(rows), next(iter(outputs.values()))
 
 
-def convert_here(path: Path) -> str:
-    """Convert a pickle in this process, to where `convert_file` keeps it."""
+def convert_here(path: Path, artifact: Artifact = Artifact.SKLEARN) -> str:
+    """Convert a file in this process, to where `convert_file` keeps it."""
     folder = cache_folder() / f"{CONVERTED}{path.parent.name}"
     folder.mkdir(parents=True)
-    trees.write_converted(Artifact.SKLEARN, path, folder)
+    trees.write_converted(artifact, path, folder)
     return str(folder / f"{path.name}.onnx")
 
 
@@ -243,7 +243,7 @@ def test_without_pandas_a_model_of_named_columns_says_how_to_fit_it(monkeypatch:
 
 @pytest.mark.parametrize("artifact", WRITERS)
 def test_labels_beyond_the_classes_are_refused_before_the_export(artifact: Artifact, tmp_path: Path):
-    made = trees.convert_file(str(WRITERS[artifact](tmp_path)))
+    made = convert_here(WRITERS[artifact](tmp_path), artifact)
     for first, says in ((5, "from 0 to 2, .*; got 5 to 7"), (-1, "; got -1 to 1"), (0, "")):
         np.savez(tmp_path / "rows.npz", X=ROWS, labels=np.arange(50) % 3 + first)
         asked = Request(model=made, batch=10, inputs_npz=tmp_path / "rows.npz")
@@ -253,7 +253,7 @@ def test_labels_beyond_the_classes_are_refused_before_the_export(artifact: Artif
 
 
 def test_with_labels_as_many_rows_of_a_forest_are_timed(tmp_path: Path):
-    made = trees.convert_file(str(write_lightgbm(tmp_path)))
+    made = convert_here(write_lightgbm(tmp_path), Artifact.LIGHTGBM)
     rows = np.resize(ROWS, (200, ROWS.shape[1])) + np.arange(200, dtype="f4")[:, None] / 1_000
     np.savez(tmp_path / "x.npz", X=rows)
     np.savez(tmp_path / "y.npz", labels=np.arange(200) % 3)
@@ -314,7 +314,7 @@ def test_a_conversion_that_decides_otherwise_has_no_wider_bound(tmp_path: Path):
     """The bound is that of the file by itself: an error of the conversion must not excuse itself."""
     import onnx
 
-    made = Path(trees.convert_file(str(write_lightgbm(tmp_path))))
+    made = Path(convert_here(write_lightgbm(tmp_path), Artifact.LIGHTGBM))
     model, folder = onnx.load(made), tmp_path / "trees-x"
     node = next(one for one in model.graph.node if one.op_type == "TreeEnsembleClassifier")
     values = next(one for one in node.attribute if one.name == "nodes_values")
@@ -372,7 +372,7 @@ def test_the_three_are_not_shipped_and_say_what_to_copy():
 
 
 def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(tmp_path: Path):
-    made = trees.convert_file(str(own := write_lightgbm(tmp_path)))
+    made = convert_here(own := write_lightgbm(tmp_path), Artifact.LIGHTGBM)
     assert name_model(made) == "boosted.txt"
     assert trees.find_typed(made) == str(own)
     own.unlink()

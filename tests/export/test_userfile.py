@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
-from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
+from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
 from shootout import budget
 from shootout.clock import Deadline
@@ -80,17 +80,6 @@ def test_the_gate_of_a_file_is_the_widest_error_bound_of_what_it_holds():
         "the tighter one alone"
     )
     assert user_onnx.native_error_bound((Precision.FP16,), error_bounds, ["int8-dynamic"]) == 1e-3
-
-
-def test_what_a_file_holds_reaches_its_exported(tmp_path: Path):
-    exported = obtain(str(quantized(tmp_path / "q.onnx")), {}, 1)
-    own = exported.error_bounds["native"]
-    assert (
-        own
-        == max(exported.error_bounds["int8"] or 0, exported.error_bounds["int8-dynamic"] or 0)
-        > 100 * (exported.error_bounds["fp32"] or 0)
-    )
-    assert f"the file holds int8 itself: errors up to {own:.2g} pass" in exported.notes
 
 
 def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):
@@ -221,16 +210,6 @@ def test_external_data_that_is_missing_or_short_is_named(tmp_path: Path):
         obtain(str(path), {}, 1)
 
 
-def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"can't read .*nothere\.onnx: No such file"):
-        obtain(str(tmp_path / "nothere.onnx"), {}, 1)
-    (tmp_path / "folder.onnx").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.onnx is not a regular file: name an .onnx file$"):
-        obtain(str(tmp_path / "folder.onnx"), {}, 1)
-    with pytest.raises(UsageError, match=r"can't read .*none\.npz: No such file"):
-        obtain(str(linear(tmp_path / "m.onnx")), {}, 1, inputs_npz=tmp_path / "none.npz")
-
-
 @pytest.mark.parametrize("content", [b"", b"this is not a model", b"\x08\x07\x12", os.urandom(200)])
 def test_what_is_not_a_model_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "m.onnx"
@@ -251,15 +230,6 @@ def test_a_model_that_the_runtime_cannot_load_says_why(tmp_path: Path):
     path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))])
     with pytest.raises(ModelError, match=r"ONNX Runtime can't load m\.onnx: .*NoSuchOperator"):
         obtain(str(path), {}, 1)
-
-
-def test_a_file_with_the_versions_that_onnx_writes_by_default_is_taken(tmp_path: Path):
-    path = linear(tmp_path / "m.onnx")
-    model = helper.make_model(onnx.load(path).graph)
-    onnx.save(model, path)
-    assert take(path, tmp_path).outputs[0].shape == (1, 3)
-    copy = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False)
-    assert (copy.ir_version, onnx.load(path).ir_version) == (10, onnx.IR_VERSION)
 
 
 @pytest.mark.parametrize(
@@ -309,11 +279,6 @@ def test_an_absurd_size_is_refused(tmp_path: Path, size: Any):
     (error,) = obtain_all([Request(model=str(linear(tmp_path / "m.onnx")), parameters={"batch": size})])
     assert isinstance(error, UsageError)
     assert f"the size of axis 'batch' must be a whole number from 1 to 1048576, got {size!r}" in str(error)
-
-
-def test_model_parameters_are_not_for_files(tmp_path: Path):
-    with pytest.raises(UsageError, match="unknown symbolic axis 'd_model'"):
-        obtain(str(linear(tmp_path / "m.onnx")), {"d_model": 4}, 1)
 
 
 def test_weights_listed_as_inputs_are_not_inputs(tmp_path: Path):

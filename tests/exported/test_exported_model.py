@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -121,20 +119,6 @@ def test_every_artifact_computes_the_references_function(exported_models: Export
         assert gate(found, exported.error_bounds[Precision.FP32]) is None, artifact
 
 
-def test_an_exported_model_describes_itself(exported_models: ExportedByName):
-    exported = exported_models["residual_mlp"]
-    assert (exported.model, exported.batch, exported.parameter_count) == ("residual_mlp", 2, 768)
-    assert exported.parameters == {"d_model": 16, "n_layers": 3, "activation": "relu", "seed": 0}
-    assert [(spec.name, spec.shape, spec.dtype) for spec in exported.inputs] == [("x", (2, 16), "float32")]
-    assert [(spec.name, spec.shape, spec.dtype) for spec in exported.outputs] == [("y", (2, 16), "float32")]
-    assert exported.export_s > 0
-    assert exported.folder.name == exported.key
-    assert len(exported.weights_sha256) == 64
-    assert exported.versions["torch"].startswith("2.")
-    assert stat.S_IMODE(exported.folder.stat().st_mode) == 0o700
-    assert pickle.loads(pickle.dumps(exported)) == exported
-
-
 def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_models: ExportedByName):
     for name in ("residual_mlp", "digits", "identity"):
         buffers = exported_models[name].input_buffers()
@@ -224,13 +208,6 @@ def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     (found,), _ = torch_error_bounds.error_bounds(module.double(), inputs, reference_outputs, by_rows=True)
     assert found[Precision.FP16] is None
     assert found[Precision.BF16] is not None
-
-
-def test_an_artifact_that_is_not_there_is_named(exported_models: ExportedByName):
-    with pytest.raises(ModelError, match="identity has no onnx artifact; it has forward, none"):
-        exported_models["identity"].path(Artifact.ONNX)
-    assert exported_models["identity"].weights() == {}
-    assert exported_models["identity"].path(Artifact.FORWARD).exists()
 
 
 def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):

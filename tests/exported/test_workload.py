@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from support.exports import obtain
 
 from shootout import models
 from shootout.exported import onnx_graph
@@ -136,10 +135,3 @@ def test_operations_are_those_that_torch_counts(name: str, given: dict[str, Any]
     assert work.flops == counter.get_total_flops() > 0
     if name == "decoder_step":
         assert work.weight_flops == work.flops - 2 * 2 * batch * 2 * 8 * 128, "but for attention's two products"
-
-
-def test_a_exported_keeps_its_work():
-    exported = obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 8)
-    assert exported.work is not None
-    assert exported.work.flops == 3 * 2 * 8 * 16 * 16
-    assert exported.work.weight_bytes == 4 * exported.parameter_count

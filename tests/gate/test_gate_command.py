@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -73,15 +72,6 @@ def test_restarts_of_an_earlier_command_are_told_as_such_in_the_first_line(
         assert "· 6 restarts, " in tell_outcome(found), "this command's own"
 
 
-def test_what_is_to_be_known_of_the_candidate_s_way_of_running_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    out, how = written(tmp_path / "told", 90.0), {"limit": Deadline(None), "progress": cast(Any, None)}
-    monkeypatch.setattr(command, "measure", lambda *_, **__: None)
-    contest = replace(CONTEST, notes=("only the reference runs by a load.py",))
-    assert command.race(contest, RECORDED, Limits(), out, **how).notes[0] == "only the reference runs by a load.py"
-
-
 @pytest.mark.parametrize("is_finished", [True, False])
 @pytest.mark.parametrize("fresh", [True, False])
 def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
@@ -147,16 +137,6 @@ def test_an_undecided_gate_tells_the_same_command_with_more_time(
     told = f"shootout gate model-1 --candidate new.onnx --out {out} --max-time 1m" if goes_on and not ci else None
     assert found.next == told, "in CI no later command takes it up"
     assert (f"to go on: {told}" in " ".join(as_plain([render(found, 400)], 400).split())) is (told is not None)
-
-
-def test_build_servers_are_known_by_their_variable():
-    assert [command.is_ci({"CI": word}) for word in ("true", "1", "false", "0", "")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
 
 
 def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(

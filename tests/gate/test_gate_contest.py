@@ -72,15 +72,6 @@ def test_a_metric_scores_the_gate_s_rows_and_the_one_that_admitted_a_folder_is_a
     assert reference._find_admitting_metric({"fidelity": None}) == ""
 
 
-def test_a_state_and_its_clips_are_the_run_s_or_those_given():
-    asked = {"state": {"h": "hn"}, "stream": 20, "chunk_ms": 32.0}
-    of_run = replace(DIGITS, given={**DIGITS.given, **asked})
-    for reference_, given in ((of_run, {}), (DIGITS, asked)):
-        study = make_study(reference_, None, Limits(), given)
-        assert (study.state, study.stream, study.chunk_ms) == ({"h": "hn"}, 20, 32.0)
-    assert make_study(of_run, None, Limits(), {"state": {}}).state == {}, "none takes the place of the run's"
-
-
 def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
     of_file = Reference(place="run", target="numpy:cpu:fp32", again="numpy:cpu:fp32", given={"model": str(old)})
@@ -267,15 +258,6 @@ def test_a_policy_s_worst_of_several_takes_as_many_restarts():
 def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
         make_study(DIGITS, candidate, Limits(), options)
-
-
-def test_a_factory_of_two_words_is_a_model():
-    assert [racing._is_model(one) for one in ("net.py:cpu", "net:make", "nett:cpu", "nett+x:cpu:fp16")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
 
 
 @pytest.mark.parametrize(

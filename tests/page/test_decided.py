@@ -16,7 +16,6 @@ from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page import intervals
-from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.page.intervals import Axis, DotLine
 from shootout.page.markdown import escape_text
 from shootout.page.opening import open_decision
@@ -59,36 +58,6 @@ DECISION = Decision(
 
 def panels(found: Decision) -> dict[str, tuple[dict[str, DotLine], Axis]]:
     return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in intervals.find_panels(found)}
-
-
-def test_a_limit_is_a_line_with_what_meets_and_what_breaks_it():
-    lines, axis = panels(DECISION)["Limit: size at most 9 MB"]
-    assert (axis.at, axis.title, axis.is_limit) == (9.0, "MB", True)
-    told = {name: (line.color, line.value, line.told) for name, line in lines.items()}
-    assert told == {
-        "best:cpu:fp32": (CHOSEN, 8.0, "met: 8 MB ≤ 9 MB"),
-        "slow:cpu:fp32": (EVEN, 4.0, "met: 4 MB ≤ 9 MB"),
-        "wide:cpu:fp32": (BEHIND, 12.0, "broken: 12 MB > 9 MB"),
-        "new:cpu:fp32": (EVEN, 8.0, "met: 8 MB ≤ 9 MB"),
-    }
-
-
-def test_the_objective_is_against_the_chosen_one_and_refused_candidates_say_why():
-    lines, axis = panels(DECISION)["Objective: latency"]
-    assert axis.title == "time relative to best:cpu:fp32"
-    assert {name: (line.color, line.value, line.figure, line.told) for name, line in lines.items()} == {
-        "best:cpu:fp32": (CHOSEN, 1.0, "1 ms", "ships"),
-        "slow:cpu:fp32": (BEHIND, 2.0, "2 ms", "2.00x slower (1.96 to 2.04)"),
-        "wide:cpu:fp32": (SOFT, 0.5, "500 us", "2.00x faster (1.96 to 2.04), size 12 MB > 9 MB"),
-        "new:cpu:fp32": (SOFT, 0.7, "700 us", "1.43x faster (1.40 to 1.46), ready 500 ms, limit 1 s: 2 of 4 starts"),
-    }
-
-
-def test_what_is_unknown_is_gray_and_goes_on_to_both_ends():
-    lines, _ = panels(DECISION)["Limit: ready at most 1 s"]
-    assert (lines["best:cpu:fp32"].low, lines["best:cpu:fp32"].high) == (400.0, 600.0)
-    assert (lines["new:cpu:fp32"].color, lines["new:cpu:fp32"].low, lines["new:cpu:fp32"].high) == (SOFT, None, None)
-    assert lines["new:cpu:fp32"].told == "unknown: 500 ms, limit 1 s: 2 of 4 starts"
 
 
 def test_without_a_chosen_one_all_stand_against_the_least():

@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.journal.records import LoadTestResult, Played, TriedRate
@@ -71,25 +70,6 @@ def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     assert {one["x"] for one in holding(chart, "x")} == {row.batch for row in run.document.rows if row.end_to_end}
 
 
-def test_one_size_is_no_sweep():
-    assert curves.draw_curves(MeasuredRun(PLAIN)) is None
-    assert curves.tell_left_out(MeasuredRun(PLAIN)) == ""
-
-
-def test_the_slowest_of_more_curves_than_colors_are_left_out_and_counted():
-    groups = [
-        cell(
-            *(row(f"a{n:02}", 1e6 + n, group=f"toy, batch {batch}", batch=batch) for n in range(14)),
-            group=f"toy, batch {batch}",
-        )
-        for batch in (1, 8)
-    ]
-    run = MeasuredRun(document(*groups))
-    names = {point["name"] for point in holding(curves.draw_curves(run), "x")}
-    assert names == {f"a{number:02}" for number in range(12)}
-    assert curves.tell_left_out(run) == "Not drawn: up to 2 slower targets; the tables have all."
-
-
 def test_an_arm_that_failed_has_no_line_along_the_sizes():
     cells = [
         cell(
@@ -138,20 +118,6 @@ def test_each_rate_has_the_median_of_its_restarts():
     lines = [play(found, *one) for one in steps]
     assert list(curves.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, 9e6, False)]
     assert list(curves.find_points(found, [])) == [(200.0, 4e6, True)]
-
-
-@pytest.mark.parametrize(
-    ("held", "gave_up", "point"),
-    [(3, 2, (100.0, 3e6, True)), (2, 3, (100.0, None, False)), (2, 2, (100.0, None, False))],
-)
-def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: int, point: tuple[Any, ...]):
-    found = served("a", 200.0)
-    steps = [TriedRate(rate_per_s=100.0, requests=9, bound_ns=ns, held=True) for ns in (1e6, 2e6, 3e6)[:held]]
-    steps += [TriedRate(rate_per_s=100.0, requests=9, bound_ns=None, held=False)] * gave_up
-    lines = [play(found, one) for one in steps]
-    assert list(curves.find_points(found, lines)) == [point]
-    chart = curves.draw_curves(MeasuredRun(document(cell(found)), tuple(lines)))
-    assert [(one["shape"] == "circle", one["y"] < 5.0) for one in holding(chart, "x")] == [(point[2], point[2])]
 
 
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():

@@ -85,11 +85,5 @@ def test_words_without_room_lose_their_interval_which_is_drawn():
     assert told["onnxruntime+tensorrt:cuda:int8, 200 us"] == "2.50x faster, accuracy unkn…"
 
 
-def test_what_has_no_room_is_told():
-    many = document(cell(*(row(f"arm{index}", 1e6 * (1 + index)) for index in range(25))))
-    assert intervals.tell_undrawn_targets(many) == "Not drawn: 5 more targets; the tables have all."
-    assert intervals.tell_undrawn_targets(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
-
-
 def test_a_run_without_a_time_has_no_figure():
     assert intervals.draw_intervals(document(cell(row("gone", None)))) is None

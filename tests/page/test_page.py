@@ -135,18 +135,6 @@ def test_the_page_opens_with_the_answer_in_words():
         assert "2.00x faster than onnxruntime, the usual choice on a CPU (1.96 to 2.04)" in text
 
 
-def test_the_summary_has_one_table_whose_columns_the_page_has_too():
-    found = measured()
-    told = render([MeasuredRun(found)], ".md").decode()
-    (header,) = re.findall(r"^\| (.+) \|\n\| ---", told, re.MULTILINE)
-    assert header.split(" | ") == ["target", "time", "against fast:cpu:fp32", "error"]
-    assert "| **fast:cpu:fp32** | 500 us | ships |" in told
-    assert "| fast:cpu:int8<br>accuracy unknown | 200 us | 2.50x faster (2.45 to 2.55) |" in told
-    page = render([MeasuredRun(found)], ".html").decode()
-    first = page[page.index("<thead>") : page.index("</thead>")]
-    assert re.findall(r"<th [^>]*>([^<]+)</th>", first) == header.split(" | ")
-
-
 def test_each_reason_of_a_skip_has_a_line():
     cells = cell(row("a", 1e6), row("b", None), row("c", None, reason="no room"), row("d", None))
     page = render([MeasuredRun(document(cells))], ".html").decode()
@@ -248,16 +236,3 @@ def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.Monkey
 )
 def test_a_narrow_window_breaks_a_name_between_its_parts(name: str, parts: list[str]):
     assert str(mark_parts(name)).split("<wbr>") == parts
-
-
-def test_a_long_name_may_break_between_its_parts_wherever_a_page_has_it():
-    """In the heading, the tables, the commands and the facts of the environment."""
-    page = render([MeasuredRun(measured())], ".html").decode()
-    places = re.findall(r"<(h1|th|li|p|b)[^>]*>[^<]*fast:<wbr>cpu:<wbr>fp32", page)
-    assert {"h1", "th"} <= {*places}
-    facts = page.partition("All facts of the environment")[2]
-    names = re.findall(r"<th[^>]*>([^<]*<wbr>[^/]*)</th>", facts)
-    assert names
-    assert all(re.search(r"[._]<wbr>", name) for name in names), names
-    style = page.partition("</style>")[0]
-    assert ".facts-table th { overflow-wrap: break-word }" in style, "else a column shrinks to a letter"

@@ -17,18 +17,17 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
-from shootout.contract import BoundStanding, NotRunKind, OutputError
+from shootout.contract import BoundStanding, NotRunKind
 from shootout.errors import install
-from shootout.report.answer import render_answers, tabulate_answers, tell_race, tell_threads_beside
+from shootout.report.answer import render_answers, tell_race
 from shootout.report.screen import INDENT, NAMED
 from shootout.report.table import render_tables
-from shootout.results.choice import UNSCORED, Cell
+from shootout.results.choice import Cell
 from shootout.results.document import (
     Crossover,
     Document,
     Metric,
     MetricChange,
-    Rate,
     Ratio,
     Row,
     Why,
@@ -94,20 +93,6 @@ def test_the_first_line_says_what_to_ship_of_what():
     ]
     assert len(first) == 100
     assert second == "        500 us a call · 4.00x faster than slow (3.92 to 4.08) · model 1 MB · ready in 1.5 s"
-
-
-def test_a_container_is_told_by_its_quota_and_its_librarys_own_threads_once():
-    slow, fast = (one.model_copy(update={"threads": 0}) for one in (SLOW, FAST))
-    cpu = {**MACHINE["cpu"], "cpuset": [0, 1], "allowed_cpus": [0], "quota_cpus": 1.0}
-    first = shown(document(cell(slow, fast), environment={**MACHINE, "cpu": cpu}), width=120)[0]
-    assert "2 CPUs, quota 1 CPU (VM)" in first
-    assert "thread" not in first, "the group's own name says it in a run"
-
-
-def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():
-    assert "500 us a call · model" in screen(FAST, SLOW)["Ship"], "there is nothing else to compare it with"
-    near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)
-    assert "may be as fast as base (1.1x faster to 1.1x slower)" in near["Ship"]
 
 
 def scored(value: float, reach: float, *, mean: float = 0.9, **more: Any) -> Metric:
@@ -247,34 +232,6 @@ def test_labels_by_which_no_row_is_right_are_doubted(accuracy: float, is_doubted
     rows = [row(name, ns, fidelity=figures) for name, ns in (("fast", 500), ("slow", 900))]
     text = " ".join(screen(*rows)["Ship"].split())
     assert ("accuracy 0.0%: no row is right; do the labels belong to these rows" in text) is is_doubted
-
-
-@pytest.mark.parametrize(("limit", "standing"), [(0.99, Standing.BROKEN), (0.89, Standing.UNKNOWN), (None, None)])
-def test_an_agreement_that_is_too_low_can_be_accepted(limit: float | None, standing: Standing | None):
-    metric = scored(0, 0, **AGREED, limits="agreement" if limit else None, limit=limit, standing=standing)
-    found = document(cell(SLOW, row("a:cpu:int8", 4e5, fidelity=fidelity(metric=metric))))
-    told = paragraphs(found)["Faster, not shipped"]
-    assert "accept its loss: shootout decide RUN --min-agreement 87%" in " ".join(told.split())
-
-
-def test_a_target_that_the_metric_gave_no_scores_says_so():
-    rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
-    for by_metric in (True, False):
-        text = " ".join(" ".join(shown(document(cell(SLOW, rough, by_metric=by_metric)), 120)).split())
-        assert (f"rough:cpu:int8 5.00x faster than slow (4.90 to 5.10): {UNSCORED}" in text) is by_metric
-
-
-def test_throughput_is_told_in_items():
-    per_s = Rate(value=8_000.0, low=7_900.0, high=8_100.0)
-    assert "8,000 items/s · 4.00x faster" in screen(SLOW, FAST.model_copy(update={"items_per_s": per_s}))["Ship"]
-
-
-def test_ties_are_told_with_how_far_apart_they_can_be_and_how_one_was_chosen():
-    tied = screen(SLOW, FAST, row("near", 5.1e5, artifact_bytes=900_000), within=0.25)
-    assert tied["Tied"] == "fast: can't tell (1.3x faster to 1.2x slower) · chosen by smaller artifact"
-    same = screen(SLOW, FAST, row("near", 5.05e5, load_s=0.1))
-    assert same["Tied"] == "fast: same (within 3.0 %) · chosen by faster start"
-    assert "Tied" not in screen(SLOW, FAST)
 
 
 OWN, SLOWER = row("onnxruntime", 8e5), ratio_of(comparison(1.5, 0.01))
@@ -425,15 +382,6 @@ def test_a_busy_machine_is_told_only_where_most_rounds_were_disturbed(shares: li
     assert disturbed == told
 
 
-def test_what_most_would_take_without_measuring_is_named_as_such():
-    found = document(cell(row("onnxruntime", 2e6), FAST))
-    assert "4.00x faster than onnxruntime, the usual choice on a CPU (3.92 to 4.08)" in paragraphs(found)["Ship"]
-    assert "4.00x faster than slow (3.92 to 4.08)" in screen(SLOW, FAST)["Ship"], "the baseline, which isn't usual"
-    grid = " ".join(shown(document(at(1, row("onnxruntime", 2e6), FAST), at(16, SLOW, FAST))))
-    assert "4.00x faster than onnxruntime (3.92 to 4.08)" in " ".join(grid.split()), "a table is brief"
-    assert "the usual choice" not in grid
-
-
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
     base, fast = cell(SLOW, FAST).rows
     assert fast.end_to_end
@@ -509,29 +457,6 @@ def test_an_unsound_arm_is_named_once():
     assert "odd: found no steady state" in found["Not"]
 
 
-def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_the_error():
-    mine = {"model": "net.onnx"}
-    rough = [
-        row(f"{name}:cpu:int8", ns, fidelity=fidelity(1.9e-3, top1_agreement=1.0), **mine)
-        for name, ns in (("a", 1e5), ("b", 2e5))
-    ]
-    rows = [one.model_copy(update=mine) for one in (SLOW, FAST)]
-    command = "shootout run --model net.onnx"
-    told = screen(*rows, *rough, command=command, run="results/x", named=BY_NAME)["Faster, not shipped"]
-    assert told.startswith(
-        "a:cpu:int8  5.00x faster than fast (4.90 to 5.10), error 1.9e-3 "
-        "b:cpu:int8  2.50x faster than fast (2.45 to 2.55), error 1.9e-3 each: no "
-    )
-    assert told.count("no labels, so its accuracy is unknown") == 1
-    assert (
-        f"measure it:            {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
-    )
-    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 1.9e-3"
-    assert f"or accept its error:   {accept} (a:cpu:int8)" in told
-    given = screen(*rows, *rough, command=command, given=("--inputs", "X.npz"))["Faster, not shipped"]
-    assert f"measure it:            {command} --labels Y.npz" in given
-
-
 def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     found = cell(SLOW, FAST, row("q:cpu:int8", 4.6e5, fidelity=fidelity(1e-2)))
     sure = found.compare("q:cpu:int8", FAST.arm)
@@ -602,43 +527,6 @@ def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
     assert "explain" not in str(screen(row("xgboost", 5e5, **mine), found.model_copy(update={"end_to_end": None})))
 
 
-OUTPUT = OutputError(name="probabilities", relative_l2=1e-7, mismatches=0, row=0)
-
-
-@pytest.mark.parametrize(
-    ("share", "told"),
-    [(1.0, "same class as sklearn on all timed rows"), (0.9996, "same class as sklearn on 99.9% of the timed rows")],
-)
-def test_a_classifiers_file_says_if_it_gives_the_classes_of_its_library(share: float, told: str):
-    mine = {"model": "/c/exported/trees-1/forest.joblib.onnx"}
-    ort = row("onnxruntime", 2e4, fidelity=fidelity(top1_agreement=share, by_output=(OUTPUT,)), **mine)
-    own = row("sklearn", 2e6, fidelity=fidelity(0.0, top1_agreement=1.0, by_output=(OUTPUT,)), **mine)
-    found = screen(own, ort)
-    assert found["Ship"].endswith(told)
-    assert "100x faster than sklearn (" in found["Ship"], "not than another usual choice"
-    wins = own.model_copy(update={"end_to_end": timing(1e4)})
-    assert "same class" not in screen(ort, wins)["Ship"], "it is the original"
-    value = replace(OUTPUT, name="variable")
-    regression = row("onnxruntime", 2e4, fidelity=fidelity(top1_agreement=share, by_output=(value,)), **mine)
-    assert "same class" not in screen(own, regression)["Ship"], "a regression has no classes"
-
-
-def test_labeled_rows_say_if_the_classes_are_those_of_the_original():
-    fast = row("fast", 5e5, fidelity=fidelity(top1_agreement=0.98, accuracy=0.9, by_output=(OUTPUT,)))
-    assert "accuracy 90.0% · same class as the original on 98% of the timed rows" in screen(SLOW, fast)["Ship"]
-    plain = row("fast", 5e5, fidelity=fidelity(top1_agreement=1.0, by_output=(OUTPUT,)))
-    assert "same class" not in screen(SLOW, plain)["Ship"], "these may be no classes"
-
-
-@pytest.mark.parametrize(("group", "told"), [("toy, batch 1", "2 threads"), ("toy, batch 1, threads 2", "threads 2")])
-def test_threads_are_told_once(group: str, told: str):
-    slow, fast = (one.model_copy(update={"threads": 2, "group": group}) for one in (SLOW, FAST))
-    found = document(cell(slow, fast, group=group))
-    assert [part for part in shown(found)[0].split(" · ") if "thread" in part] == [told]
-    parts = ["toy", "batch 1", *group.split(", ")[2:]]
-    assert ", ".join([*parts, *tell_threads_beside(parts, found.rows)]) == f"toy, batch 1, {told}", "tables have it so"
-
-
 def test_a_run_of_several_groups_has_a_next_command_for_each():
     def group(batch: int, *rows: Row) -> Cell:
         mine = [one.model_copy(update={"batch": batch, "group": f"toy, batch {batch}"}) for one in rows]
@@ -656,39 +544,9 @@ def test_a_run_of_several_groups_has_a_next_command_for_each():
     ]
 
 
-def test_an_arm_that_keeps_its_accuracy_is_shipped_with_its_error():
-    int8 = row("q:cpu:int8", 2.5e5, fidelity=fidelity(1e-2, (-0.002, 0.004, SLOW.arm), accuracy=0.987))
-    found = screen(SLOW, FAST, int8)
-    assert "accuracy 98.7%, -0.2 points (-0.6 to +0.2) · error 1.0e-2" in found["Ship"]
-    assert found["Changes"] == "if only plain FP32 may ship: fast, 2.00x slower (1.96 to 2.04)"
-
-
 def test_a_file_in_its_own_precisions_is_shipped_with_its_error():
     native = row("fast:cpu:native", 500, fidelity=fidelity(0.03))
     assert "error 3.0e-2" in screen(row("slow:cpu:native", 2_000), native)["Ship"]
-
-
-def test_a_grid_tells_the_error_of_a_file_in_its_own_precisions_too():
-    native = row("fast:cpu:native", 500, fidelity=fidelity(0.03))
-    lines = shown(document(*(at(batch, row("slow:cpu:native", 2_000), native) for batch in (1, 2))))
-    assert ["error" in lines[1], "3.0e-2" in lines[3], "3.0e-2" in lines[4]] == [True, True, True]
-    assert "error" not in shown(document(at(1, SLOW, FAST), at(2, SLOW, FAST)))[1], "plain FP32's is the table's"
-
-
-def test_a_grid_of_files_calls_them_by_their_names():
-    models = ("some/where/a.json", "some/where/bert/config.json")
-    rows = [[one.model_copy(update={"model": model, "group": model}) for one in (SLOW, FAST)] for model in models]
-    lines = shown(document(*(cell(*some, group=model) for model, some in zip(models, rows, strict=True))))
-    assert [line.split()[0] for line in lines[1:5] if line[0] != "─"] == ["model", "a.json", "bert"]
-
-
-def test_speed_alone_is_said_to_have_chosen():
-    found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
-    told = " ".join(found["Fastest"].split())
-    assert told.startswith("b:cpu:int8, not shipped: its accuracy is unknown")
-    assert "error 6.0e-2 · nothing here is known to be as good as plain FP32" in told
-    assert "Ship" not in found
-    assert "shootout ship" not in found.get("Next", "")
 
 
 def test_who_was_not_raced_is_always_told():
@@ -892,25 +750,6 @@ def test_a_grid_in_which_an_arm_is_not_known_to_lose_does_not_change(ns: float, 
     assert not any(line.startswith("Changes") for line in shown(found))
 
 
-def test_a_grid_tells_ties_from_what_is_not_significantly_slower_and_what_chose():
-    near, far = row("near", 5.1e5, artifact_bytes=900_000), row("far", 6e5)
-    found = document(at(1, SLOW, FAST, near, within=0.25), at(2, SLOW, FAST, far, within=0.25))
-    headers, lines = tabulate_answers(found)
-    assert headers[-3:] == ["tied", "chosen by", "unsure"]
-    assert [[str(line[name]) for name in headers[-3:]] for line in lines] == [
-        ["fast", "smaller artifact", ""],
-        ["", "", "far"],
-    ]
-
-
-def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
-    found = document(*(at(batch, *CROWDED, within=0.1) for batch in (1, 2)))
-    lines = shown(found, 45)
-    assert max(map(len, lines)) <= 45
-    assert lines[1].startswith("batch=1:  near · 510 us")
-    assert any("tied with fast" in line for line in lines)
-
-
 def test_a_large_grid_is_folded_and_counts_its_rest():
     found = document(*(at(batch, SLOW, FAST, row("g:cuda:fp32", None)) for batch in range(1, 41)))
     lines = shown(found)
@@ -936,10 +775,6 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
     assert "Smaller, batch=2:  q:cpu:int4: model 150 kB" in several
 
 
-def test_a_run_without_a_cell_has_no_screen():
-    assert render_answers(document(cell(SLOW, FAST), answer=()), 100) == []
-
-
 @pytest.mark.parametrize(
     ("others", "alone"),
     [
@@ -959,8 +794,3 @@ def test_a_single_measured_target_is_said_to_be_compared_with_nothing(others: tu
     assert ("nothing compared" in text.splitlines()[0]) is alone, text
     assert ("no other target was measured, so nothing was compared" in " ".join(text.split())) is alone
     assert any("only:cpu:fp32" in line and "nothing compared" in line for line in text.splitlines()[3:]) is alone
-
-
-def test_an_unfinished_run_of_one_target_so_far_goes_on():
-    (answer,) = document(cell(row("only", 1_000), complete=False, command="shootout run toy", run="r")).answer
-    assert answer.next == "shootout run toy --out r --max-time 5m"

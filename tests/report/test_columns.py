@@ -14,7 +14,7 @@ from rich.console import Console
 from support.races import cells
 
 from shootout.report import table
-from shootout.report.columns import BY_HEADER, COLUMNS, Column, Name
+from shootout.report.columns import BY_HEADER, COLUMNS, Column
 from shootout.report.table import COSTS, NOTE, RACE
 from shootout.results.document import Ratio, Row
 from shootout.stats.verdicts import Verdict
@@ -110,32 +110,6 @@ def test_what_may_be_shipped_comes_first_and_all_marks_are_there():
     ]
 
 
-def test_without_anything_to_ship_rows_are_compared_with_the_baseline():
-    rows = [cells.row("a", 2e6), cells.row("b", 1e6)]
-    found = cells.document(cells.cell(*rows, unvouched="the control differs", control_holds=False))
-    page = io.StringIO()
-    Console(width=120, file=page, highlight=False).print(table.render_tables(found, 120))
-    (header,) = (line.split() for line in page.getvalue().splitlines() if line.startswith("target"))
-    assert " ".join(header) == "target time against a:cpu:fp32 error"
-    assert "b:cpu:fp32 1 ms 2.00x faster (1.96 to 2.04)" in " ".join(page.getvalue().split())
-
-
-def test_a_ratio_that_is_not_the_quotient_of_two_times_is_explained_once():
-    rows = [cells.row("a", 2e6), cells.row("b", 1e6)]
-    assert table.PAIRED not in shown(rows, 200)
-    found = cells.document(cells.cell(*rows))
-    odd = [
-        row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"median_ns": 2.5e6})})
-        if row.end_to_end and row.end_to_end.ship_ratio
-        else row
-        for row in found.rows
-    ]
-    page = io.StringIO()
-    changed = found.model_copy(update={"rows": tuple(odd)})
-    Console(width=200, file=page, highlight=False).print(table.render_tables(changed, 200))
-    assert page.getvalue().count(table.PAIRED) == 1
-
-
 def test_a_row_that_was_never_measured_with_what_is_shipped_is_not_what_times_are_divided_by():
     found = cells.document(cells.cell(cells.row("ship", 1e6), cells.row("other", 2e6), cells.row("apart", 9e6)))
     rows = [
@@ -149,13 +123,6 @@ def test_a_row_that_was_never_measured_with_what_is_shipped_is_not_what_times_ar
     Console(width=200, file=page, highlight=False).print(table.render_tables(apart_first, 200))
     assert "not measured together" in page.getvalue()
     assert table.PAIRED not in page.getvalue()
-
-
-def test_marks_are_explained_only_where_there_are_some():
-    without, marked = (" ".join(shown(rows, 120).split()) for rows in (ACCURATE, [*ACCURATE, ROUGH]))
-    assert table.INTERVAL in without, "the line that explains is there"
-    assert table.MARKED not in without
-    assert table.MARKED in marked
 
 
 @pytest.mark.parametrize(
@@ -178,17 +145,3 @@ def test_a_change_of_accuracy_is_left_out_before_the_interval_and_before_a_name_
     first = next(line for line in text.splitlines() if line.startswith("target"))
     assert first.endswith(header or "")
     assert ("change (points)" in " ".join(text.split()).partition("Left out")[2]) is is_left_out
-
-
-@pytest.mark.parametrize(
-    ("width", "lines"),
-    [
-        (40, ["× torch-compile+aoti:cpu:int8/per-tensor"]),
-        (36, ["× torch-compile+aoti:cpu:", "  int8/per-tensor"]),
-        (20, ["× torch-compile+", "  aoti:cpu:", "  int8/per-tensor"]),
-    ],
-)
-def test_a_name_goes_on_behind_a_colon_or_a_plus(width: int, lines: list[str]):
-    page = io.StringIO()
-    Console(width=width, file=page, highlight=False).print(Name("× torch-compile+aoti:cpu:int8/per-tensor"))
-    assert page.getvalue().splitlines() == lines

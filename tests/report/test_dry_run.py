@@ -16,7 +16,7 @@ from support.onnx_made import value, write
 from shootout import backends
 from shootout.commands.node import narrow
 from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.decide.policy import Policy, read_policy
+from shootout.decide.policy import Policy
 from shootout.exported import cost
 from shootout.host.placement import Placement
 from shootout.report import dry_run
@@ -59,42 +59,10 @@ def text(found: Plan, max_time_s: float | None = None, policy: Policy | None = N
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_a_small_plan_names_every_arm():
-    lines = text(planned(batch=(1, 8)))
-    assert lines.count("  numpy:cpu:fp32") == 2
-    assert lines.count("  torch-eager:cpu:fp32 (baseline)") == 2
-    assert "  skipped: onnxruntime: it is not installed. Fix: get it" in lines
-    assert lines[-1] == "nothing was measured"
-
-
-def test_a_policy_is_named_with_its_load_and_limits():
-    keys = {"objective": "rate", "load": "200/s", "p99": "5ms", "min-accuracy": "90%", "memory": "600MB"}
-    policy = read_policy(None, keys)
-    told = "policy: objective rate, load 200/s, p99 ≤ 5 ms, min-accuracy ≥ 90 %, memory ≤ 600 MB"
-    assert told in text(planned(), policy=policy)
-    assert dry_run.as_data(planned(), policy=policy)["policy"]["load"] == 200
-    assert not any(line.startswith("policy") for line in text(planned()))
-    assert dry_run.as_data(planned())["policy"] is None
-
-
 @pytest.mark.parametrize(("asked", "fewest"), [(0, 2), (4, 4)])
 def test_a_limit_on_the_worst_restart_takes_more_of_them(asked: int, fewest: int):
     found = planned(targets=("torch-eager", "numpy"), least_restarts=asked, max_restarts=9)
     assert f"  {fewest} to 9 restarts of 12 rounds" in text(found)
-
-
-def test_a_model_is_looked_at_before_anything_runs():
-    lines = text(planned(batch=(1, 8), threads=(1, 2)))
-    assert lines.count("  input x float32[1, 128], drawn: standard normal") == 1, "once for each size"
-    assert lines.count("  input x float32[8, 128], drawn: standard normal") == 1
-    assert lines.count("  2,097,152 parameters") == 2
-    assert "calibration where something is quantized: 256 drawn sets" in "".join(lines)
-    assert (
-        "each row: the time of a call, end to end and of its computing alone, error, what ran, sizes, memory" in lines
-    )
-    assert dry_run.as_data(planned(model="digits"))["groups"][0]["model"]["inputs"] == (
-        {"text": "x float32[1, 64]", "shape": (1, 64), "filled": "drawn in the model's own way"},
-    )
 
 
 @pytest.mark.parametrize(
@@ -165,21 +133,21 @@ def test_a_guessed_state_is_told_and_so_is_how_to_turn_it_off(tmp_path: Path):
     assert off[3].startswith("  8 input sets")
 
 
-def test_a_grid_of_hundreds_of_groups_is_told_by_its_axes():
+def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
     grid = planned(
-        memory=4 * GIB, batch=tuple(range(1, 31)), parameters={"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
+        memory=4 * GIB, batch=tuple(range(1, 12)), parameters={"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
     )
     lines = text(grid)
-    assert len({group.record.name for group in grid.groups}) == len(grid.groups) == 300
+    assert len({group.record.name for group in grid.groups}) == len(grid.groups) == 110
     assert len(lines) < 20
-    assert lines[0] == "1,200 cells in 300 groups"
+    assert lines[0] == "440 cells in 110 groups"
     assert "  d_model: 10 values: 1, 2, 3, 4, …, 9, 65536" in lines
-    assert "  batch: 30 values: 1, 2, 3, 4, …, 29, 30" in lines
-    assert "  numpy:cpu:fp32: in 270 groups" in lines
-    assert "  skipped in 270 groups: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
-    assert any(line.startswith("  nothing can run in 30 groups, such as residual_mlp (d_model=") for line in lines)
+    assert "  batch: 11 values: 1, 2, 3, 4, …, 10, 11" in lines
+    assert "  numpy:cpu:fp32: in 99 groups" in lines
+    assert "  skipped in 99 groups: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
+    assert any(line.startswith("  nothing can run in 11 groups, such as residual_mlp (d_model=") for line in lines)
     data = dry_run.as_data(grid)
-    assert (len(data["groups"]), data["cells"]) == (300, 1_200)
+    assert (len(data["groups"]), data["cells"]) == (110, 440)
     assert data["axes"]["d_model"] == [*range(1, 10), 65536]
     assert set(data["axes"]) == {"batch", "d_model"}, "what doesn't vary is no axis"
 
@@ -256,12 +224,6 @@ def test_a_node_that_races_some_of_the_groups_gives_them_the_turns_of_the_whole_
     assert len(part.groups) == 1
     assert (part.restart_s, part.least_turn_s) == (whole.restart_s, whole.least_turn_s) == (240.0, 50.0)
     assert dry_run.least_seconds(part) == pytest.approx(dry_run.least_seconds(whole) / 2, rel=0.01)
-
-
-def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
-    assert not any("come on top" in line for line in text(planned()))
-    chosen = text(planned(scenario=("throughput",)))
-    assert any(line.endswith("; groups that confirm a choice come on top") for line in chosen)
 
 
 def test_no_more_restarts_are_promised_than_the_study_allows():

@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import math
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from support.races.cells import GROUP as CELL
 from support.races.cells import cell, document, row
-from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds, write
+from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
-from shootout.contract import Arm, NotRunKind, Precision, Target
-from shootout.journal.records import Skip
-from shootout.report import notes, table
-from shootout.report.answer import render_answer
+from shootout.contract import NotRunKind
+from shootout.report import notes
 from shootout.results.analysis import analyse, analyse_cells
-from shootout.results.document import Document, NearestOpen
+from shootout.results.document import NearestOpen
 from shootout.study import reproduce
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
-
-
-def printed(found: Document) -> str:
-    page = io.StringIO()
-    Console(width=200, file=page, highlight=False).print(table.render(found, 200))
-    return page.getvalue()
-
-
-def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
-    late = [Arm(target=Target(backend=name), model="identity") for name in "cd"]
-    why = {"reason": "no time for it", "fix": "more time", "cause": NotRunKind.NOT_REACHED}
-    skips = [Skip(group=GROUP, arm=arm, **why) for arm in late]  # type: ignore[arg-type]
-    lines = (*skips, *ONE_RESTART, ended(complete=False))
-    found = analyse(write(tmp_path / "run", header((A, B, *late, COPY)), *lines))
-    text = printed(found)
-    assert "Ship    b:cpu:fp32, fastest so far" in text
-    assert "Sure    not yet: nothing is distinguished after 1 restart\n" in text
-    assert "control (a hidden copy of a) not compared yet" in " ".join(text.split())
-    assert "1.25x slower, can't tell: 1 restart" in text
-    assert text.count("unfinished") == text.count("repeat the command") == 1
-    assert "c, d: no time for it" in text
-    assert found.nearest_open
-    assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
-    assert f"{GROUP}: b and a are not distinguished yet; nothing tells how much longer" in text
 
 
 def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():
@@ -61,13 +33,6 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
         assert found.answer[0].sure.command
         assert bool(found.answer[0].reason) is bool(unvouched)
         assert any("3 more restarts" in line for line in notes.tell_end(found)) is bool(unvouched)
-
-
-def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
-    text = printed(analyse(write(tmp_path / "run", *ONE_RESTART, ended(complete=False, budget_s=90.0))))
-    told = "The race stopped after 90 s; what is built and measured is kept. To continue it, repeat the command that "
-    assert told in text, "it was begun from Python"
-    assert "unfinished" not in text
 
 
 def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -185,26 +150,6 @@ def test_no_command_above_is_named_that_does_not_stand_there():
     assert any(resume in line for line in notes.tell_end(several)), "of several groups the first command is shown"
 
 
-COMMAND = ("run", "--model", "my net.onnx", "--backends", "onnxruntime,openvino,torch-eager,litert,jax-jit")
-
-
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_a_run_that_goes_on_tells_the_command_that_can_be_pasted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-):
-    monkeypatch.chdir(tmp_path)
-    found = analyse(write(Path("my run"), header(command=COMMAND), *ONE_RESTART, ended(complete=False, budget_s=90.0)))
-    assert found.resume == f"shootout {shlex.join(COMMAND)} --out 'my run' --max-time 5m"
-    decided = found.model_copy(update={"answer": ()})
-    why, *lines = list(notes.tell_end(decided, width))[:-1]
-    text = "\n".join([why, *lines]).partition("To continue it, run:")[2]
-    assert shlex.split(text.replace("\\\n", "")) == shlex.split(found.resume)
-    assert max(map(len, lines), default=0) <= width
-    assert found.answer[0].next == found.resume
-    (again,) = [line for line in notes.tell_end(found, width) if "stopped" in line]
-    assert again.endswith("The command above continues it.")
-
-
 NEAREST = NearestOpen(group=CELL, arms=("c:cpu:fp32", "d:cpu:fp32"), restarts=6, seconds=44.0, others=1, ended_at=None)
 
 
@@ -233,29 +178,3 @@ def test_a_choice_is_not_settled_while_something_could_still_win():
     for known in (open_, waits):
         found = document(known, complete=False, nearest_open=NEAREST)
         assert not any("settled." in line for line in notes.tell_end(found))
-
-
-def test_the_best_of_several_files_has_the_command_for_all_other_runtimes():
-    files = row("a", 1_000, model="a.onnx"), row("b:cpu:native(q.onnx)", 500, model="q.onnx", precision="fp32")
-    answer = document(cell(*files, within=0.02)).answer[0]
-    assert answer.ship
-    assert answer.elsewhere == "shootout run --model toy --threads 1", "no --backends: every runtime of the study"
-    lines = "\n".join(line.plain for line in render_answer(answer, files, document(cell(*files)), 80))
-    assert "on other runtimes:     shootout run --model toy --threads 1" in lines
-    assert document(cell(*(one.model_copy(update={"model": "toy"}) for one in files))).answer[0].elsewhere is None
-    open_ = document(cell(*files, within=math.inf, complete=False, command="shootout run toy")).answer[0]
-    assert open_.elsewhere is None, "the file question comes first"
-
-
-def test_a_command_that_races_targets_of_several_files_names_them_all():
-    plain = Arm(target=Target(backend="onnxruntime"), model="dir/m.onnx", threads=1)
-    other = Arm(target=Target(backend="openvino", precision=Precision.NATIVE), model="q.onnx", file="q.onnx", threads=1)
-    int8 = replace(plain, target=Target(backend="openvino", precision=Precision.INT8))
-    for arms, model, targets in (
-        ([other, plain], "dir/m.onnx,q.onnx", "openvino,onnxruntime"),
-        ([other, int8], "dir/m.onnx,q.onnx", "openvino,openvino:cpu:int8"),
-        ([other], "q.onnx", "openvino:cpu:native"),
-        ([plain, int8], "dir/m.onnx", "onnxruntime:cpu:fp32,openvino:cpu:int8"),
-    ):
-        told = dict(reproduce.options(arms))
-        assert (told["--model"], told["--backends"]) == (model, targets)

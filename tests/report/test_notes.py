@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.races.cells import fidelity, row, timing
+from support.races.cells import fidelity, row
 
 from shootout.contract import OutputError
-from shootout.report.notes import Reason, fold_reasons, tell_errors_by_output, tell_flips, tell_noise, tell_trust
-from shootout.results.document import Control, GroupSummary, Ratio
-from shootout.stats.verdicts import Verdict
-
-
-def test_arms_that_have_the_same_to_tell_share_a_line():
-    reasons = [
-        Reason("skipped", "a:cuda:fp32", "no driver", "get one"),
-        Reason("failed", "b:cpu:fp32", "no driver", "get one"),
-        Reason("skipped", "c:cpu:fp32", "not installed", ""),
-        Reason("skipped", "d:cuda:fp16 (built: 1 MB)", "no driver", "get one"),
-    ]
-    assert list(fold_reasons(reasons)) == [
-        ("skipped", "skipped: a:cuda:fp32, d:cuda:fp16 (built: 1 MB): no driver. Fix: get one"),
-        ("failed", "failed: b:cpu:fp32: no driver. Fix: get one"),
-        ("skipped", "skipped: c:cpu:fp32: not installed"),
-    ]
+from shootout.report.notes import tell_errors_by_output, tell_flips, tell_noise
+from shootout.results.document import Control, GroupSummary
 
 
 def test_the_share_of_whole_numbers_that_differ_is_told():
@@ -82,30 +67,3 @@ def test_a_quota_that_held_the_race_back_is_told_with_its_count():
     first, second = tell_noise([group(void_share=0.9, throttled=41, cgroup_throttled=9)])
     assert "90 % of the rounds were throttled by the container: times and ratios are those under this quota" in first
     assert second == "The CPU quota throttled the race 41 times, in 9 rounds; calls waited."
-
-
-def ratio(verdict: Verdict, needed: int | None = None, low: float | None = 0.9) -> Ratio:
-    return Ratio(value=1.0, low=low, high=1.1, verdict=verdict, restarts_needed=needed, sd=0.1, restarts=3)
-
-
-def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_themselves():
-    summary = group(void_share=0.04, steal=2, canary=1)
-    control = Control(ratio=ratio(Verdict.CANT_TELL), holds=True)
-    rows = [
-        row("a", 1e6, notes=("3 input buffers",)),
-        row("b", 1e6, notes=("3 input buffers",)).model_copy(
-            update={"end_to_end": timing(1e6, ratio(Verdict.CANT_TELL, 170))}
-        ),
-    ]
-    assert list(tell_trust(summary.model_copy(update={"control": control}), rows, full=False)) == [
-        "5 restarts, 4 % of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
-        "Control (a hidden copy of a) equal (within 11 %).",
-        "Restarts needed for a verdict against the baseline: b about 167 more.",
-        "all: 3 input buffers.",
-    ]
-
-
-def test_many_targets_that_share_a_reason_are_named_one_by_one_only_if_all_is_asked_for():
-    reasons = [Reason("skipped", f"{name}:cpu:fp32", "too big", "") for name in "abcdef"]
-    assert list(fold_reasons(reasons, full=False)) == [("skipped", "skipped: a, b, c, 3 more: too big")]
-    assert "f:cpu:fp32" in next(fold_reasons(reasons))[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from support.races.cells import row
 
-from shootout.report.notes import tell_rates
 from shootout.report.over_time import tell_over_time
 from shootout.results.document import Change, OverTime, Ranking, Ratio, Row
 from shootout.stats.verdicts import Verdict
@@ -70,28 +69,8 @@ def test_without_a_significant_change_that_of_the_shipped_one_and_the_largest_ar
     assert not [line for line in told(ranking, timed(A, SLOWS), rows[1], ships=B) if "measured 1" in line]
 
 
-def test_each_device_has_its_own_sensors():
-    gpu = "g:cuda:fp32"
-    rows = timed(A, STEADY, mhz_first=3_400.0, mhz_end=2_100.0, celsius_first=45.0, celsius_end=80.0)
-    other = timed(gpu, STEADY, mhz_first=1_980.0, mhz_end=1_400.0)
-    assert told(Ranking(first=(A, gpu), end=(A, gpu)), rows, other, timed(B, STEADY))[-1] == (
-        "from first to last: CPU 3400 to 2100 MHz, 45 to 80 °C; CUDA 1980 to 1400 MHz"
-    )
-
-
 def test_sensors_are_told_where_there_are_any():
     silent, sensed = timed(A, STEADY), timed(B, STEADY, mhz_first=3_400.4, mhz_end=2_100.2, celsius_first=45.0)
     ranking = Ranking(first=(A, B), end=(A, B))
     assert told(ranking, silent)[-1] == "the machine tells no clock frequency or temperature"
     assert told(ranking, silent, sensed)[-1] == "from first to last: CPU 3400 to 2100 MHz"
-
-
-def test_other_scenarios_say_nothing_of_it():
-    assert told(None, row(A, 1e6)) == []
-    assert tell_rates([row(A, 1e6)]) == []
-
-
-def test_the_table_says_which_of_its_times_is_which():
-    assert tell_rates([timed(A, STEADY)]) == [
-        "time is wall time per call in the last 60 s of a turn, `at first` in its first 60 s; verdicts are of the last."
-    ]

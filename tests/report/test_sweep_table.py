@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import asdict, replace
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -88,35 +86,3 @@ def test_the_lowest_time_of_unchecked_outputs_is_not_green():
         grid = next(part for part in table.render_sweep(line, run, 120) if isinstance(part, Table))
         best = [cell for column in grid.columns[1:] for cell in column.cells if isinstance(cell, Text)]
         assert {str(cell.style) for cell in best if cell.plain.endswith("*")} == {color}
-
-
-def test_groups_that_chose_settings_lie_behind_those_that_confirm_them():
-    (line,) = table.find_sweeps(chosen_and_confirmed())
-    assert line.groups == {size: f"toy, batch {size}, anew" for size in SIZES}
-    assert line.selecting == {f"toy, batch {size}": size for size in SIZES}
-
-
-def test_what_left_the_choice_is_told_once_and_no_group_has_a_table_of_its_own():
-    page = io.StringIO()
-    Console(width=120, file=page).print(table.render(chosen_and_confirmed(), 120))
-    shown = page.getvalue()
-    assert shown.count("a{x=2}: no room") == 1
-    assert "toy, batch 1," not in shown
-
-
-def test_the_librarys_own_number_of_threads_heads_a_column_as_the_default():
-    groups = {threads: f"toy, threads {threads}" for threads in (0, 1, 2, 4)}
-    rows = [
-        Row(
-            **{**BASE, "threads": threads, "scenario": "latency"},
-            group=name,
-            arm="a",
-            batch=1,
-            outcome="measured",
-            end_to_end=TIME,
-        )
-        for threads, name in groups.items()
-    ]
-    line = table.Sweep(axis="threads", fixed="toy", groups=groups, selecting={})
-    (found, *_) = [part for part in table._make_tables_by_size(line, rows, 80) if isinstance(part, Table)]
-    assert [column.header for column in found.columns] == ["threads", "default", "1", "2", "4"]

@@ -7,15 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from support.races.cells import CONTROLS, row
+from support.races.cells import CONTROLS
 
-from shootout.report.notes import tell_trust
 from shootout.results.document import Control, GroupSummary, Ratio, ratio_of
 from shootout.results.wording import (
-    PRICE,
-    SMALLNESS,
     tell_close_ratio,
-    tell_controls,
     tell_direction,
     tell_factor,
     tell_lead,
@@ -96,14 +92,6 @@ def test_turned_over_it_is_the_same_in_the_other_direction():
     assert tell_ratio(WIDE.inverse().inverse()) == tell_ratio(WIDE)
 
 
-def test_other_quantities_have_their_own_words():
-    assert tell_ratio(ratio(2, 1.3, 3, SLOWER), words=PRICE) == "2.0x dearer (1.3 to 3.0)"
-    assert tell_ratio(ratio(0.5, 0.5, 0.5, FASTER), words=SMALLNESS) == "2.00x smaller", (
-        "an exact figure has no interval"
-    )
-    assert tell_ratio(ratio(1, 1, 1, SAME), words=SMALLNESS) == "the same"
-
-
 def test_a_withheld_verdict_is_none():
     known = ratio_of(ratio(0.25, 0.24, 0.26, FASTER), "the control differs")
     assert tell_ratio(known) == "4.00x faster (3.85 to 4.17), no verdict"
@@ -163,22 +151,3 @@ HELD, OPEN, ALONE = (
     control(None, CONTROLS[None]),
     control(None, None),
 )
-
-
-@pytest.mark.parametrize(
-    ("groups", "told"),
-    [
-        ([HELD], "a) equal (within 2 %)"),
-        ([OPEN], "a) not different (within 20 %)"),
-        ([ALONE], "a) not compared yet"),
-        ([control(False, None)], "a) not compared yet"),
-        ([control(False, CONTROLS[False])], "a) DIFFERENT, 1.50x slower (1.47 to 1.53): no verdict is given"),
-        ([HELD, HELD], "each baseline) equal"),
-        ([ALONE, HELD, OPEN], "each baseline) equal in 1, not different in 1, not compared yet in 1 of 3 groups"),
-    ],
-)
-def test_a_control_is_told_in_the_same_words_of_one_group_and_of_several(groups: list[GroupSummary], told: str):
-    assert tell_controls(groups) == f"control (a hidden copy of {told}"
-    (line,) = tell_trust(groups[0], [row("a", 1e6)], full=False)
-    if len(groups) == 1 and groups[0].control.ratio:
-        assert line.endswith(f"Control (a hidden copy of {told}.")

@@ -15,10 +15,10 @@ from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
-from shootout.contract import NotRunKind, Precision
+from shootout.contract import Precision
 from shootout.host.noise import Disturbance, DisturbanceKind
 from shootout.journal import journal, samples
-from shootout.journal.records import Failure, Line, Rounds, Skip
+from shootout.journal.records import Failure, Line, Rounds
 from shootout.messages import Scope, Turn
 from shootout.race.queue import race_of
 from shootout.report import table
@@ -271,23 +271,6 @@ def test_half_of_the_restarts_steady_is_enough(tmp_path: Path):
     assert ratio(document(tmp_path, *lines, ended())).verdict is Verdict.FASTER
 
 
-def test_a_skip_keeps_its_fix(tmp_path: Path):
-    found = row(document(tmp_path, Skip(group=GROUP, arm=B, reason="missing", fix="install it"), ended()))
-    assert (found.outcome, found.reason, found.fix) == ("skipped", "missing", "install it")
-
-
-def test_what_was_not_reached_is_no_failure_and_resumes(tmp_path: Path):
-    found = document(tmp_path, ended(complete=False))
-    assert {(row.outcome, row.cause) for row in found.rows} == {("not timed", NotRunKind.NOT_REACHED)}
-    assert row(found).fix == "run the same command again"
-
-
-def test_an_arm_of_which_an_older_run_kept_no_round_says_so(tmp_path: Path):
-    none = {"block_median_ns": {"end_to_end": (), "compute": ()}}
-    found = row(document(tmp_path, played(A, 0, 1.0, **none), played(B, 0, 1.0, **none), rounds(0), ended()))
-    assert (found.outcome, found.cause) == ("not timed", NotRunKind.NOT_REACHED)
-
-
 def with_samples(folder: Path, readings: int) -> None:
     turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope})
     for g in range(6):
@@ -303,22 +286,6 @@ def test_percentiles_come_from_the_raw_samples_where_there_are_enough(tmp_path: 
     assert timing.p90_ns is not None
     assert 1_000 < timing.p90_low_ns <= timing.p90_ns <= timing.p95_ns <= 1_100  # type: ignore[operator]
     assert timing.p99_ns is None, "that takes 662"
-
-
-@pytest.mark.parametrize("damage", ["gone", "torn", "foreign"])
-def test_without_raw_samples_only_the_percentiles_are_missing(tmp_path: Path, damage: str):
-    folder = write(tmp_path / "run", header(), *race(), ended())
-    with_samples(folder, 200)
-    for path in (folder / "samples").iterdir():
-        if damage == "gone":
-            path.unlink()
-        else:
-            path.write_bytes(path.read_bytes()[:-20] if damage == "torn" else b"not parquet")
-    found = analyse(folder)
-    timing = row(found).end_to_end
-    assert timing is not None
-    assert (timing.p90_ns, timing.p99_ns, timing.samples) == (None, None, 0)
-    assert ratio(found).verdict is Verdict.FASTER
 
 
 def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
@@ -363,14 +330,6 @@ def test_every_key_is_explained_in_the_docs(tmp_path: Path):
     assert missing == set()
 
 
-def test_a_row_tells_what_was_built_and_what_it_took(tmp_path: Path):
-    found = row(document(tmp_path, prepared(B), *race(), ended()))
-    assert (found.export_s, found.build_s, found.build_cached) == (1.0, 2.0, False)
-    assert (found.peak_rss_bytes, found.rss_loaded_bytes) == (40_000, 20_000)
-    assert found.fidelity is not None
-    assert found.fidelity.probe == "fp32"
-
-
 def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
     folder = write(tmp_path / "run", header(), *race(), ended())
     path = folder / "journal.jsonl"
@@ -390,24 +349,6 @@ def printed(found: Document, *, full: bool = False) -> str:
     return console.export_text()
 
 
-def test_the_table_shows_all_three_outcomes(tmp_path: Path):
-    failed = A.__class__(target=A.target.__class__(backend="c"), model="identity")
-    skipped = A.__class__(target=A.target.__class__(backend="d"), model="identity")
-    arms = (A, B, failed, skipped, COPY)
-    setbacks: list[Line] = [
-        Failure(group=GROUP, arm=failed, during="load", reason="load raised OSError: [red]no[/red]"),
-        Skip(group=GROUP, arm=skipped, reason="not installed", fix="pip install d"),
-    ]
-    text = printed(analyse(write(tmp_path / "run", header(arms), *setbacks, *race(), ended())))
-    lines = text.splitlines()
-    assert any(B.label in line and "ships" in line for line in lines)
-    assert any(A.label in line and "1.25x slower (1." in line for line in lines)
-    assert "failed: c: load raised OSError: [red]no[/red]" in lines
-    assert "skipped: d: not installed. Fix: pip install d" in lines
-    assert "control (a hidden copy of a) equal" in text
-    assert "#control" not in text, "the hidden copy is never a row"
-
-
 def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(tmp_path: Path):
     target = A.target.__class__(backend="b", precision=Precision.INT8)
     quantized = A.__class__(target=target, model="identity")
@@ -421,14 +362,6 @@ def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(t
     made = prepared(quantized).model_copy(update={"probe": None})
     text = printed(analyse(write(tmp_path / "run", header((A, quantized, COPY)), made, *lines, ended())), full=True)
     assert "int8 126/128, rest fp32" in text
-
-
-def test_a_row_that_was_only_built_says_what(tmp_path: Path):
-    made = prepared(B).model_copy(update={"artifact_bytes": 302_000, "built_nodes_by_precision": {"fp16": 129}})
-    skip = Skip(group=GROUP, arm=B, reason="no driver", fix="get one")
-    text = printed(document(tmp_path, made, skip, played(A, 0, 1000.0), rounds(0), ended()), full=True)
-    told = "skipped: b:cpu:fp32 (built: 302 kB in 2 s, compute layers: 129 fp16): no driver. Fix: get one"
-    assert told in text.splitlines()
 
 
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):

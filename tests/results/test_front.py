@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from support.races import made
 
-from shootout.journal import samples
-from shootout.results import accuracy, analysis
+from shootout.results import accuracy
 from shootout.results.accuracy import FrontCandidate
 
 A = FrontCandidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
@@ -62,37 +59,3 @@ def test_one_image_that_flips_keeps_no_slower_row_on_the_front(lost: int, kept: 
 def test_without_the_rows_only_the_share_can_be_compared():
     assert not accuracy.is_as_accurate(replace(A, accuracy=0.899), SLOW)
     assert not accuracy.is_as_accurate(replace(A, accuracy=0.899, right="10"), replace(SLOW, right="100"))
-
-
-def _run(tmp_path, groups):
-    """A finished run: `groups` maps a group's name to (arm's letter → median, accuracy)."""
-    records, lines = [], []
-    for name, arms in groups.items():
-        members = [{"a": made.A, "b": made.B}[letter] for letter in arms]
-        records.append(
-            made.GroupRecord(name=name, baseline=members[0].label, comparisons=1, arms=(*members, made.COPY))
-        )
-        for restart in range(6):
-            for arm, (median, share) in zip(members, arms.values(), strict=True):
-                right = "1" * round(100 * share) + "0" * round(100 - 100 * share)
-                fidelity = replace(made.EXACT, accuracy=share, right=right)
-                jitter = 1 + 0.001 * (restart % 3)
-                lines.append(made.played(arm, restart, median * jitter, group=name, fidelity=fidelity))
-            lines.append(made.played(made.COPY, restart, arms["a"][0], group=name, fidelity=made.EXACT))
-            lines.append(made.rounds(restart).model_copy(update={"group": name}))
-    return made.write(tmp_path / "run", made.header(groups=tuple(records)), *lines, made.ended())
-
-
-def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}, "large": {"a": (100.0, 0.95)}})
-    found = analysis.analyse(folder).pareto
-    assert [(one.group, one.arm.split(":")[0]) for one in found] == [("small", "a"), ("large", "a")]
-    assert [one.accuracy for one in found] == [0.8, 0.95]
-    assert found[0].of == 3
-
-
-def test_a_run_of_one_model_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}})
-    assert analysis.analyse(folder).pareto == ()

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 from support.races.fakes import live_arm
-from support.races.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
+from support.races.made import EXACT, EXECUTED, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Device, Target
-from shootout.journal import journal
-from shootout.journal.records import Played, PlayedOnGpu
+from shootout.journal.records import PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm, WarmUp
 from shootout.race.recording import played_on_gpu
 from shootout.report import table
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Gpu, GpuEnergy, Row
-from shootout.study.group import GroupRecord
+from shootout.results.document import Document, Gpu, Row
 
 G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
 COST = GpuCost(context_s=0.3, context_bytes=480_000_000, loaded_bytes=31_000_000)
@@ -80,11 +76,6 @@ def test_figures_are_medians_over_restarts(tmp_path: Path):
     assert (found.allocator_held_bytes, found.allocator_peak_bytes, found.copies) == (20, 40, "pinned")
 
 
-def test_energy_is_that_of_the_restart_that_has_it(tmp_path: Path):
-    found = gpu_of(document(tmp_path, look(energy=ENERGY), TOLD)).energy
-    assert found == GpuEnergy(per_call_mj=152.5, above_idle_mj=2.5, idle_w=75.0, seconds=2.0, measured_by="nvml")
-
-
 def test_what_broke_is_told_once(tmp_path: Path):
     broken = look(faults=("events: RuntimeError: no",), event_ns=None)
     found = document(tmp_path, broken, broken)
@@ -105,12 +96,6 @@ def test_a_driver_that_tells_nothing_leaves_nulls(tmp_path: Path):
         "faults": (),
     }
     assert lines_of(found) == ["g:cuda:fp32 on the GPU: compute 30 us (host clock), copies in 9 us, out 7 us."]
-
-
-def test_an_arm_on_the_cpu_has_no_such_figures_and_no_line(tmp_path: Path):
-    found = document(tmp_path, TOLD)
-    assert found.rows[0].gpu is None
-    assert "a:cpu:fp32 on the GPU" not in printed(found)
 
 
 def test_below_the_table_stands_a_line_for_each_arm_on_a_gpu(tmp_path: Path):
@@ -158,30 +143,6 @@ def test_every_key_is_explained_in_the_docs(tmp_path: Path):
     assert {key for part in (told, told["energy"], journaled) for key in part if f"`{key}`" not in page} == set()
 
 
-def test_the_journal_gives_back_what_it_was_given(tmp_path: Path):
-    line = played(G, 0, 1.0, gpu=look(energy=ENERGY, dispatch_ns=8.0, faults=("x",)))
-    folder = write(tmp_path / "run", line, rounds(0))
-    (_, found, _) = journal.read(folder).lines
-    assert found == line
-
-
-def test_a_journal_from_before_these_figures_can_be_read(tmp_path: Path):
-    folder = write(tmp_path / "run", header(), played(A, 0, 1.0), rounds(0))
-    path = folder / journal.NAME
-    older = [json.loads(line) for line in path.read_text().splitlines()]
-    older[0]["schema_version"] = 1
-    assert all(line.pop("sum") for line in older)
-    assert older[1].pop("gpu", "not there") is None
-    path.write_text("".join(json.dumps(line) + "\n" for line in older))
-    history = journal.read(folder)
-    assert history.damaged == ()
-    (group,) = history.groups
-    assert isinstance(group, GroupRecord)
-    line = history.lines[1]
-    assert isinstance(line, Played)
-    assert (line.group, line.gpu) == (GROUP, None)
-
-
 def performance(arm: Arm, *clocks: int | None) -> LiveArm:
     found = live_arm(
         arm,
@@ -194,14 +155,6 @@ def performance(arm: Arm, *clocks: int | None) -> LiveArm:
     found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
     found.sm_clock_mhz, found.on_gpu = 1_995, LOOK
     return found
-
-
-@pytest.mark.parametrize(
-    ("clocks", "middle"), [((1_900, 1_980, 1_995), 1_980), ((None, 1_900), 1_900), ((None,), None), ((), None)]
-)
-def test_a_restart_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], middle: int | None):
-    found = played_on_gpu(performance(G, *clocks))
-    assert found == PlayedOnGpu(cost=COST, sm_clock_mhz=middle, reference_mhz=1_995, on_gpu=LOOK)
 
 
 def test_an_arm_on_the_cpu_has_nothing_to_sum_up():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ende
 from support.races.made import write as written
 
 from shootout.commands.report import render
-from shootout.contract import BoundStanding, NotRunKind, OutputError, StepError
+from shootout.contract import BoundStanding, NotRunKind, StepError
 from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
@@ -71,36 +70,6 @@ def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
     figures = row(document(tmp_path, *lines, ended())).fidelity
     assert figures is not None
     assert figures.relative_l2 is None
-
-
-def test_errors_by_output_are_told_on_request_and_infinite_ones_are_null(tmp_path: Path):
-    errors = (
-        OutputError(name="box", relative_l2=0.02, row=3),
-        OutputError(name="class", relative_l2=0.3, row=17),
-        OutputError(name="id", relative_l2=0.0, mismatches=2, row=5),
-    )
-    fidelity = replace(EXACT, relative_l2=0.3, by_output=errors)
-    found = document(tmp_path, *race(fidelity=fidelity), ended())
-    stored = as_json(row(found))["fidelity"]["by_output"]
-    assert stored == [
-        {
-            "name": e.name,
-            "relative_l2": e.relative_l2,
-            "mismatches": e.mismatches,
-            "row": e.row,
-            "elements": e.elements,
-            "flipped": e.flipped,
-        }
-        for e in errors
-    ]
-    text = printed(found, full=True)
-    assert "class, row 17" in text
-    assert "error by output: class 3.0e-1 (row 17), box 2.0e-2 (row 3), id 2 elements that differ (row 5)." in text
-    assert "row 17" not in printed(found)
-    endless = replace(fidelity, relative_l2=math.inf, by_output=(replace(errors[1], relative_l2=math.inf),))
-    worst = row(document(tmp_path, *race(fidelity=endless), ended())).fidelity
-    assert worst
-    assert (worst.relative_l2, worst.by_output[0].relative_l2) == (None, None)
 
 
 def test_errors_of_a_stream_are_told_step_by_step(tmp_path: Path):
@@ -177,17 +146,6 @@ def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_
     assert any(is_of(line, B.label) and "5.0e-1" in line for line in text.splitlines())
 
 
-def test_a_row_of_a_software_device_has_error_and_proof_and_no_time(tmp_path: Path):
-    why = Skip(group=GROUP, arm=B, reason="software device: not timed", fix="", cause=NotRunKind.SOFTWARE)
-    document_ = document(tmp_path, checked(A), checked(B, executed=replace(EXECUTED, software=True)), why, ended())
-    found = row(document_)
-    assert (found.outcome, found.reason, found.end_to_end) == ("not timed", "software device: not timed", None)
-    assert found.fidelity
-    assert found.executed
-    assert found.executed["software"] is True
-    assert "not timed: b: software device: not timed" in printed(document_).splitlines()
-
-
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
     for name in ("off", "lost"):
         (tmp_path / name).mkdir()
@@ -244,20 +202,6 @@ def styles(found: Document, arm: str) -> set[str]:
     (mine,) = (one for one in found.rows if one.arm == arm)
     cells = table._fill_cells(table.compare_rows(found.groups[0], found), mine, table.RACE)
     return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style} - {"bold"}
-
-
-def serves(p99_ns: float, *, held: bool) -> LoadTestResult:
-    step = TriedRate(rate_per_s=100.0, requests=1_000, bound_ns=p99_ns, held=held)
-    return LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,))
-
-
-def test_an_arm_that_held_at_no_rate_is_shown_with_what_it_did(tmp_path: Path):
-    document_ = document(tmp_path, *race(served=serves(9e6, held=False)), ended())
-    found = row(document_)
-    assert (found.outcome, found.cause, found.end_to_end) == ("not timed", NotRunKind.NEVER_HELD, None)
-    assert found.serve
-    assert (found.serve.holds, found.serve.unloaded_ns, found.artifact_bytes) == (False, 1e6, 3_000_000)
-    assert "skipped" not in printed(document_)
 
 
 @pytest.mark.parametrize(("restarts", "voided", "holds"), [(2, 0, False), (1, 0, None), (2, 2, None)])

@@ -36,12 +36,6 @@ def test_steps_are_added_up_over_restarts_and_processes():
     ]
 
 
-def test_an_older_run_tells_what_it_knows():
-    assert find_time_spent([rounds(10.0), rounds(8.0), ended(30.0)]) == pytest.approx(
-        {"preparing": 12.0, "racing": 18.0}
-    )
-
-
 def test_a_run_that_was_killed_owes_nothing():
     assert find_time_spent([rounds(10.0, load=6.0)]) == pytest.approx({"load": 6.0, "racing": 4.0})
     assert find_time_spent([]) == {}

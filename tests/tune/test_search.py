@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import made
-from support.words import chosen
 
-from shootout import backends, models
+from shootout import backends
 from shootout.clock import Deadline
 from shootout.commands import tune as tune_command
 from shootout.contract import Arm, Availability, Device, Fidelity, NotRun, NotRunKind, Precision, Target
@@ -32,7 +30,7 @@ from shootout.results import analysis
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Standing, Verdict
-from shootout.study import axes, points, reproduce
+from shootout.study import axes, points
 from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.options import TuneOptions, read_words
 from shootout.study.plan import Plan, plan_groups
@@ -40,7 +38,7 @@ from shootout.study.schema import Study
 from shootout.tune import search, table
 from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch, best_of_each
-from shootout.tune.settings import Change, apply_changes
+from shootout.tune.settings import Change
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
@@ -49,55 +47,6 @@ HERE = Here(available={}, threads=2, cpus=2, memory_bytes=10**12)
 
 def default(backend: str, *, threads: int = 1, **target: Any) -> Arm:
     return Arm(target=Target(backend=backend, **target), model="residual_mlp", threads=threads)
-
-
-def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
-    """The arm that the words of a run ask for."""
-    read = shlex.split(reproduce.words([arm], also))
-    given: dict[str, list[str]] = {}
-    for name, value in zip(read[::2], read[1::2], strict=True):
-        given.setdefault(name, []).append(value)
-    one = {name: given[f"--{name}"][0] for name in ("model", "batch", "backends", "threads")}
-    assert tuple(given.get("--python", ())) == python
-    study = chosen(**one, parameters=given.get("--set"), options=given.get("--option"), pythons=list(python))
-    provided = {(f"{name}{at}", device): WORKS for name in backends.names() for at in ("", "@new") for device in Device}
-    here = Here(available=provided, threads=2, cpus=2, memory_bytes=10**12)
-    (group,) = plan_groups(study, here)
-    (found, control) = group.record.arms
-    assert control.control
-    return found
-
-
-def test_the_words_give_the_same_arm():
-    parameters = models.get("residual_mlp").check({"d_model": 64})
-    target = Target(backend="openvino", python="new")
-    plain = replace(default("openvino", threads=2), target=target, parameters=parameters, batch=8)
-    arm = apply_changes(plain, [Change(knob="threads", threads=1), Change(knob="n", options={"NUM_STREAMS": "1"})])
-    assert arm.label == "openvino@new:cpu:fp32{threads=1, NUM_STREAMS=1}"
-    pythons = ("--python", "new=/new/python", "--python", "old=/old/python")
-    again = asked_again(arm, *pythons, python=("new=/new/python",))
-    assert replace(again, setting=arm.setting) == arm
-    assert "n_layers" not in reproduce.words([arm])  # a default
-
-
-def test_the_words_name_the_users_own_files(tmp_path: Path):
-    own = f"{tmp_path}/my model.py:make"
-    files = {"inputs": "my data.npz", "labels": "l.npz", "calibration": "c.npz"}
-    study = Study(name="s", model=(own,), targets=("numpy",), pythons={"new": "n"}, **files)
-    arm = Arm(target=Target(backend="numpy"), model=own, parameters={"deep": True, "name": "a b"})
-    assert shlex.split(reproduce.words([arm], reproduce.given(study))) == [
-        "--model", own, "--set", "deep=true", "--set", "name=a b", "--batch", "1", "--backends", "numpy:cpu:fp32",
-        "--threads", "1", "--inputs", "my data.npz", "--labels", "l.npz", "--calibration", "c.npz",
-    ]  # fmt: skip
-
-
-def test_the_words_say_what_is_asked_of_a_gpu():
-    study = Study(name="s", model=("digits",), targets=("numpy",), energy=True)
-    arm = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="digits")
-    assert reproduce.words([arm], reproduce.given(study)).endswith("--threads 1 --energy")
-    plain = study.model_copy(update={"energy": False})
-    words = reproduce.words([arm], reproduce.given(plain))
-    assert "--energy" not in words
 
 
 def ratio(value: float, verdict: Verdict = Verdict.CANT_TELL) -> Ratio:
@@ -494,18 +443,6 @@ def found(**row: Any) -> TunedTarget:
     return TunedTarget(
         target, cast("Any", {ALONE: SimpleNamespace(groups={target: group}, rows=lambda _: rows, ratios=lambda _: {})})
     )
-
-
-@pytest.mark.parametrize(
-    ("outcome", "cause", "told"),
-    [
-        ("not timed", NotRunKind.SOFTWARE, TuneOutcome.SKIPPED),
-        ("skipped", NotRunKind.UNAVAILABLE, TuneOutcome.SKIPPED),
-        ("failed", NotRunKind.FAILED, TuneOutcome.FAILED),
-    ],
-)
-def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: TuneOutcome) -> None:
-    assert found(outcome=outcome, cause=cause, reason="why", fix=None).conclusion == (told, "why", "")
 
 
 def test_the_last_race_has_the_plain_fp32_that_a_lower_precision_is_compared_with(machine: Machine, tmp_path: Path):
