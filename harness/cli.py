@@ -558,3 +558,7 @@ def main() -> None:
     except OSError as error:
         tell(f"{tell_system_error(error)}; what was measured is kept")
         raise SystemExit(ExitCode.ERROR) from None
+
+
+if __name__ == "__main__":  # on a host where no program of ours is installed
+    main()

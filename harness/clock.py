@@ -10,7 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any
 
@@ -33,16 +33,6 @@ Call = Callable[[int], object]
 def utc_now() -> str:
     """Return the date and time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def utc_in(seconds: float) -> str:
-    """Return the date and time so many seconds from now, as `utc_now` has them, for `seconds_until` on any machine."""
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
-
-
-def seconds_until(when: str) -> float:
-    """Return the seconds from now until a time in UTC, by this machine's calendar; 0 once it is over."""
-    return max(0.0, (datetime.fromisoformat(when) - datetime.now(UTC)).total_seconds())
 
 
 class Stopwatch:

@@ -66,7 +66,7 @@ class Exports:
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
         found = dict[int, Exported]()
-        late = SkippedArm(UNSENT, "run the same command again", NotRunKind.NOT_REACHED)
+        late = SkippedArm(UNSENT, "name the size in the command", NotRunKind.NOT_REACHED)
         for size, request in group.requests_of(arm).items():
             key = (group.record.name, *_request_key(request), size)
             found[size] = self.models.get(key, late) if self.were_sent else self.models[key]
@@ -139,11 +139,6 @@ def open_delivery(delivery: Delivery) -> Exports:
     _require_one(models.values())
     probes = {key: cache.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
-
-
-def list_undelivered(delivery: Delivery, groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
-    """List the groups that need an exported model of which the delivery says nothing."""
-    return [group for group in groups if not _list_requests(group, group.building).keys() <= delivery.models.keys()]
 
 
 def _require_one(made: Collection[Exported]) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import io
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from types import MappingProxyType
 
 from shootout.commands.output import show_progress
 from shootout.errors import ExitCode, UsageError, printable
-from shootout.fleet.node_kinds import ClusterNode
-from shootout.fleet.node_side import SHIPPED, zip_folder
-from shootout.fleet.nodes import NodeLost
-from shootout.fleet.parcel import pack_nothing
+from shootout.fleet.node_side import zip_folder
+from shootout.fleet.parcel import pack_package
 from shootout.fleet.ssh_hosts import connect, read_addresses
+from shootout.fleet.transport import Answer, Contents, NodeLost, Place, Task
 from shootout.report.progress import ProgressDisplay
 from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.folder import is_there, new_folder
 from shootout.study.options import MachineOptions
+
+SHIPPED = "shipped"
+"""The folder that a host ships into, below the run's."""
 
 
 def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int:
@@ -28,16 +32,16 @@ def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int
     Raises:
         UsageError: a host can't be used; says what to do.
     """
-    job = {"do": "doctor", "env": list(options.get("env", ())), "as_json": as_json}
     if as_json and len(read_addresses(address)) > 1:
         raise UsageError("--json with --on takes one host: ask each by itself")
+    words = [word for name in options.get("env", ()) for word in ("--env", name)]
     with show_progress() as progress:
-        answers = _ask_all(address, job, progress)
-    for node, answer in answers.items():
+        answers = run_on_hosts(address, ["shootout.cli", "doctor", *words, *(["--json"] if as_json else [])], progress)
+    for place, answer in answers.items():
         if len(answers) > 1 and not as_json:
-            sys.stdout.write(f"{node.name}\n")
-        sys.stdout.write(printable(answer["printed"]))
-    return max((answer["code"] for answer in answers.values()), default=ExitCode.OK)
+            sys.stdout.write(f"{place.name}\n")
+        sys.stdout.write(printable(answer.printed))
+    return max((answer.code for answer in answers.values()), default=ExitCode.OK)
 
 
 def ship_there(
@@ -65,13 +69,14 @@ def ship_there(
     if policy:
         raise UsageError("--policy with --on: `shootout decide` names its choice; pass that with --target")
     source = find_arm_to_ship(run, target, None, group)
-    job = {"do": "ship", "target": source.arm.label, "group": source.row.group}
+    words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}"]
+    words += ["--target", source.arm.label, "--group", source.row.group]
     with show_progress() as progress:
         progress.stage(f"shipping {source.arm.label} on {address}")
-        (answer,) = _ask_all(address, job, progress, zip_folder(run)).values()
-    if answer["code"] != ExitCode.OK:
-        return int(answer["code"])
-    with new_folder(out), zipfile.ZipFile(io.BytesIO(answer["folder"])) as archive:
+        (answer,) = run_on_hosts(address, words, progress, folder=zip_folder(run)).values()
+    if answer.code != ExitCode.OK:
+        return answer.code
+    with new_folder(out), zipfile.ZipFile(io.BytesIO(answer.folder)) as archive:
         for member in archive.infolist():
             if member.filename.startswith(f"{SHIPPED}/"):
                 member.filename = member.filename.removeprefix(f"{SHIPPED}/")
@@ -80,24 +85,32 @@ def ship_there(
     return ExitCode.OK
 
 
-def _ask_all(
-    address: str, job: Mapping[str, Any], progress: ProgressDisplay, folder: bytes = b""
-) -> dict[ClusterNode, dict[str, Any]]:
-    """Do a job on each host; return the answers by host.
+def run_on_hosts(
+    address: str,
+    words: Sequence[str],
+    progress: ProgressDisplay,
+    *,
+    folder: bytes = b"",
+    files: Contents = MappingProxyType({}),
+    sent: Mapping[str, Contents] = MappingProxyType({}),
+) -> dict[Place, Answer]:
+    """Run a command on each host, one after another; return the answers by host.
+
+    Args:
+        words: what `python -m` takes, as `Task.words`.
+        folder, sent: as a `Task` has them.
+        files: those of the folder that it runs in.
 
     Raises:
-        UsageError: a host can't be used, or can't do it; says why.
+        UsageError: a host can't be used, or was lost; says why.
     """
-    with connect(address, pack_nothing(), "", progress.say) as hosts:
-        jobs = {node: hosts.ask(node, job, folder) for node in hosts.nodes()}
-        answers = dict[ClusterNode, dict[str, Any]]()
-        for node, begun in jobs.items():
+    with connect(address, replace(pack_package(), files=files), progress.say) as hosts:
+        answers = dict[Place, Answer]()
+        for place in hosts.places:
+            task = Task(words=words, name=token_hex(16), folder=folder, sent=sent)
             try:
-                answers[node] = hosts.result(begun)
+                answers[place] = hosts.run(place, task)
             except NodeLost as lost:
-                raise UsageError(f"{node.name}: {lost}") from None
-            finally:
-                hosts.release(begun)
-            if "error" in answers[node]:
-                raise UsageError(f"{node.name}: {answers[node]['error']}")
+                raise UsageError(f"{place.name}: {lost}") from None
+            hosts.forget(place, task)
     return answers

@@ -1,70 +1,77 @@
-"""`shootout run … --on ADDRESS`: ask the nodes, deal the groups, measure, merge, print.
+"""`shootout run … --on ADDRESS`: measure on other machines, each in a run folder of its own, merge, print.
 
-A node is one of a Ray cluster's, or a host that is reached by ssh. The latter needs no torch and no converter: what it
-measures is exported here, and built here if any CPU can run the build.
+A host that is reached by ssh needs no torch and no converter: what it measures is exported here, and built here if any
+CPU can run the build. A node of a Ray cluster does all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
+from secrets import token_hex
 from typing import Any
-from zipfile import BadZipFile
 
 from rich.text import Text
 
 from shootout.build.builder import needs_of
 from shootout.build.deliver import deliver
-from shootout.clock import Deadline, utc_in
-from shootout.commands.decide import print_merged
-from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.compare.merge import merge_runs
+from shootout.clock import Deadline
+from shootout.commands.output import print_answer, show_progress
+from shootout.commands.show import show
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode, UsageError, one_line
-from shootout.export.delivery import Delivery, to_json
+from shootout.export.delivery import DELIVERY, Delivery, to_json
 from shootout.export.request import Request
 from shootout.fleet import ray_cluster, ssh_hosts
-from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
 from shootout.fleet.node_side import zip_folder
-from shootout.fleet.nodes import NodeLost, Nodes
 from shootout.fleet.parcel import Parcel, pack
-from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, share_s, write_part
-from shootout.formats.files import check_files, write_files
+from shootout.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
+from shootout.formats.files import check_files
 from shootout.host import environment
-from shootout.host.locks import folder_lock
-from shootout.journal import journal
-from shootout.journal.merged import write_index
+from shootout.host.locks import FOLDER_LOCK, folder_lock
+from shootout.journal import journal, merged
 from shootout.journal.records import Header
-from shootout.journal.run_folder import new_folder
+from shootout.journal.run_folder import find_foreign, new_folder
 from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
 from shootout.study import points, selection
 from shootout.study.group import GroupRecord, confirming_name
 from shootout.study.options import RunOptions
 from shootout.study.plan import PlannedGroup
-from shootout.study.points import Point
 from shootout.study.schema import Study
-from shootout.units import counted, size, span
+from shootout.units import counted, span
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""
+NODE = "shootout.commands.node"
+"""The module that machines run."""
 ASKING_S = 300.0
-"""A node that hasn't looked at its backends by then is left out."""
+"""A machine that hasn't said what it would measure by then is left out."""
 LOOK_S = 1.0
-"""The time between two looks at Ctrl-C and the deadline while nodes measure."""
-STOP_S = 30.0
-"""So long nodes have to return what they have, after Ctrl-C or when the time is over."""
-NEVER_FREE = "--max-time was over before a node was free: others' tasks hold some of its CPUs"
-NOT_IN_TIME = "--max-time was over before its result came; the same command fetches it"
-"""The reason of a host by ssh, which had its job at once."""
-STRANGE = (BadZipFile, LookupError, TypeError, ValueError)
-"""The errors of reading an answer that our process on a node wouldn't give."""
-SHOWN = 4
-"""Groups of a node that the plan names; `--json` has them all."""
+"""The time between two looks at the deadline while machines measure."""
+MEASURED = frozenset({ExitCode.OK, ExitCode.NOTHING, ExitCode.FAILED, ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED})
+"""The codes of a process that came to its end; with any other one, its last words say why it didn't."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What a place would measure.
+
+    Attributes:
+        header: what its own journal would begin with.
+        playing: the labels of the arms that can run there, by group, without controls.
+        estimate_s: seconds that all of it would take at the least.
+    """
+
+    header: Header
+    playing: Mapping[str, Sequence[str]]
+    estimate_s: float
 
 
 def run_on_fleet(
@@ -78,16 +85,16 @@ def run_on_fleet(
     to: Sequence[Path] = (),
     command: Sequence[str] = (),
 ) -> int:
-    """Measure a study on each kind of node of a cluster; return the exit code.
+    """Measure a study on each machine that an address names; return the exit code.
 
     Args:
-        address: of the nodes, as `reach` takes it.
+        address: of the machines, as `reach` takes it.
         full: as `shootout merge` has it.
         to: files to write what was measured into as well.
         command: see `Header`.
 
     Raises:
-        UsageError: nothing answers there, or the nodes or the study can't be used; says why.
+        UsageError: nothing answers there, or the machines or the study can't be used; says why.
     """
     if alone := [name for name in ALONE if options.get(name)]:
         raise UsageError(f"--{alone[0]} is for a run on this machine: measure with --on, then use `shootout decide`")
@@ -101,365 +108,262 @@ def run_on_fleet(
     out = Path(options.get("out") or new_folder(Path("results") / chosen.name))
     if options.get("fresh") and out.exists():
         raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
+    _refuse_others(out)
     limit = Deadline(options.get("max_time_s"))
     parcel = pack(chosen, weights=not address.startswith(ssh_hosts.SCHEME))
-    job = _make_job(parcel, options, command)
-    with show_progress() as progress, reach(address, parcel, out, progress) as cluster:
-        asked = ask_nodes(cluster, job, progress)
-        left_out = [ExitCode.FAILED] if cluster.were_named and len(asked) < len(cluster.nodes()) else []
-        kinds = find_kinds(asked)
-        parts = plan_parts(kinds, out)
+    job = {
+        "study": dict(parcel.fields),
+        "named": list(options.get("backends", ())),
+        "env": list(options.get("env", ())),
+        "gpu": options.get("gpu"),
+        "strict": bool(options.get("strict")),
+        "command": [*command],
+    }
+    with show_progress() as progress, reach(address, parcel, progress) as machines:
+        plans, codes = ask_plans(machines, job, progress)
         if dry_run:
-            plan = describe_plan(kinds, parts, parcel)
-            return combine_codes([print_answer(render_plan(plan), plan, as_json=as_json), *left_out])
-        code = measure_parts(cluster, out, job, kinds, parts, limit, progress, partial(_deliver, chosen, parcel))
-        code = combine_codes([code, *left_out])
+            machines_told = {
+                place.name: {"groups": plan.playing, "estimate_s": plan.estimate_s} for place, plan in plans.items()
+            }
+            told = {"files": sorted(parcel.files), "machines": machines_told}
+            return combine_codes([print_answer(render_plans(plans, parcel), told, as_json=as_json), *codes])
+        fleet = Fleet(machines, chosen, parcel, job, out, limit, progress)
+        codes += fleet.measure(plans)
         progress.say(f"run folder: {out}")
-    printed = print_runs(out, full=full, as_json=as_json, to=to)
-    return code or printed
+    if runs := find_runs(out):  # none if it was interrupted before anything came back
+        show(out if len(runs) > 1 else runs[0], full=full, as_json=as_json, to=to)
+    return combine_codes(codes) if runs else combine_codes([*codes, ExitCode.NOTHING])
 
 
-def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) -> AbstractContextManager[Nodes[Any]]:
-    """Connect to the nodes that `--on` names.
+def reach(address: str, parcel: Parcel, progress: ProgressDisplay) -> AbstractContextManager[Transport]:
+    """Connect to the machines that `--on` names.
 
     Raises:
         UsageError: the address is none, or nothing can be used there; says what to do.
     """
     if address.startswith(ssh_hosts.SCHEME):
-        return ssh_hosts.connect(address, parcel, str(out.absolute()), progress.say)
+        return ssh_hosts.connect(address, parcel, progress.say)
     if address.startswith(ray_cluster.SCHEME):
         return ray_cluster.connect(address.removeprefix(ray_cluster.SCHEME), parcel)
     raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST nor ray:HOST:PORT nor ray:auto")
 
 
-def _deliver(
-    study: Study,
-    parcel: Parcel,
-    kind: NodeKind,
-    progress: ProgressDisplay,
-    limit: Deadline,
-    further: Sequence[GroupRecord] = (),
-) -> Delivery:
-    """Make here what the nodes of a kind are to measure, or what further groups need that one of them planned.
+def _refuse_others(out: Path) -> None:
+    """Refuse a folder that holds something else than runs."""
+    for folder in sorted(out.iterdir()) if out.is_dir() else ():
+        if folder.name == FOLDER_LOCK or folder.name.startswith(merged.NAME):
+            continue
+        if not folder.is_dir() or (not journal.begun(folder) and find_foreign(folder)):
+            raise UsageError(
+                f"{str(out)!r} is not the folder of a fleet's run (it holds {folder.name!r}): choose another --out"
+            )
+
+
+def ask_plans(
+    machines: Transport, job: Mapping[str, Any], progress: ProgressDisplay
+) -> tuple[dict[Place, Planned], list[int]]:
+    """Ask every place what it would measure, all at once; also return the exit codes of those that can't tell.
 
     Raises:
-        UsageError: these are of another model, or have other targets, than the study.
+        UsageError: none can plan the study.
     """
-    planned = kind.nodes[0].header.groups
-    here = dict(zip(parcel.fields["model"], study.model, strict=True))
-    requests = {  # each size whole, since a folder is sent by itself
-        points.group_name(point): replace(points.request(study, point), sweep={}) for point in points.points(study)
-    }
-    targets = {arm.target for record in planned for arm in record.arms}
-    for record in further:
-        if any(arm.model not in here or arm.target not in targets for arm in record.arms):
-            raise UsageError(f"{kind.title} asks for {record.name!r}, which isn't of this study")
-        first = record.arms[0]
-        point = Point(model=here[first.model], parameters=first.parameters, batch=first.batch, scenario=first.scenario)
-        requests[record.name] = replace(points.request(study, point), sweep={})
-    groups = [_plan_from_here(record, requests, kind.nodes[0], here) for record in (*planned, *further)]
-    made = deliver(groups[len(planned) :] if further else groups, needs_of(groups), progress, limit)
-    there = {model: name for name, model in here.items()}
-    models = {
-        (name, there.get(model, model), *of): one
-        for (group, model, *of), one in made.models.items()
-        for name in (group, confirming_name(group))
-    }
-    return replace(made, models=models)
+    progress.stage(f"asking {counted(len(machines.places), 'machine')} what they are")
 
+    def ask(place: Place) -> Planned:
+        task = Task(words=(NODE, json.dumps({**job, "do": "plan"}), "{run}"), name=token_hex(16))
+        answer = machines.run(place, task, claims=False)
+        machines.forget(place, task)
+        if answer.code:
+            raise NodeLost(answer.said.removeprefix("shootout: "))
+        told = json.loads(answer.printed)
+        return Planned(
+            header=Header.model_validate(told["header"]), playing=told["playing"], estimate_s=told["estimate_s"]
+        )
 
-def _plan_from_here(
-    record: GroupRecord, requests: Mapping[str, Request], node: FleetNode, here: Mapping[str, str]
-) -> PlannedGroup:
-    """Return a group as a node planned it, with the files' names as they are here.
-
-    Args:
-        requests: what to export, by the names of the study's points, with which those of its groups begin.
-        here: a model's name, by the name that it has there.
-    """
-    name = max((one for one in requests if record.name.startswith(one)), key=len)
-    arms = tuple(replace(arm, model=here.get(arm.model, arm.model)) for arm in record.arms)
-    away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
-    playing = node.playing.get(record.name, [arm.label for arm in arms])
-    skips = {arm.label: away for arm in arms if arm.label not in playing and not arm.control}
-    return PlannedGroup(
-        record=record.model_copy(update={"arms": arms}),
-        request=replace(requests[name], saturates=environment.saturates_there(node.facts)),
-        skips=skips,
-    )
-
-
-def _make_job(parcel: Parcel, options: RunOptions, command: Sequence[str]) -> dict[str, Any]:
-    """Return what every job of a run has in common, as JSON values; `do`, `groups` and `ends_utc` tell them apart."""
-    return {
-        "do": "plan",
-        "study": dict(parcel.fields),
-        "named": list(options.get("backends", ())),
-        "env": list(options.get("env", ())),
-        "gpu": options.get("gpu"),
-        "fresh": bool(options.get("fresh")),
-        "strict": bool(options.get("strict")),
-        "groups": None,
-        "ends_utc": None,
-        "delivery": None,
-        "command": [*command],
-        "on": "",
-    }
-
-
-def ask_nodes(cluster: Nodes[Any], job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
-    """Ask every node what it is and what it would measure, all at once; a node that can't tell is named and left out.
-
-    Raises:
-        UsageError: there is no node, or none can plan the study.
-    """
-    places = cluster.nodes()
-    if not places:
-        raise UsageError("no node of the cluster offers CPUs: start one with `ray start`")
-    progress.stage(f"asking {counted(len(places), 'node')} what they are")
-    jobs = {place: cluster.ask(place, job) for place in places}
-    found, faults = list[FleetNode](), list[str]()
+    plans, faults = dict[Place, Planned](), list[str]()
+    pool = futures.ThreadPoolExecutor(len(machines.places))
+    asked = {place: pool.submit(ask, place) for place in machines.places}
     try:
-        ended = cluster.wait([*jobs.values()], ASKING_S, until_all=True)
-        for place, asking in jobs.items():
-            if asking not in ended:
-                faults.append(f"{place.name}: it hasn't answered for {ASKING_S:.0f} s")
-                continue
-            try:
-                answer = cluster.result(asking)
-                if "error" in answer:
-                    raise NodeLost(answer["error"])
-                begins = Header.model_validate(answer["header"])
-                found.append(
-                    FleetNode(place=place, header=begins, playing=answer["playing"], estimate_s=answer["estimate_s"])
-                )
-            except NodeLost as lost:
-                faults.append(f"{place.name}: {lost}")
-            except STRANGE as error:
-                faults.append(f"{place.name}: {_tell_strange(error)}")
+        futures.wait(asked.values(), ASKING_S)
     finally:
-        for asking in jobs.values():
-            cluster.release(asking)
-    if not found:
+        pool.shutdown(wait=False, cancel_futures=True)
+    for place, one in asked.items():
+        try:
+            plans[place] = one.result(timeout=0.0)
+        except TimeoutError:
+            faults.append(f"{place.name}: it hasn't answered for {ASKING_S:.0f} s")
+        except (NodeLost, LookupError, TypeError, ValueError) as error:
+            faults.append(f"{place.name}: {one_line(str(error))}")
+    if not plans:
         raise UsageError(faults[0])
     for fault in faults:
         progress.say(f"left out: {fault}")
-    return found
+    return plans, [] if machines.exports_there else [ExitCode.FAILED] * len(faults)
 
 
-def plan_parts(kinds: Sequence[NodeKind], out: Path) -> list[FleetPart]:
-    """Deal what is still to be measured to the nodes.
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A study that machines measure, each in a run folder below `out`; `job`: what all of them are asked."""
 
-    Raises:
-        UsageError: the folder holds something else.
-    """
-    held = find_held(out)
-    return [part for kind in kinds for part in deal(kind, [begun for begun in held if begun.kind == kind.key])]
+    machines: Transport
+    study: Study
+    parcel: Parcel
+    job: Mapping[str, Any]
+    out: Path
+    limit: Deadline
+    progress: ProgressDisplay
+
+    def measure(self, plans: Mapping[Place, Planned]) -> list[int]:
+        """Let each place measure what is still open, and keep each run folder that comes back; return exit codes.
+
+        The folder is a merged one of all that came, also after Ctrl-C.
+
+        Raises:
+            UsageError: a folder holds another study.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        with folder_lock(self.out):
+            tasks = {place: self._make_task(place, plan) for place, plan in plans.items() if self._is_open(place, plan)}
+            if tasks:
+                self.progress.stage(f"measuring on {counted(len(tasks), 'machine')}")
+            pool = futures.ThreadPoolExecutor(max(len(tasks), 1))
+            running = {pool.submit(self._run, place, task): place for place, task in tasks.items()}
+            late, codes = {*running}, list[int]()
+            try:
+                while late and self.limit.left_s > -STOP_S:
+                    late = futures.wait(late, LOOK_S).not_done
+                late = self._stop(late) if late else late
+                for one in late:
+                    self.progress.say(f"{running[one].name}: {self.machines.late}")
+                    codes.append(self.machines.late.exit_code)
+            except KeyboardInterrupt:
+                late = self._stop(late)
+                self.progress.say("shootout: interrupted; run the same command again to resume")
+                codes.append(ExitCode.INTERRUPTED)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                merged.write_index(self.out, find_runs(self.out))
+        ended = [one.result() for one in running if one not in late]
+        return [*codes, *(code for code in ended if code != ExitCode.INTERRUPTED)]  # that one's own time was over
+
+    def _stop(self, running: set[futures.Future[int]]) -> set[futures.Future[int]]:
+        """Ask the machines to end, and wait a while for what they return; return what still runs."""
+        self.progress.say("ending what runs on the machines")
+        self.machines.stop()
+        return futures.wait(running, STOP_S).not_done
+
+    def _is_open(self, place: Place, plan: Planned) -> bool:
+        folder = self.out / place.folder
+        if not journal.begun(folder):
+            return True
+        history = journal.read(folder)
+        if history.header.identity != plan.header.identity:
+            raise UsageError(
+                f"{str(folder)!r} holds another study, other targets or other contents of its files "
+                f"({history.header.study}): choose another --out"
+            )
+        return not history.complete
+
+    def _make_task(self, place: Place, plan: Planned) -> Task:
+        """Make what one place is to do, with what was exported here for it."""
+        folder = self.out / place.folder
+        sent: Mapping[str, Contents] = {}
+        if not self.machines.exports_there:
+            self.progress.stage(f"exporting for {place.name}")
+            delivery = self._deliver(plan)
+            folder.mkdir(exist_ok=True)
+            (folder / DELIVERY).write_text(json.dumps(to_json(delivery)), encoding="utf-8")
+            sent = delivery.contents
+        left_s = None if self.limit.seconds is None else max(self.limit.left_s, 0.0)
+        asked = {**self.job, "do": "measure", "on": "" if self.machines.exports_there else place.id}
+        words = (NODE, json.dumps({**asked, "max_time_s": left_s}), "{run}")
+        name = hashlib.sha256(json.dumps([str(self.out.absolute()), asked], sort_keys=True).encode()).hexdigest()
+        return Task(words=words, name=name, folder=zip_folder(folder) if folder.exists() else b"", sent=sent)
+
+    def _run(self, place: Place, task: Task) -> int:
+        """Run a place's task and keep the run folder that it returns; return its exit code."""
+        try:
+            answer = self.machines.run(place, task)
+            _keep(self.out / place.folder, answer.folder)
+        except NodeLost as lost:
+            self.progress.say(f"{place.name}: no result came: {lost}")
+            return lost.exit_code
+        except (zipfile.BadZipFile, LookupError, TypeError, ValueError) as error:
+            told = one_line(f"{type(error).__name__}: {error}")
+            self.progress.say(f"{place.name}: its answer can't be read ({told}); run the same command again")
+            return ExitCode.FAILED
+        self.machines.forget(place, task)
+        if answer.code in MEASURED:
+            return answer.code
+        self.progress.say(f"{place.name}: its process ended with code {answer.code}: {answer.said}")
+        return ExitCode.FAILED
+
+    def _deliver(self, plan: Planned) -> Delivery:
+        """Export and build here what a place is to measure.
+
+        Raises:
+            ShootoutError: nothing of it can be exported.
+        """
+        here = dict(zip(self.parcel.fields["model"], self.study.model, strict=True))
+        requests = {  # each size whole, since a folder is sent by itself
+            points.group_name(point): replace(points.request(self.study, point), sweep={})
+            for point in points.points(self.study)
+        }
+        groups = [
+            _plan_from_here(record, requests[max(filter(record.name.startswith, requests), key=len)], plan, here)
+            for record in plan.header.groups
+        ]
+        there = {model: name for name, model in here.items()}
+        made = deliver(groups, needs_of(groups), self.progress, self.limit)
+        models = {
+            (name, there.get(model, model), *of): one
+            for (group, model, *of), one in made.models.items()
+            for name in (group, confirming_name(group))
+        }
+        return replace(made, models=models)
 
 
-def measure_parts(
-    cluster: Nodes[Any],
-    out: Path,
-    job: Mapping[str, Any],
-    kinds: Sequence[NodeKind],
-    parts: Sequence[FleetPart],
-    limit: Deadline,
-    progress: ProgressDisplay,
-    make: Callable[..., Delivery],
-) -> int:
-    """Let the nodes measure the parts, and keep each run folder that comes back; return the exit code.
+def _keep(folder: Path, data: bytes) -> None:
+    """Write the run folder that a machine returned, a zip, over what is here; the journal last, as it was packed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            archive.extract(name, folder)
 
-    The folder is a merged one of all parts that have come, also after Ctrl-C.
+
+def _plan_from_here(record: GroupRecord, request: Request, plan: Planned, here: Mapping[str, str]) -> PlannedGroup:
+    """Return a group as a machine planned it, with the files' names as they are here.
 
     Args:
-        make: exports and builds what a kind's nodes are to measure, if they get that from here; as `_deliver` from
-            `kind` on.
+        here: a model's name, by the name that it has there.
     """
-    ends_utc = None if limit.seconds is None else utc_in(limit.left_s)
-    by_key = {kind.key: kind for kind in kinds}
-    nodes = {kind.key: kind.nodes for kind in kinds}
-    asked = {part.kind for part in parts}
-
-    def node_of(job: Any, part: FleetPart) -> FleetNode:
-        """Return the node that a part was given to; where that isn't known, another of its kind stands for it."""
-        place = cluster.node_of(job)
-        return next((node for node in nodes[part.kind] if node.place == place), nodes[part.kind][0])
-
-    making = Lock()
-
-    def supply(kind: NodeKind, asked: Sequence[Any]) -> Delivery:
-        """Make what one of a kind's nodes asks for; called in the transport's threads."""
-        try:
-            further = [GroupRecord.model_validate(record) for record in asked]
-        except ValueError as error:
-            raise UsageError(f"{kind.title} asks for what is no group ({one_line(str(error))})") from None
-        with making:
-            return make(kind, progress, limit, further)
-
-    if cluster.were_named and asked:
-        progress.stage("exporting for the other machine")
-    made = {kind.key: make(kind, progress, limit) for kind in kinds if cluster.were_named and kind.key in asked}
-    running, codes = dict[Any, FleetPart](), list[int]()
-    out.mkdir(parents=True, exist_ok=True)
-
-    def collect(seconds: float) -> None:
-        """Wait until a part has ended, or so many seconds."""
-        for ended in cluster.wait([*running], seconds):
-            part = running.pop(ended)
-            codes.append(_keep_part(cluster, ended, out / part.name, part, node_of(ended, part), progress))
-            cluster.release(ended)
-            write_index(out, find_parts(out))
-
-    def stop() -> None:
-        """Ask the nodes to end, and keep what they return soon."""
-        progress.say("ending what runs on the nodes")
-        for begun in running:
-            cluster.stop(begun)
-        patience = Deadline(STOP_S)
-        while running and patience.allows(0.0):
-            collect(patience.left_s)
-
-    with folder_lock(out):
-        progress.stage(f"measuring on {counted(sum(map(len, nodes.values())), 'node')}")
-        try:
-            for part in parts:
-                places = [node.place for node in ([part.node] if part.node else nodes[part.kind])]
-                delivery = made.get(part.kind)
-                words = {
-                    **job,
-                    "do": "measure",
-                    "groups": [*part.groups],
-                    "ends_utc": ends_utc,
-                    "delivery": delivery and to_json(delivery),
-                }
-                given = (delivery.contents, partial(supply, by_key[part.kind])) if delivery else (None, None)
-                running[cluster.measure(places, words, _zip_begun(out / part.name), *given)] = part
-            while running and limit.left_s > -STOP_S:
-                collect(LOOK_S)
-            if running:
-                stop()
-            if cluster.were_named:
-                why, code = NotRun(NotRunKind.KILLED, NOT_IN_TIME, during="run"), ExitCode.FAILED
-            else:
-                fix = "run the same command again when one is"
-                why, code = NotRun(NotRunKind.NOT_REACHED, NEVER_FREE, fix), ExitCode.NOTHING
-            for late, part in running.items():
-                give_up(out / part.name, part, node_of(late, part), why)
-                progress.say(f"{part.name}: {why.reason}")
-                codes.append(code)
-        except KeyboardInterrupt:
-            stop()
-            progress.say("shootout: interrupted; run the same command again to resume")
-            codes.append(ExitCode.INTERRUPTED)
-        finally:
-            for begun in running:
-                cluster.release(begun)
-            write_index(out, find_parts(out))
-    return combine_codes(codes)
-
-
-def _zip_begun(folder: Path) -> bytes:
-    """Return what a node needs to go on with a part; empty if it would start over."""
-    return zip_folder(folder) if journal.begun(folder) and not journal.read(folder).untouched else b""
-
-
-def _keep_part(
-    cluster: Nodes[Any], job: Any, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
-) -> int:
-    """Write the run folder that a part's node returned; return its exit code.
-
-    Where nothing came back, or the process on the node broke, the folder says so of each unfinished group.
-    """
-    try:
-        answer = cluster.result(job)
-        write_part(folder, answer["folder"])
-        if "error" not in answer or answer["code"] == ExitCode.INTERRUPTED:
-            return int(answer["code"])
-        reason = f"the process on the node ended: {answer['error']}"
-        is_late = answer["code"] == ExitCode.NOTHING  # the machine wasn't free in time
-    except NodeLost as lost:
-        reason, is_late = f"no result came from the node: {lost}", False
-    except STRANGE as error:
-        reason, is_late = _tell_strange(error), False
-    late = NotRun(NotRunKind.NOT_REACHED, reason, "give it more time")
-    give_up(folder, part, node, late if is_late else NotRun(NotRunKind.KILLED, reason, during="run"))
-    progress.say(f"{part.name}: {reason}")
-    return ExitCode.NOTHING if is_late else ExitCode.FAILED
-
-
-def _tell_strange(error: Exception) -> str:
-    return one_line(f"the node's answer can't be read ({type(error).__name__}: {error}); run the same command again")
+    arms = tuple(replace(arm, model=here.get(arm.model, arm.model)) for arm in record.arms)
+    away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
+    playing = plan.playing.get(record.name, [arm.label for arm in arms])
+    return PlannedGroup(
+        record=record.model_copy(update={"arms": arms}),
+        request=replace(request, saturates=environment.saturates_there(plan.header.environment)),
+        skips={arm.label: away for arm in arms if arm.label not in playing and not arm.control},
+    )
 
 
 def combine_codes(codes: Sequence[int]) -> int:
-    """Return one exit code for all parts: that of the part that matters most; 3 only if no part measured anything."""
+    """Return one exit code for all machines: that of the one that matters most; 3 only if none measured anything."""
     if codes and all(code == ExitCode.NOTHING for code in codes):
         return ExitCode.NOTHING
     weighty = (ExitCode.INTERRUPTED, ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.FAILED, ExitCode.UNDECIDED)
     return next((code for code in weighty if code in codes), ExitCode.OK)
 
 
-def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> int:
-    """Print what all parts say together; return the exit code."""
-    runs = find_parts(out)
-    if not runs:  # interrupted before anything came back
-        return ExitCode.NOTHING
-    if len(runs) == 1:
-        document = analyse(runs[0])
-        write_files(document, to)
-        return print_document(document, full=full, as_json=as_json)
-    merged = merge_runs(runs)
-    write_files(merged, to)
-    return print_merged(merged, full=full, as_json=as_json)
+def find_runs(out: Path) -> list[Path]:
+    """Return the run folders in a fleet's folder, in the order of their names."""
+    return [folder for folder in sorted(out.iterdir()) if folder.is_dir() and journal.begun(folder)]
 
 
-def describe_plan(kinds: Sequence[NodeKind], parts: Sequence[FleetPart], parcel: Parcel) -> dict[str, Any]:
-    """Return which node would measure what, as JSON values."""
-    return {
-        "kinds": [
-            {
-                "key": kind.key,
-                "title": kind.title,
-                "nodes": [node.place.name for node in kind.nodes],
-                "parts": [
-                    {
-                        "name": part.name,
-                        "node": node.place.name,
-                        "groups": list(part.groups),
-                        "cells": node.count_cells(part.groups),
-                        "estimate_s": round(share_s(node, part.groups), 1),
-                    }
-                    for part, node in _expect_nodes(kind, parts)
-                ],
-            }
-            for kind in kinds
-        ],
-        "files": list(parcel.names),
-        "sent_bytes": len(parcel.package) + len(parcel.files),
-    }
-
-
-def render_plan(plan: Mapping[str, Any]) -> Text:
-    """Render what `describe_plan` returns."""
-    files = f" and {', '.join(plan['files'])}" if plan["files"] else ""
-    lines = [f"Each node is sent {size(plan['sent_bytes'])}: this package{files}."]
-    for kind in plan["kinds"]:
-        lines += ["", f"{kind['key']}: {kind['title']}; {counted(len(kind['nodes']), 'node')}"]
-        for part in kind["parts"]:
-            groups = part["groups"]
-            more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
-            lines.append(
-                f"  {part['node']}: {counted(len(groups), 'group')}, {counted(part['cells'], 'cell')}, at least "
-                f"{span(part['estimate_s'])}: {'; '.join(groups[:SHOWN])}{more}"
-            )
-        busy = [part["node"] for part in kind["parts"]]
-        idle = [name for name in kind["nodes"] if name not in busy]
-        lines += [f"  nothing is left for {', '.join(idle)}"] if idle else []
+def render_plans(plans: Mapping[Place, Planned], parcel: Parcel) -> Text:
+    """Render what each place would measure, and what it is sent."""
+    lines = [f"Each machine is sent this package{''.join(f', {name}' for name in sorted(parcel.files))}."]
+    for place, plan in plans.items():
+        cells = counted(sum(map(len, plan.playing.values())), "cell")
+        lines.append(f"{place.name}: {counted(len(plan.playing), 'group')}, {cells}, at least {span(plan.estimate_s)}")
+        lines += [f"  {name}: {', '.join(arms) or 'nothing can run there'}" for name, arms in plan.playing.items()]
     return Text("\n".join(lines))
-
-
-def _expect_nodes(kind: NodeKind, parts: Sequence[FleetPart]) -> list[tuple[FleetPart, FleetNode]]:
-    """Return this kind's parts, each with the node that is expected to get it."""
-    mine = [part for part in parts if part.kind == kind.key]
-    free = [node for node in kind.nodes if node not in [part.node for part in mine]]
-    return [(part, part.node or free.pop(0)) for part in mine]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from shootout.host.store import cache_folder
 
 DELIVERY = "delivery.json"
 """The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
-SENT_EXPORTS = "SHOOTOUT_SENT_EXPORTS"
-"""The variable that names a file with keys of exported models that were sent for the conformance suite, by request."""
+SENT_EXPORTS = "sent-exports.json"
+"""The file in the current folder with keys of exported models that were sent for the conformance suite, by request."""
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
-_KEY, _FOLDER = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{32,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 ModelKey = tuple[str, str, str, int, Device, bool, int]
 """The group, the model as the study names it, the variant, the batch, the device that the variant is for, whether it is
 a file's torch module, and the size if sizes vary, else 0.
@@ -53,16 +53,6 @@ class Delivery:
     probes: Mapping[ProbeKey, str] = field(default_factory=dict)
     builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
     files: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-    def join(self, other: Delivery) -> Delivery:
-        """Return this delivery with all that is in another one of the same machine's."""
-        return replace(
-            self,
-            models={**self.models, **other.models},
-            probes={**self.probes, **other.probes},
-            builds={**self.builds, **other.builds},
-            files={**self.files, **other.files},
-        )
 
     @property
     def contents(self) -> dict[str, dict[str, Path]]:
@@ -112,7 +102,7 @@ def read_delivery(run: Path) -> Delivery | None:
     """
     path = run / DELIVERY
     try:
-        return from_json(json.loads(read_inside(run, DELIVERY)))
+        return _from_json(json.loads(read_inside(run, DELIVERY)))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -124,7 +114,7 @@ def read_delivery(run: Path) -> Delivery | None:
         ) from None
 
 
-def from_json(stored: Any) -> Delivery:
+def _from_json(stored: Any) -> Delivery:
     """Read what `to_json` returned.
 
     Raises:
@@ -134,17 +124,16 @@ def from_json(stored: Any) -> Delivery:
     return Delivery(
         made_on=stored["made_on"],
         models={
-            (group, model, variant, batch, Device(device), module, size): _require_hash(made["key"], _KEY)
+            (group, model, variant, batch, Device(device), module, size): _require_hash(made["key"])
             if "key" in made
             else error_from_json(made["error"])
             for group, model, variant, batch, device, module, size, made in stored["models"]
         },
         probes={
-            (model, variant, Device(device)): _require_hash(key, _KEY)
-            for model, variant, device, key in stored["probes"]
+            (model, variant, Device(device)): _require_hash(key) for model, variant, device, key in stored["probes"]
         },
         builds={
-            name: builds / _require_hash(made["folder"], _FOLDER)
+            name: builds / _require_hash(made["folder"])
             if "folder" in made
             else NotRun(**{**made, "kind": NotRunKind(made["kind"])})
             for name, made in stored["builds"].items()
@@ -152,12 +141,12 @@ def from_json(stored: Any) -> Delivery:
     )
 
 
-def _require_hash(name: str, form: re.Pattern[str]) -> str:
+def _require_hash(name: str) -> str:
     """Return a name that is a hash.
 
     Raises:
         ValueError: it is anything else, such as a path.
     """
-    if not form.fullmatch(name):
+    if not _HASH.fullmatch(name):
         raise ValueError(f"{name!r} is no hash")
     return name

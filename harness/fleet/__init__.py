@@ -1,6 +1,5 @@
-"""One study on many machines: which nodes there are, what each measures, and what comes back.
+"""One study on other machines: a task is sent to each, and its run folder comes back.
 
-In: a study, and the nodes: those of a cluster, or hosts that are reached by ssh. Out: run folders, one for each part of
-the study that a node measured.
-May use `journal` and what is below it; only `ray_cluster` imports Ray.
+A `transport.Transport` runs tasks: `ssh_hosts` on hosts that are reached by ssh, `ray_cluster` on the nodes of a Ray
+cluster. Only the latter imports Ray. May use `journal` and what is below it.
 """

@@ -1,7 +1,8 @@
-"""Run one job on a node: unpack what was sent, start our process, return what it wrote.
+"""Run one task on a node: keep what was sent, start a process, return what it wrote.
 
-Ray calls `NodeJob` inside its own process there. A host that is reached by ssh runs this module as a program: a line of
-JSON says what to do, and an answer goes back.
+Ray calls `run_task` in an actor there. A host that is reached by ssh runs this module as a program: a line of JSON says
+what to do, and an answer goes back. A task's folder is kept in the node's cache until its answer was taken, and
+`shootout run` goes on in it. So what was measured is never lost with a connection or a process.
 
 This module travels as source to nodes that have none of this package, so it imports the standard library alone.
 """
@@ -24,88 +25,138 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Event, Thread
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
-ANSWER, JOB, JOURNAL, RUN, OUTPUT = "answer.json", "job.json", "journal.jsonl", "run", "output.txt"
-"""The contents of a job's folder: its answer, its words, the run folder and its journal, what its process prints."""
-SHIPPED = "shipped"
-"""The folder that a job which ships makes, in the run folder."""
-RESULT, LOCK, PID = "result.json", "lock", "pid"
-"""The same of a job that was begun by ssh: what it ended with, a lock until then, the id of its process."""
-ASKED, HEARD, GIVEN = "asked.json", "heard", "given.json"
-"""The same of one that asks for more on its way: the question, a sign that a connection hears it, the answer."""
+JOURNAL, RUN, PRINTED, SAID, LOCK = "journal.jsonl", "run", "printed.txt", "said.txt", "lock"
+"""The contents of a task's folder: the run folder and its journal, what its process prints and tells, and a lock that
+the process holds, with its id.
+"""
 LOOK_S = 0.5
-"""The time between two looks for news by a connection that follows a job."""
-SILENT = 10
-"""After so many looks without any, it sends word that it is still there."""
+"""The time between two looks for news of a task."""
+LAST_LINES = 3
+"""So many lines of what a process told at its end are its last words."""
 PLACE = re.compile(r"(exported/[0-9a-f]{64}|fleet/[0-9a-f]{32,64})")
 """The places below the cache where what is sent may lie."""
 
 
-class NodeJob:
-    """One job on this node. Ray makes it, calls `run`, and may call `stop` meanwhile."""
+def run_task(
+    name: str,
+    words: Sequence[str],
+    folder: bytes,
+    package: str,
+    files: str,
+    *,
+    stop: Event,
+    hear: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run `python -m WORDS` to its end, in the folder of the user's files.
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+    One of this name that an earlier connection began is followed to its end first. Then `shootout run` goes on with
+    what that one measured.
 
-    def run(self, module: str, job: dict[str, Any], folder: bytes, package: bytes, files: bytes) -> dict[str, Any]:
-        """Run `python -m MODULE FOLDER PARENT` in the folder of the user's files, to its end.
+    Args:
+        words: see `Task.words`.
+        folder: a zip of the run folder that a new task goes on with; empty for none.
+        package, files: the names of the folders of this package and of the user's own files.
+        stop: set to end the process, which keeps what it has.
+        hear: hears what it tells, in whole lines.
 
-        Args:
-            job: the process finds it as JSON in FOLDER.
-            folder: a zip of the run folder that it goes on with; empty for a new one.
-            package, files: zips of this package and of the user's own files.
+    Returns:
+        The fields of the task's `Answer`.
 
-        Returns:
-            The process's answer, or `error` and `code`; and as `folder` a zip of the run folder.
-
-        Raises:
-            OSError: the cache can't be used; says what to do.
-        """
-        home = _cache_folder()
-        package_folder, files_folder = _unpack_once(home, package), _unpack_once(home, files)
-        with tempfile.TemporaryDirectory(prefix="shootout-job-") as temporary:
-            place = Path(temporary)
-            _fill_job(place, job, folder)
-            self._process = _start_job(place, module, package_folder, files_folder)
-            return {**_read_answer(place, self._process.wait()), "folder": zip_folder(place / RUN)}
-
-    def stop(self) -> None:
-        """Ask the process to end, and to keep what it has: `run` returns soon then."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-
-
-def _fill_job(place: Path, job: dict[str, Any], folder: bytes) -> None:
-    """Write a job's words, and the run folder that it goes on with, a zip, if there is one."""
-    run = place / RUN
-    if folder:
-        with zipfile.ZipFile(io.BytesIO(folder)) as archive:
-            archive.extractall(run)  # noqa: S202 - what we sent ourselves
-    (place / JOB).write_text(json.dumps({**job, "out": str(run)}), encoding="utf-8")
+    Raises:
+        OSError: the cache can't be used; says what to do.
+    """
+    home, task = cache_folder(), _folder_of(name)
+    if not task.exists():
+        made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
+        try:
+            (made / RUN).mkdir()
+            (made / SAID).touch()
+            if folder:
+                with zipfile.ZipFile(io.BytesIO(folder)) as archive:
+                    archive.extractall(made / RUN)  # noqa: S202 - what we sent ourselves
+            made.rename(task)
+        finally:  # or the next command would take it for one that was begun
+            shutil.rmtree(made, ignore_errors=True)
+    with (task / LOCK).open("a+b") as lock:
+        if not _take(lock):
+            hear("going on with what an earlier command began there\n")
+            lock.seek(0)
+            _attend(task, int(lock.read() or 0), lambda: _take(lock), stop, hear)
+        process = _start(task, words, home / package, home / files, lock)
+        _attend(task, process.pid, lambda: process.poll() is not None, stop, hear)
+    printed, said = ((task / one).read_text(encoding="utf-8", errors="replace") for one in (PRINTED, SAID))
+    last = " | ".join(said.strip().splitlines()[-LAST_LINES:])
+    return {"code": process.returncode, "printed": printed, "said": last, "folder": zip_folder(task / RUN)}
 
 
-def _start_job(place: Path, module: str, package: Path, files: Path) -> subprocess.Popen[bytes]:
+def _take(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _attend(task: Path, pid: int, is_over: Callable[[], bool], stop: Event, hear: Callable[[str], None]) -> None:
+    """Pass on what a process tells until it is over, and end it if that is asked: once, since a second signal would
+    break what the first one ends.
+    """
+    seen, is_ending = 0, False
+    while True:
+        ended = is_over()
+        with (task / SAID).open("rb") as said:
+            said.seek(seen)
+            text = said.read()
+        text = text if ended else text[: text.rfind(b"\n") + 1]
+        seen += len(text)
+        if text:
+            hear(text.decode(errors="replace"))
+        if ended:
+            return
+        if stop.is_set() and pid and not is_ending:
+            is_ending = True
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        time.sleep(LOOK_S)
+
+
+def _start(task: Path, words: Sequence[str], package: Path, files: Path, lock: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a process that holds the task's lock, with its id in it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment.pop("OMP_NUM_THREADS", None)  # Ray sets it by what it gave out, and the whole node is ours
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with (place / OUTPUT).open("wb") as output, _interrupts_inherited():
-        return subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", "-m", module, str(place), str(os.getpid())],
-            cwd=files,
-            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    run = str(task / RUN)
+    filled = [word.replace("{run}", run, 1) if word.startswith("{run}") else word for word in words]
+    before = signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGINT}
+    )  # Ray's process blocks it; a child inherits that
+    try:
+        with (task / PRINTED).open("wb") as printed, (task / SAID).open("wb") as said:
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-m", *filled],
+                cwd=files,
+                env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=said,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    lock.truncate(0)
+    lock.write(str(process.pid).encode())
+    lock.flush()
+    return process
 
 
 def zip_folder(folder: Path) -> bytes:
@@ -123,27 +174,7 @@ def zip_folder(folder: Path) -> bytes:
     return made.getvalue()
 
 
-def _read_answer(place: Path, code: int) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = json.loads((place / ANSWER).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        lines = (place / OUTPUT).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        reason = f"the process ended with code {code}: {' | '.join(lines[-3:])}"
-        return {"error": reason, "code": 1}  # as `ExitCode.ERROR`, which can't be imported here
-    return answer
-
-
-@contextmanager
-def _interrupts_inherited() -> Iterator[None]:
-    """Unblock Ctrl-C for what is started meanwhile: Ray's process blocks it, and a child inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Return the cache's folder for what nodes are sent.
 
     Raises:
@@ -158,34 +189,87 @@ def _cache_folder() -> Path:
     return home
 
 
-def _unpack_once(home: Path, data: bytes) -> Path:
-    """Return the folder with a zip's files, named by its hash and unpacked once."""
-    place = home / hashlib.sha256(data).hexdigest()[:32]
-    if not place.exists():
-        made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            archive.extractall(made)  # noqa: S202 - what we sent ourselves
-        try:
-            made.rename(place)
-        except OSError:  # another job of ours was first
-            shutil.rmtree(made, ignore_errors=True)
-    os.utime(place)  # the cache removes what was used longest ago
-    return place
+def receive(place: str, tar: IO[bytes], members: int) -> None:
+    """Add a tar's files to a folder below the cache's, none of them in part.
+
+    Args:
+        members: how many files the tar has: one that was cut looks like a shorter one.
+    """
+    into = cache_folder().parent / place
+    into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="new-", dir=cache_folder()))
+    try:
+        with tarfile.open(fileobj=tar, mode="r|") as archive:
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(made, **safely)  # noqa: S202 - what we sent ourselves
+            if members != len(archive.getmembers()):
+                raise OSError("the connection was lost")
+        with suppress(OSError):  # some of its files are there, or another task was first
+            made.rename(into)
+        for path in [path for path in made.rglob("*") if path.is_file()]:
+            there = into / path.relative_to(made)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(there)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def find_lacking(places: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return which of these files the cache lacks, by the place there; also a place that is lacking as a whole.
+
+    Raises:
+        OSError: a place isn't one for what is sent.
+    """
+    home = cache_folder().parent
+    if wrong := [place for place in places if not PLACE.fullmatch(place)]:
+        raise OSError(f"nothing may be sent to {wrong[0]}")
+    for folder in filter(Path.exists, map(home.joinpath, places)):
+        os.utime(folder)  # the cache removes what was used longest ago
+    lacks = {place: [name for name in names if not (home / place / name).exists()] for place, names in places.items()}
+    return {place: names for place, names in lacks.items() if names or not (home / place).exists()}
+
+
+def drop(name: str) -> None:
+    """Forget a task, whose answer was taken."""
+    shutil.rmtree(_folder_of(name), ignore_errors=True)
+
+
+def _folder_of(name: str) -> Path:
+    return cache_folder() / f"task-{name}-{re.sub('[^A-Za-z0-9]', '', platform.node())}"  # homes may be shared
+
+
+class NodeTask:
+    """A task on a node of a Ray cluster. Ray makes it, calls `run`, and may call `stop` meanwhile."""
+
+    def __init__(self) -> None:
+        self._stop = Event()
+
+    def run(self, name: str, words: list[str], folder: bytes, sent: list[tuple[str, int, bytes]]) -> dict[str, Any]:
+        """Run a task to its end as `run_task` does.
+
+        Args:
+            sent: the package and the user's files: the place, the number of files and a tar of each.
+        """
+        for place, members, tar in sent:
+            if find_lacking({place: []}):
+                receive(place, io.BytesIO(tar), members)
+        package, files = (place.rpartition("/")[2] for place, _, _ in sent)
+        return run_task(name, words, folder, package, files, stop=self._stop)
+
+    def stop(self) -> None:
+        """Ask the process to end, and to keep what it has: `run` returns soon then."""
+        self._stop.set()
+
+    def drop(self, name: str) -> None:
+        """Forget a task, whose answer was taken."""
+        drop(name)
 
 
 def main() -> None:
     """Do what a line of JSON on stdin asks, and answer with one on stdout; what goes wrong is told in it."""
     asked = json.loads(sys.stdin.buffer.readline())
-    verbs: dict[str, Callable[..., None]] = {
-        "look": _look,
-        "put": _put,
-        "begin": _begin,
-        "follow": _follow,
-        "give": _give,
-        "stop": _stop,
-        "drop": _drop,
-    }
     try:
+        verbs: dict[str, Callable[..., None]] = {"look": _look, "put": _put, "run": _run, "drop": _drop}
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
         fix = ""
@@ -206,170 +290,44 @@ def _look(packages: list[str]) -> None:
     for name in packages:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, versions=versions)
+    _tell(path=sys.executable, name=platform.node(), versions=versions)
 
 
 def _put(places: dict[str, list[str]], members: int | None = None) -> None:
-    """Tell which of these files the cache lacks; with members, add those of the only place from a tar on stdin.
-
-    Args:
-        places: the names of files, by the place in the cache where they belong. The answer has the places that lack
-            some of theirs, or all.
-        members: how many files the tar has: one that was cut looks like a shorter one.
-    """
-    home = _cache_folder().parent
-    if wrong := [place for place in places if not PLACE.fullmatch(place)]:
-        raise OSError(f"nothing may be sent to {wrong[0]}")
-    lacks = {place: [name for name in names if not (home / place / name).exists()] for place, names in places.items()}
-    for folder in filter(Path.exists, map(home.joinpath, places)):
-        os.utime(folder)  # the cache removes what was used longest ago
-    if members is None:
-        _tell(lacks={place: names for place, names in lacks.items() if names or not (home / place).exists()})
-        return
-    (place,) = places
-    (home / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="new-", dir=_cache_folder()))
-    try:
-        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(made, **safely)  # noqa: S202 - what we sent ourselves
-            if len(archive.getmembers()) != members:
-                raise OSError("the connection was lost")
-        with suppress(OSError):  # some of its files are there, or another job was first
-            made.rename(home / place)
-        for path in [path for path in made.rglob("*") if path.is_file()]:
-            there = home / place / path.relative_to(made)
-            there.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(there)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    _tell(lacks={})
+    """Tell which of these files the cache lacks; with members, add those of the only place from a tar on stdin."""
+    lacks = find_lacking(places)
+    if members is not None:
+        receive(next(iter(places)), sys.stdin.buffer, members)
+    _tell(lacks=lacks)
 
 
-def _begin(id: str, module: str, job: dict[str, Any], package: str, files: str, size: int, now: str) -> None:  # noqa: A002
-    """Start a job that outlives this connection, unless one of this name was begun before and not dropped.
-
-    Args:
-        size: bytes of a zip on stdin: the run folder that it goes on with.
-        now: the sender's time in UTC; this host's clock may be wrong, and `ends_utc` goes by the sender's.
-    """
-    place, home = _job_folder(id), _cache_folder()
-    folder = sys.stdin.buffer.read(size) if size else b""
+def _run(name: str, words: list[str], package: str, files: str, size: int) -> None:
+    """Run a task, whatever becomes of the connection; `size`: of the zip on stdin, behind which a line may stop it."""
+    folder, stop = sys.stdin.buffer.read(size), Event()
     if len(folder) != size:
         raise OSError("the connection was lost")
-    if job.get("ends_utc"):
-        late = datetime.now(UTC) - datetime.fromisoformat(now)
-        job["ends_utc"] = (datetime.fromisoformat(job["ends_utc"]) + late).isoformat(timespec="milliseconds")
-    made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
-    with (made / LOCK).open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # which the process that is forked holds on to
-        try:
-            made.rename(place)
-        except OSError:
-            shutil.rmtree(made)
-            _tell(begun=False)
-            return
-        try:
-            _fill_job(place, job, folder)
-        except OSError:  # or the next command would take it for one that was begun
-            shutil.rmtree(place)
-            raise
-        if os.fork() == 0:
-            _supervise(place, module, home / package, home / files)
-    while not (place / PID).exists() and not _is_over(place):
-        time.sleep(LOOK_S / 10)
-    _tell(begun=True)
+
+    def await_stop() -> None:
+        if sys.stdin.buffer.readline():
+            stop.set()
+
+    def hear(text: str) -> None:
+        with suppress(BrokenPipeError):
+            _tell(text=text)
+
+    Thread(target=await_stop, daemon=True).start()
+    answer = run_task(name, words, folder, package, files, stop=stop, hear=hear)
+    data = answer.pop("folder")
+    with suppress(BrokenPipeError):
+        _tell(answer=answer, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    os._exit(0)  # a thread that reads stdin would keep the interpreter from ending in order
 
 
-def _supervise(place: Path, module: str, package: Path, files: Path) -> None:
-    """Run a job to its end, whatever becomes of the connection. Never returns."""
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in range(3):
-            os.dup2(null, descriptor)
-        process = _start_job(place, module, package, files)
-        write_whole(place / PID, str(process.pid))
-        write_whole(place / RESULT, json.dumps(_read_answer(place, process.wait())))
-    except Exception as error:
-        write_whole(place / RESULT, json.dumps({"error": f"{type(error).__name__}: {error}", "code": 1}))
-    finally:
-        os._exit(0)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that is there as a whole or not at all."""
-    made = path.with_suffix(".new")
-    made.write_text(text, encoding="utf-8")
-    made.rename(path)
-
-
-def _follow(id: str, seen: int) -> None:  # noqa: A002
-    """Tell what a job prints, from so many bytes on, what it asks for, and its end: with what, its folder behind it."""
-    place = _job_folder(id)
-    if not (place / LOCK).exists():
-        _tell(gone=True)
-        return
-    is_over, silent, asked = False, 0, ""
-    while not is_over:
-        is_over = _is_over(place)
-        with suppress(OSError), (place / OUTPUT).open("rb") as output:
-            output.seek(seen)
-            text = output.read()
-            if not is_over:
-                text = text[: text.rfind(b"\n") + 1]  # a line that is half written is told when it is whole
-            silent = 0 if text else silent + 1
-            if text or silent % SILENT == 0:  # so that both ends hear of a lost connection
-                seen += len(text)
-                _tell(seen=seen, text=text.decode(errors="replace"))
-        with suppress(FileNotFoundError):
-            asks = (place / ASKED).read_text(encoding="utf-8")
-            (place / HEARD).touch()
-            if asks != asked:
-                _tell(asks=json.loads(asks))
-            asked = asks
-        if not is_over:
-            time.sleep(LOOK_S)
-    result = place / RESULT
-    died = {"error": "its process is gone, as after a restart of the host", "code": 1}
-    answer = json.loads(result.read_text(encoding="utf-8")) if result.exists() else died
-    folder = zip_folder(place / RUN)
-    _tell(answer=answer, size=len(folder), sha256=hashlib.sha256(folder).hexdigest())
-    sys.stdout.buffer.write(folder)
-    sys.stdout.buffer.flush()
-
-
-def _is_over(place: Path) -> bool:
-    with (place / LOCK).open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-def _give(id: str, given: dict[str, Any]) -> None:  # noqa: A002
-    """Give a job what it asked for."""
-    write_whole(_job_folder(id) / GIVEN, json.dumps(given))
-    _tell(given=True)
-
-
-def _stop(id: str) -> None:  # noqa: A002
-    """Ask a job to end, and to keep what it has."""
-    place = _job_folder(id)
-    if (place / LOCK).exists() and not _is_over(place):
-        os.kill(int((place / PID).read_text(encoding="utf-8")), signal.SIGINT)
-    _tell(stopped=True)
-
-
-def _drop(id: str) -> None:  # noqa: A002
-    """Forget a job, whose folder was copied."""
-    shutil.rmtree(_job_folder(id), ignore_errors=True)
+def _drop(name: str) -> None:
+    drop(name)
     _tell(dropped=True)
-
-
-def _job_folder(id: str) -> Path:  # noqa: A002
-    return _cache_folder() / f"job-{int(id, 16):032x}"
 
 
 if __name__ == "__main__":

@@ -1,56 +1,67 @@
-"""Pack what nodes are sent: this package, and the user's own files that the study names, as a zip each."""
+"""Pack what nodes are sent: this package, and the user's own files that the study names."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import os
-import zipfile
+import tarfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import shootout
 from shootout import models
 from shootout.errors import SENT
+from shootout.export.delivery import FLEET
 from shootout.export.request import is_file, path_of
 from shootout.exported import data_files
+from shootout.exported.model import sha256
+from shootout.fleet.transport import Contents
 from shootout.models.user import hfconfig, reading, scoring, source
-from shootout.study.group import name_model
-from shootout.study.points import points
 from shootout.study.schema import Study
-from shootout.study.selection import DEFAULT
 
 OUTSIDE = "outside"
-"""The folder in the zip of what doesn't lie below the current one."""
+"""The folder of what doesn't lie below the current one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Parcel:
     """All that a node needs beside what is installed there.
 
     Attributes:
-        package, files: zips, the same bytes for the same contents; nodes unpack each once.
-        fields: the study's, with paths as they are in the zip of files, which is the current folder there.
-        names: of the user's files in it.
+        package: this package's files, by their names there.
+        files: the user's own.
+        fields: the study's, with paths as they are in the folder of the user's files, which is the current one there.
     """
 
-    package: bytes
-    files: bytes
-    fields: Mapping[str, Any]
-    names: tuple[str, ...]
+    package: Contents
+    files: Contents = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def zips(self) -> tuple[bytes, bytes]:
-        """Return both zips."""
-        return self.package, self.files
+    @cached_property
+    def by_place(self) -> dict[str, Contents]:
+        """Return the package and the files by their places below a node's cache, which are known by their contents."""
+        return {f"{FLEET}/{_digest(contents)}": contents for contents in (self.package, self.files)}
 
 
-def pack_nothing() -> Parcel:
-    """Pack this package alone, for a job that isn't about a study."""
-    return Parcel(package=_pack_package(), files=_zip_contents({}), fields={}, names=())
+def pack_package() -> Parcel:
+    """Pack this package alone, as it runs here, with what its distribution says of itself."""
+    contents: dict[str, Path | bytes] = {}
+    top = Path(shootout.__file__).parent
+    for folder, _, names in os.walk(top, followlinks=True):  # in a checkout, backends/ and models/ are links
+        for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
+            contents[f"shootout/{path.relative_to(top)}"] = path
+    with suppress(metadata.PackageNotFoundError):
+        own = metadata.distribution("shootout")
+        text = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
+        contents[f"shootout-{own.version}.dist-info/METADATA"] = text.encode()
+        contents[f"shootout-{own.version}.dist-info/{SENT}"] = b"by ssh or Ray\n"
+    return Parcel(package=contents)
 
 
 def pack(study: Study, *, weights: bool = True) -> Parcel:
@@ -65,8 +76,6 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
     """
     packed: dict[str, Path | bytes] = {}
     fields = study.model_dump(mode="json", exclude_unset=True)
-    if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
-        fields["name"] = name_model(study.model[0])
     fields["model"] = [_add_model(name, packed, weights=weights) for name in study.model]
     for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
         if given := getattr(study, name):
@@ -80,8 +89,7 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
         )
     if study.metric and scoring.is_own(study.metric):
         fields["metric"] = _add_source(study.metric, packed)
-    contents = {name: one.read_bytes() if isinstance(one, Path) else one for name, one in packed.items()}
-    return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(packed)))
+    return replace(pack_package(), files=packed, fields=fields)
 
 
 def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> str:
@@ -112,7 +120,7 @@ def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:
 
 
 def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes]) -> str:
-    """Add what a path stands for; return the path as it is in the zip."""
+    """Add what a path stands for; return the path as it is there."""
     place = path.expanduser().absolute()
     anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent
     into = "" if anchor == Path.cwd() else f"{OUTSIDE}/{hashlib.sha256(str(anchor).encode()).hexdigest()[:8]}/"
@@ -120,26 +128,20 @@ def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes
     return f"{into}{os.path.relpath(place, anchor)}"
 
 
-def _pack_package() -> bytes:
-    """Pack this package as it runs here, with what its distribution says of itself."""
-    contents: dict[str, bytes] = {}
-    top = Path(shootout.__file__).parent
-    for folder, _, names in os.walk(top, followlinks=True):  # in a checkout, backends/ and models/ are links
-        for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
-            contents[f"shootout/{path.relative_to(top)}"] = path.read_bytes()
-    try:
-        own = metadata.distribution("shootout")
-    except metadata.PackageNotFoundError:
-        return _zip_contents(contents)
-    text = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
-    contents[f"shootout-{own.version}.dist-info/METADATA"] = text.encode()
-    contents[f"shootout-{own.version}.dist-info/{SENT}"] = b"by ssh or Ray\n"
-    return _zip_contents(contents)
+def _digest(contents: Contents) -> str:
+    """Hash files' names and contents."""
+    parts = hashlib.sha256()
+    for name, one in sorted(contents.items()):
+        held = sha256(one) if isinstance(one, Path) else hashlib.sha256(one).hexdigest()
+        parts.update(f"{name}\0{held}\0".encode())
+    return parts.hexdigest()[:32]
 
 
-def _zip_contents(contents: Mapping[str, bytes]) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, data in sorted(contents.items()):
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+def write_tar(into: IO[bytes], contents: Contents) -> None:
+    """Write files as a tar."""
+    with tarfile.open(fileobj=into, mode="w|") as archive:
+        for name, one in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size = one.stat().st_size if isinstance(one, Path) else len(one)
+            with one.open("rb") if isinstance(one, Path) else io.BytesIO(one) as data:
+                archive.addfile(member, data)

@@ -1,39 +1,35 @@
-"""Reach a Ray cluster: its nodes, and jobs of ours on them. The only module that imports Ray."""
+"""Run tasks on the nodes of a Ray cluster. The only module that imports Ray."""
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from typing import Any
 
-from shootout.errors import UNINSTALLED, UsageError, install
+from shootout.errors import UNINSTALLED, ExitCode, UsageError, install
 from shootout.fleet import node_side
-from shootout.fleet.node_kinds import LABEL, ClusterNode
-from shootout.fleet.nodes import ENTRY, NodeLost, Supply
-from shootout.fleet.parcel import Parcel
+from shootout.fleet.parcel import Parcel, write_tar
+from shootout.fleet.transport import Answer, Contents, NodeLost, Place, Task
 
 SCHEME = "ray:"
+LABEL = "shootout.kind"
+"""The label of nodes that may stand for each other, `ray start --labels shootout.kind=NAME`."""
 ANSWERS_S = 5.0
 """A cluster that answers does so in milliseconds."""
+LOOK_S = 1.0
+"""The time between two looks whether a result is still waited for."""
 _NODE_ID = "ray.io/node-id"
 """The label by which Ray names each node."""
 _AS_ITS_OWNER_SET_IT = {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 """Else Ray runs our process, and all arms, at niceness 15, and shows a GPU only to tasks that claim one."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RayJob:
-    """A job that was given to Ray: the actor that runs it, and the reference of what `NodeJob.run` returns."""
-
-    actor: Any
-    result: Any
 
 
 @contextmanager
@@ -69,9 +65,13 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
     signal.signal(signal.SIGTERM, ends)  # Ray's own handler would end this process at once
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+            cluster = None
             try:  # Ray prints a lost node's last logs on stdout, and at its shutdown what it kept back of them
-                yield RayCluster(ray, parcel)
+                cluster = RayCluster(ray, parcel)
+                yield cluster
             finally:
+                if cluster:
+                    cluster.close()
                 ray.shutdown()
     finally:
         cloudpickle.unregister_pickle_by_value(node_side)
@@ -98,99 +98,93 @@ def check_address(address: str) -> None:
 
 
 class RayCluster:
-    """A cluster that this process is connected to; its nodes export what they measure."""
+    """A cluster that this process is connected to; a `Transport`. Its nodes export what they measure.
 
-    were_named = False
+    A place is a machine, or those with one label: Ray runs a task on one of these, and once more on another if that one
+    is lost.
+    """
+
+    exports_there = True
+    late = NodeLost(
+        "--max-time was over before a node was free: others' tasks hold some of its CPUs; run the same command again "
+        "when one is"
+    )
+    late.exit_code = ExitCode.NOTHING
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
-        self._ray = ray
-        self._sent = [ray.put(parcel.package), ray.put(parcel.files)]
+        self._ray, self._parcel, self._closed, self._running = ray, parcel, Event(), dict[str, Any]()
+        self._sent = ray.put([(place, len(files), _tar(files)) for place, files in parcel.by_place.items()])
+        self._nodes = dict[Place, list[dict[str, Any]]]()
+        for node in [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]:
+            name = node["Labels"].get(LABEL) or f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            place = Place(id=name, name=name)
+            self._nodes.setdefault(place, []).append(node)
+        if not self._nodes:
+            raise UsageError("no node of the cluster offers CPUs: start one with `ray start`")
 
-    def nodes(self) -> list[ClusterNode]:
-        """List the nodes that live and give out CPUs, in the order of their names."""
-        nodes = [
-            ClusterNode(
-                id=node["NodeID"],
-                name=f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:6]})",
-                label=node["Labels"].get(LABEL, ""),
-                cpus=node["Resources"]["CPU"],
-                gpus=node["Resources"].get("GPU", 0.0),
-            )
-            for node in self._ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU")
-        ]
-        return sorted(nodes, key=lambda node: (node.label, node.name))
+    @property
+    def places(self) -> list[Place]:
+        """List the machines that live and give out CPUs, those of a label as one."""
+        return sorted(self._nodes, key=lambda place: place.name)
 
-    def ask(self, node: ClusterNode, job: Mapping[str, Any]) -> RayJob:
-        """Start a job on a node as `Nodes` has it: it claims none of the node's CPUs."""
-        return self._start_job([node], job, b"", claims=False, retries=0)
-
-    def measure(
-        self,
-        nodes: Sequence[ClusterNode],
-        job: Mapping[str, Any],
-        folder: bytes = b"",
-        delivered: Mapping[str, Mapping[str, Path]] | None = None,
-        supply: Supply | None = None,
-    ) -> RayJob:
-        """Start a job on one of these nodes as soon as all of it is free, and once more if that node is lost.
-
-        Nothing is delivered or supplied, since these nodes export by themselves.
-        """
-        assert not delivered, "nodes of a Ray cluster export what they measure"
-        assert not supply, "and what they add to it"
-        return self._start_job(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
-
-    def _start_job(
-        self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes, *, claims: bool, retries: int
-    ) -> RayJob:
-        actor = (
-            self._ray.remote(node_side.NodeJob)
-            .options(
-                num_cpus=nodes[0].cpus if claims else 0,
-                num_gpus=nodes[0].gpus if claims else 0,
-                label_selector={_NODE_ID: f"in({','.join(node.id for node in nodes)})"},
-                runtime_env={"env_vars": dict(_AS_ITS_OWNER_SET_IT)},
-                max_concurrency=2,  # `stop` is heard while `run` goes on
-                max_restarts=retries,
-                max_task_retries=-1 if retries else 0,  # as long as the actor is restarted
-            )
-            .remote()
+    def _start(self, nodes: list[dict[str, Any]], *, claims: bool) -> Any:
+        """Start an actor on one of these nodes as soon as it is free."""
+        given = {name: min(node["Resources"].get(name, 0.0) for node in nodes) for name in ("CPU", "GPU")}
+        retries = 1 if len(nodes) > 1 else 0
+        options = self._ray.remote(node_side.NodeTask).options(
+            num_cpus=given["CPU"] if claims else 0,
+            num_gpus=given["GPU"] if claims else 0,
+            label_selector={_NODE_ID: f"in({','.join(node['NodeID'] for node in nodes)})"},
+            runtime_env={"env_vars": dict(_AS_ITS_OWNER_SET_IT)},
+            max_concurrency=2,  # `stop` is heard while `run` goes on
+            max_restarts=retries,
+            max_task_retries=-1 if retries else 0,  # as long as the actor is restarted
         )
-        return RayJob(actor, actor.run.remote(ENTRY, dict(job), folder, *self._sent))
+        return options.remote()
 
-    def wait(self, jobs: Sequence[RayJob], seconds: float, *, until_all: bool = False) -> list[RayJob]:
-        """Wait for jobs as `Nodes` has it."""
-        number = len(jobs) if until_all else 1
-        ended, _ = self._ray.wait([job.result for job in jobs], timeout=seconds, num_returns=number)
-        return [job for job in jobs if job.result in ended]
-
-    def result(self, job: RayJob) -> dict[str, Any]:
-        """Return what `NodeJob.run` returned.
+    def run(self, place: Place, task: Task, *, claims: bool = True) -> Answer:
+        """Run a task as `Transport` has it; one that measures claims a whole node.
 
         Raises:
             NodeLost: the node is gone, or what was sent could not be started there.
         """
-        from ray.exceptions import ActorUnschedulableError, RayError, RayTaskError
+        from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayError, RayTaskError
 
+        name = task.name_at(place, self._parcel.by_place)
+        actor = self._start(self._nodes[place], claims=claims)
+        self._running[name] = actor
+        found = actor.run.remote(name, [*task.words], task.folder, self._sent)
         try:
-            answer: dict[str, Any] = self._ray.get(job.result)
+            while not self._closed.is_set():
+                with suppress(GetTimeoutError):
+                    return Answer(**self._ray.get(found, timeout=LOOK_S))
         except ActorUnschedulableError:
             raise NodeLost("it is gone from the cluster") from None
         except RayTaskError as error:
             raise NodeLost(f"what was sent could not be started: {error.cause or error}") from None
         except RayError:
             raise NodeLost("it is gone, or its process") from None
-        return answer
+        raise NodeLost("this command has ended")
 
-    def node_of(self, job: RayJob) -> None:
-        """Return None: Ray chooses the node, and another one if that is lost."""
-
-    def stop(self, job: RayJob) -> None:
-        """Ask a job to end as `Nodes` has it."""
-        job.actor.stop.remote()
-
-    def release(self, job: RayJob) -> None:
-        """End a job and give its node back."""
+    def forget(self, place: Place, task: Task) -> None:
+        """Drop a task whose answer was kept here, and give its node back."""
+        name = task.name_at(place, self._parcel.by_place)
+        actor = self._running.pop(name)
         with suppress(Exception):  # the node may be gone
-            self._ray.kill(job.actor)
+            self._ray.get(actor.drop.remote(name), timeout=ANSWERS_S)
+        self._ray.kill(actor)
+
+    def stop(self) -> None:
+        """Ask every task to end as `Transport` has it."""
+        for actor in [*self._running.values()]:
+            actor.stop.remote()
+
+    def close(self) -> None:
+        """Give up what is still waited for."""
+        self._closed.set()
+
+
+def _tar(files: Contents) -> bytes:
+    made = io.BytesIO()
+    write_tar(made, files)
+    return made.getvalue()

@@ -1,70 +1,51 @@
-"""Reach hosts by ssh: what they are, and jobs of ours on them. OpenSSH's client does the rest: keys, `~/.ssh/config`.
+"""Run tasks on hosts by ssh. OpenSSH's client does the connecting: keys, `~/.ssh/config`.
 
-Each request is a connection of its own, and a job outlives the one that began it. So a lost connection costs nothing:
-the next one follows the job further, or takes what it left.
+A task outlives the connection that began it. So a lost connection costs nothing: the next one follows the task further,
+or takes what it left.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import io
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import tarfile
 import tempfile
-import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from secrets import token_hex
-from threading import Event, Lock
-from types import MappingProxyType
+from threading import Event
 from typing import IO, Any
 
 from packaging.requirements import Requirement
 
-from shootout.clock import Deadline, utc_in
+from shootout.clock import Deadline
 from shootout.errors import ShootoutError, UsageError, one_line
-from shootout.export.delivery import FLEET, to_json
 from shootout.fleet import node_side
-from shootout.fleet.node_kinds import ClusterNode
-from shootout.fleet.nodes import ENTRY, LOST_S, NodeLost, Supply
-from shootout.fleet.parcel import Parcel
+from shootout.fleet.parcel import Parcel, write_tar
+from shootout.fleet.transport import Answer, Contents, NodeLost, Place, Task
 from shootout.units import size, span
 
 SCHEME = "ssh://"
-Contents = Mapping[str, Path | bytes]
-"""Files to send, by name: where each lies, or what is in it."""
-OPTIONS = (
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=10",
-    "-o",
-    "ServerAliveInterval=5",
-    "-o",
-    "ServerAliveCountMax=3",
-)
+_TIMES = {"ConnectTimeout": 10, "ServerAliveInterval": 5, "ServerAliveCountMax": 3}
+OPTIONS = ("-o", "BatchMode=yes", *(word for name, value in _TIMES.items() for word in ("-o", f"{name}={value}")))
 """Nothing is asked on the terminal, and a dead connection is noticed after 15 s; a user's own config adds to it."""
 PLAIN, PYTHON = "python3", (3, 11)
 """The Python of a host where none is named, and the oldest that there may be."""
 WEIGHTS_READER = "safetensors"
 """It belongs to extras, of which each that runs a model's weights has it."""
+LOST_S = 120.0
+"""The time after which a host that can't be reached is lost; the same command fetches what it measures meanwhile."""
 AGAIN_S = 2.0
 """So long after a connection was lost, the next one is tried."""
 LARGE = 10_000_000
 """So many bytes are worth a line before they are sent."""
-THREADS = 200
-"""So many jobs are followed at once, with room for the word that ends each; a thread starts when it is needed."""
 LAST_LINES = 2
 """So much of what OpenSSH or a Python says at its end is shown."""
 _BOOT = (
@@ -78,7 +59,13 @@ _NOT_CONNECTED = 255
 
 
 class ConnectionLost(ShootoutError):
-    """Report that a connection failed or ended early; the message is OpenSSH's."""
+    """Report that a connection failed or ended early; the message is OpenSSH's.
+
+    Attributes:
+        heard: whether the host had answered something before.
+    """
+
+    heard = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,23 +122,13 @@ def read_addresses(text: str) -> list[Address]:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SshJob:
-    """A job that was given to a host, and what `follow` will return of it."""
-
-    address: Address
-    id: str
-    result: futures.Future[dict[str, Any]]
-
-
 @contextmanager
-def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> Iterator[SshHosts]:
+def connect(text: str, parcel: Parcel, say: Callable[[str], None]) -> Iterator[SshHosts]:
     """Reach every host once, and send each what it lacks of this package and of the study's files.
 
     Args:
         text: as `read_addresses` takes it.
-        out: see `SshHosts`.
-        say: hears what hosts print, and of lost connections.
+        say: hears what hosts tell, and of lost connections.
 
     Raises:
         UsageError: OpenSSH's client isn't there, or a host can't be used; says what to do.
@@ -159,9 +136,11 @@ def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> 
     addresses = read_addresses(text)
     if shutil.which("ssh") is None:
         raise UsageError("--on ssh://HOST needs OpenSSH's client, `ssh`: install your system's package openssh-client")
-    hosts = SshHosts(addresses, parcel, out, say)
+    hosts = SshHosts(parcel, say)
     try:
-        hosts.look()
+        for address in addresses:
+            alike = [one for one in addresses if one.host == address.host]
+            hosts.look(address, address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address))
         yield hosts
     finally:
         hosts.close()
@@ -169,348 +148,240 @@ def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> 
 
 @dataclass
 class SshHosts:
-    """Hosts that this process has reached. They are `Nodes`.
+    """Hosts that this process has reached; a `Transport`."""
 
-    Attributes:
-        out: where this command writes, by which the same command finds the jobs that an earlier one began.
-        were_named: see `Nodes`.
-    """
+    exports_there = False
+    late = NodeLost("--max-time was over before its result came; the same command fetches it")
 
-    were_named = True
-
-    addresses: Sequence[Address]
     parcel: Parcel
-    out: str
     say: Callable[[str], None]
-    _nodes: dict[str, ClusterNode] = field(default_factory=dict, init=False)
-    _given: Counter[str] = field(default_factory=Counter, init=False)
-    _pool: futures.ThreadPoolExecutor = field(default_factory=partial(futures.ThreadPoolExecutor, THREADS), init=False)
+    _hosts: dict[Place, Address] = field(default_factory=dict, init=False)
+    _requests: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict, init=False)
+    _stopped: Event = field(default_factory=Event, init=False)
     _closed: Event = field(default_factory=Event, init=False)
-    _begun: set[str] = field(default_factory=set, init=False)
-    _stopped: set[str] = field(default_factory=set, init=False)
-    _lock: Lock = field(default_factory=Lock, init=False)
 
-    def look(self) -> None:
-        """Ask each host what it is, and send it this package and the study's files.
+    @property
+    def places(self) -> list[Place]:
+        """List the hosts, in the order in which they were named."""
+        return [*self._hosts]
+
+    def look(self, address: Address, name: str) -> None:
+        """Ask a host what it is, and send it this package and the study's files.
 
         Raises:
-            UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
+            UsageError: it can't be reached, or its Python is too old or lacks packages; says what to do.
         """
         needed = needed_packages()
-        for address in self.addresses:
-            try:
-                found = _ask(address, {"verb": "look", "packages": sorted(needed)})
-                _require_packages(address, found, needed)
-                self._send_lacking(address, {place_of(zipped): _unzip(zipped) for zipped in self.parcel.zips})
-            except ConnectionLost as lost:
-                raise UsageError(
-                    f"--on {address.url}: {lost}; `{shlex.join(address.client)} true` has to work first"
-                ) from None
-            except NodeLost as lost:
-                raise UsageError(f"--on {address.url}: {lost}") from None
-            name = f"{self._name(address)} ({found['name']})"
-            self._nodes[address.url] = ClusterNode(id=address.url, name=name, cpus=float(found["cpus"]))
+        try:
+            found = self._ask(address, {"verb": "look", "packages": sorted(needed)})
+            _require_packages(address, found, needed)
+            place = Place(id=address.url, name=name)
+            self._hosts[place] = address
+            self._send_lacking(place, self.parcel.by_place)
+        except ConnectionLost as lost:
+            raise UsageError(
+                f"--on {address.url}: {lost}; `{shlex.join(address.client)} true` has to work first"
+            ) from None
+        except NodeLost as lost:
+            raise UsageError(f"--on {address.url}: {lost}") from None
 
-    def nodes(self) -> list[ClusterNode]:
-        """List the hosts, in the order in which they were named."""
-        return [self._nodes[address.url] for address in self.addresses]
-
-    def _name(self, address: Address) -> str:
-        """Return a host's name for people, with port and Python where others of these hosts have the same name."""
-        alike = [one for one in self.addresses if one.host == address.host]
-        return address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address)
-
-    def _send_lacking(self, address: Address, contents: Mapping[str, Contents], job: str = "") -> None:
-        """Send the files that a host lacks, by their folders' places, unless this job is stopped meanwhile."""
-        asked = {"verb": "put", "places": {place: [*files] for place, files in contents.items()}}
-        for place, names in self._insist(address, lambda: _ask(address, asked))["lacks"].items():
-            self._require_wanted(job)
-            lacked = {name: contents[place][name] for name in names}
+    def _send_lacking(self, place: Place, contents: Mapping[str, Contents]) -> None:
+        """Send the files that a host lacks, by their folders' places."""
+        address = self._hosts[place]
+        asked = {"verb": "put", "places": {folder: [*files] for folder, files in contents.items()}}
+        for folder, names in self._insist(place, lambda: self._ask(address, asked), self._stopped)["lacks"].items():
+            lacked = {name: contents[folder][name] for name in names}
             total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in lacked.values())
             if total >= LARGE:
-                self.say(f"{self._name(address)}: sending {size(total)}")
-            check = partial(self._require_wanted, job)
-            self._insist(address, partial(_put, address, place, lacked, check))
+                self.say(f"{place.name}: sending {size(total)}")
+            put = {"verb": "put", "places": {folder: names}, "members": len(names)}
+            self._insist(place, partial(self._ask, address, put, lacked), self._stopped)
 
-    def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
-        """Start a job on a host as `Nodes` has it; `folder` is a zip of the run folder that it is about."""
-        return self._start_job(self._address(node), job, folder, token_hex(16))
-
-    def measure(
-        self,
-        nodes: Sequence[ClusterNode],
-        job: Mapping[str, Any],
-        folder: bytes = b"",
-        delivered: Mapping[str, Contents] | None = None,
-        supply: Supply | None = None,
-    ) -> SshJob:
-        """Start a job on the first of these hosts that has none, or find the one that the same command began there.
-
-        The host is sent what it lacks of the delivered files.
-        """
-        node = min(nodes, key=lambda node: self._given[node.id])
-        self._given[node.id] += 1
-        job = {**job, "on": self._address(node).url}
-        lasting = {name: value for name, value in job.items() if name != "ends_utc"}
-        sent = [place_of(zipped) for zipped in self.parcel.zips]  # or a job of other files would be taken for this one
-        told = json.dumps([self.out, node.id, sent, lasting], sort_keys=True)
-        name = hashlib.sha256(told.encode()).hexdigest()[:32]
-        return self._start_job(self._address(node), job, folder, name, delivered or {}, supply)
-
-    def wait(self, jobs: Sequence[SshJob], seconds: float, *, until_all: bool = False) -> list[SshJob]:
-        """Wait for jobs as `Nodes` has it."""
-        when = futures.ALL_COMPLETED if until_all else futures.FIRST_COMPLETED
-        ended, _ = futures.wait([job.result for job in jobs], timeout=seconds, return_when=when)
-        return [job for job in jobs if job.result in ended]
-
-    def result(self, job: SshJob) -> dict[str, Any]:
-        """Return a job's answer as `Nodes` has it.
-
-        Raises:
-            NodeLost: the host couldn't be reached for `LOST_S`, can't hold what was sent, or answered what no job does.
-        """
-        try:
-            return job.result.result()
-        except ShootoutError:
-            raise
-        except Exception as error:  # of one host: the others go on
-            raise NodeLost(one_line(f"{type(error).__name__}: {error}")) from error
-
-    def node_of(self, job: SshJob) -> ClusterNode:
-        """Return the host that has a job."""
-        return self._nodes[job.address.url]
-
-    def stop(self, job: SshJob) -> None:
-        """Ask a job to end as `Nodes` has it; one that hasn't begun never does."""
-        with self._lock:
-            self._stopped.add(job.id)
-            has_begun = job.id in self._begun
-        if has_begun:  # otherwise its own thread sees to it: a second signal would break what the first one ends
-            self._pool.submit(self._stop_begun, job.address, job.id)
-
-    def _stop_begun(self, address: Address, name: str) -> None:
-        self._insist(address, lambda: _ask(address, {"verb": "stop", "id": name}))
-
-    def _require_wanted(self, job: str) -> None:
-        if job in self._stopped:
-            raise NodeLost("its job was stopped before it began")
-        if self._closed.is_set():
-            raise NodeLost("this command has ended")
-
-    def release(self, job: SshJob) -> None:
-        """Forget a job whose result was taken; one that goes on, on a host that is lost, keeps what it has."""
-        if job.result.done() and job.result.exception() is None:
-            with suppress(ShootoutError):
-                _ask(job.address, {"verb": "drop", "id": job.id})
-
-    def _address(self, node: ClusterNode) -> Address:
-        return next(address for address in self.addresses if address.url == node.id)
-
-    def _start_job(
-        self,
-        address: Address,
-        job: Mapping[str, Any],
-        folder: bytes,
-        name: str,
-        delivered: Mapping[str, Contents] = MappingProxyType({}),
-        supply: Supply | None = None,
-    ) -> SshJob:
-        run = partial(self._run_job, address, dict(job), folder, name, delivered, supply)
-        return SshJob(address, name, self._pool.submit(run))
-
-    def _run_job(
-        self,
-        address: Address,
-        job: dict[str, Any],
-        folder: bytes,
-        name: str,
-        delivered: Mapping[str, Contents],
-        supply: Supply | None,
-    ) -> dict[str, Any]:
-        """Begin a job, or find it begun, and follow it to its end over as many connections as it takes.
+    def run(self, place: Place, task: Task, *, claims: bool = True) -> Answer:
+        """Run a task as `Transport` has it; it goes on there without a connection.
 
         Raises:
             NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
         """
-        self._send_lacking(address, delivered, name)
-        package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
-        begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
-        self._require_wanted(name)
-        begun = self._insist(
-            address,
-            lambda: _ask(address, {**begin, "size": len(folder), "now": utc_in(0.0)}, lambda into: into.write(folder)),
-        )
-        with self._lock:
-            self._begun.add(name)
-            is_stopped = name in self._stopped
-        if is_stopped:
-            self._stop_begun(address, name)
-        if not begun["begun"]:
-            self.say(f"{self._name(address)}: going on with what an earlier command began there")
-        progress = _Followed(
-            say=partial(self._say_lines, address), give=partial(self._give, address, name, supply), closed=self._closed
-        )
-        answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
-        return answer
-
-    def _give(self, address: Address, name: str, supply: Supply | None, asked: Mapping[str, Any]) -> None:
-        """Make and send what a job asks for on its way, or why it can't be had."""
-        given: dict[str, Any] = {"number": asked["number"]}
+        del claims  # the machine's lock is what tasks wait for
         try:
-            if supply is None:
-                raise NodeLost("nothing more is exported for it")
-            delivery = supply(asked["groups"])
-            self._send_lacking(address, delivery.contents, name)
-            given["delivery"] = to_json(delivery)
-        except ShootoutError as error:
-            given["error"] = str(error)
-        self._insist(address, lambda: _ask(address, {"verb": "give", "id": name, "given": given}))
+            self._send_lacking(place, task.sent)
+            package, files = (folder.rpartition("/")[2] for folder in self.parcel.by_place)
+            asked: dict[str, Any] = {
+                "verb": "run",
+                "name": task.name_at(place, self.parcel.by_place),
+                "words": [*task.words],
+            }
+            asked |= {"package": package, "files": files, "size": len(task.folder)}
+            found: Answer = self._insist(place, lambda: self._follow(place, asked, task.folder), self._closed)
+        except OSError as error:  # what was to be sent is gone
+            raise NodeLost(one_line(f"{type(error).__name__}: {error}")) from error
+        return found
 
-    def _say_lines(self, address: Address, text: str) -> None:
-        for line in filter(str.strip, text.splitlines()):
-            self.say(f"{self._name(address)}: {line.rstrip()}")
+    def _follow(self, place: Place, asked: Mapping[str, Any], folder: bytes) -> Answer:
+        """Begin a task or find it, and pass on what it tells until it ends.
 
-    def _insist(self, address: Address, action: Callable[[], Any], progress: _Followed | None = None) -> Any:
+        Raises:
+            ConnectionLost: the connection ended before.
+            NodeLost: the host can't do it.
+        """
+        with self._request(self._hosts[place], asked, folder) as answers:
+            for answer in answers:
+                if "answer" in answer:
+                    data = answers.read(answer["size"])
+                    if hashlib.sha256(data).hexdigest() != answer["sha256"]:
+                        raise ConnectionLost("it ended before all was copied")
+                    return Answer(**answer["answer"], folder=data)
+                if "text" not in answer:
+                    raise NodeLost(answer.get("error", "it answered what no task does"))
+                for line in filter(str.strip, answer["text"].splitlines()):
+                    self.say(f"{place.name}: {line.rstrip()}")
+        raise AssertionError("a request ends with an answer or an error")
+
+    def forget(self, place: Place, task: Task) -> None:
+        """Drop a task whose answer was kept here."""
+        with suppress(ShootoutError):
+            self._ask(self._hosts[place], {"verb": "drop", "name": task.name_at(place, self.parcel.by_place)})
+
+    def stop(self) -> None:
+        """Ask every task to end; one that hasn't begun never does."""
+        self._stopped.set()
+        for process, is_begun in [*self._requests.items()]:
+            if is_begun:
+                _tell_to_stop(process)
+            else:
+                process.kill()
+
+    def close(self) -> None:
+        """Give up what is still waited for."""
+        self._stopped.set()
+        self._closed.set()
+        for process in [*self._requests]:
+            process.kill()
+
+    def _insist(self, place: Place, action: Callable[[], Any], ended: Event) -> Any:
         """Do something on a host, once more after a lost connection, until it can't be reached for `LOST_S`.
+
+        Args:
+            ended: set when it isn't wanted any more.
 
         Raises:
             NodeLost: that, or the host can't do it; says why.
         """
-        patience, heard = Deadline(LOST_S), progress.seen if progress else 0
-        is_told = False
+        patience, is_told = Deadline(LOST_S), False
         while True:
+            if ended.is_set():
+                raise NodeLost("this command has ended" if self._closed.is_set() else "it was stopped before it began")
             try:
                 return action()
             except ConnectionLost as lost:
-                if progress and progress.seen != heard:
-                    patience, heard, is_told = Deadline(LOST_S), progress.seen, False
-                if not patience.allows(AGAIN_S) or self._closed.is_set():
+                told = f" ({lost})" if str(lost) else ""
+                if lost.heard:
+                    patience, is_told = Deadline(LOST_S), False
+                if not patience.allows(AGAIN_S):
                     raise NodeLost(
-                        f"it can't be reached for {span(LOST_S)}{_in_brackets(lost)}; the same command fetches what it "
-                        "measures meanwhile"
+                        f"it can't be reached for {span(LOST_S)}{told}; the same command fetches what it measures "
+                        "meanwhile"
                     ) from None
-                if not is_told:
-                    self.say(f"{self._name(address)}: the connection was lost{_in_brackets(lost)}; trying again")
+                if not is_told and not ended.is_set():
+                    self.say(f"{place.name}: the connection was lost{told}; trying again")
                     is_told = True
-                self._closed.wait(AGAIN_S)
+                ended.wait(AGAIN_S)
 
-    def close(self) -> None:
-        """Give up what is still waited for."""
-        self._closed.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _ask(self, address: Address, request: Mapping[str, Any], sent: Contents | None = None) -> dict[str, Any]:
+        """Return the only answer to a request.
 
+        Args:
+            sent: files that go behind it, as a tar.
 
-def _in_brackets(lost: ConnectionLost) -> str:
-    return f" ({lost})" if str(lost) else ""
+        Raises:
+            ConnectionLost: there was none.
+            NodeLost: the host can't do it.
+        """
+        with self._request(address, request, sent) as answers:
+            answer = next(iter(answers))
+            if "error" in answer:
+                raise NodeLost(answer["error"])
+            return answer
 
+    @contextmanager
+    def _request(
+        self, address: Address, request: Mapping[str, Any], sent: bytes | Contents | None = None
+    ) -> Iterator[_Answers]:
+        """Run the node's program on a host, with a request; yield what it answers.
 
-@dataclass
-class _Followed:
-    """Hold how much of a job's output was heard, over all connections, until it is `closed`.
-
-    Attributes:
-        say: hears it.
-        give: gives the job what it asks for.
-    """
-
-    say: Callable[[str], None]
-    give: Callable[[Mapping[str, Any]], None]
-    closed: Event
-    seen: int = 0
-
-
-def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
-    """Pass on what a job prints until it ends; return its answer, with a zip of its run folder.
-
-    Raises:
-        ConnectionLost: the connection ended before.
-        NodeLost: the host doesn't know the job any more, or this command is at its end.
-    """
-    with _request(address, {"verb": "follow", "id": name, "seen": progress.seen}) as answers:
-        for answer in answers:
-            if progress.closed.is_set():  # a thread that waits for more would keep this process from ending
-                raise NodeLost("this command has ended")
-            if "text" in answer:
-                progress.say(answer["text"])
-                progress.seen = answer["seen"]
-            elif "asks" in answer:
-                progress.give(answer["asks"])
-            elif "answer" in answer:
-                folder = answers.read(answer["size"])
-                if hashlib.sha256(folder).hexdigest() != answer["sha256"]:
-                    raise ConnectionLost("it ended before all was copied")
-                return {**answer["answer"], "folder": folder}
-            else:
-                raise NodeLost(answer.get("error") or "its cache was emptied, and the job with it")
-        raise ConnectionLost("")
-
-
-@dataclass
-class _CheckedFile:
-    """A file that is sent, and what is called before each piece of it: sending one may take minutes."""
-
-    file: IO[bytes]
-    check: Callable[[], object]
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        self.check()
-        return self.file.read(size)
-
-
-def _put(address: Address, place: str, contents: Contents, check: Callable[[], object]) -> dict[str, Any]:
-    """Send files, as a tar.
-
-    Args:
-        check: raises if they aren't to be sent any more.
-    """
-
-    def write(into: IO[bytes]) -> None:
-        with tarfile.open(fileobj=into, mode="w|") as archive:
-            for name, content in contents.items():
-                member = tarfile.TarInfo(name)
-                with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as data:
-                    member.size = content.stat().st_size if isinstance(content, Path) else len(content)
-                    archive.addfile(member, _CheckedFile(data, check))
-
-    return _ask(address, {"verb": "put", "places": {place: [*contents]}, "members": len(contents)}, write)
+        Raises:
+            ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
+            NodeLost: there is no such Python.
+        """
+        source = inspect.getsource(node_side).encode()
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(  # noqa: S603
+                address.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C is for us: the task is asked to end, and then returns what it has
+            ) as process,
+        ):
+            assert process.stdin, "a pipe"
+            assert process.stdout, "a pipe"
+            answers = _Answers(process.stdout)
+            self._requests[process] = False
+            try:
+                with suppress(BrokenPipeError):  # the host answers why, or the connection ended
+                    process.stdin.write(b"%d\n%b%b\n" % (len(source), source, json.dumps(request).encode()))
+                    if isinstance(sent, bytes):
+                        process.stdin.write(sent)
+                    elif sent is not None:
+                        write_tar(process.stdin, sent)
+                    process.stdin.flush()  # and stays open for the word that stops a task
+                    self._requests[process] = request["verb"] == "run"
+                    if self._requests[process] and self._stopped.is_set():
+                        _tell_to_stop(process)
+                yield answers
+            except ConnectionLost:
+                process.wait()
+                errors.seek(0)
+                said = one_line("\n".join(errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]))
+                if process.returncode == _NOT_CONNECTED or process.returncode < 0:
+                    lost = ConnectionLost(said)
+                    lost.heard = answers.heard
+                    raise lost from None
+                raise NodeLost(
+                    f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
+                    f"{replace(address, python='/PATH/TO/PYTHON').url}"
+                ) from None
+            finally:
+                del self._requests[process]
+                process.kill()
+                with suppress(BrokenPipeError):  # which would hide what went wrong within
+                    process.stdin.close()
 
 
-def _ask(
-    address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
-) -> dict[str, Any]:
-    """Return the only answer to a request.
-
-    Args:
-        write: what is sent behind it.
-
-    Raises:
-        ConnectionLost: there was none.
-        NodeLost: the host can't do it.
-    """
-    with _request(address, request, write) as answers:
-        answer = next(iter(answers), None)
-        if answer is None:
-            raise ConnectionLost("")
-        if "error" in answer:
-            raise NodeLost(answer["error"])
-        return answer
+def _tell_to_stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        with suppress(OSError, ValueError):  # its connection is at its end
+            process.stdin.write(b"stop\n")
+            process.stdin.flush()
 
 
 class _Answers:
     """The objects of JSON that a host answers, one a line, and the bytes behind them.
 
     Raises:
+        ConnectionLost: there are no more.
         NodeLost: a line is something else, which the host's shell prints, say.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+        self._stream, self.heard = stream, False
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for line in self._stream:
             if not line.endswith(b"\n"):
-                return
+                break
             try:
                 answer = json.loads(line)
             except ValueError:
@@ -520,58 +391,13 @@ class _Answers:
                     f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
                     "print nothing for commands by ssh"
                 )
+            self.heard = True
             yield answer
+        raise ConnectionLost("")
 
     def read(self, number: int) -> bytes:
         """Return so many bytes, or fewer if the connection ends."""
         return self._stream.read(number)
-
-
-@contextmanager
-def _request(
-    address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
-) -> Iterator[_Answers]:
-    """Run the node's program on a host, with a request; yield what it answers.
-
-    Raises:
-        ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
-        NodeLost: there is no such Python.
-    """
-    source = inspect.getsource(node_side).encode()
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(  # noqa: S603
-            address.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,  # Ctrl-C is for us: the job is asked to end, and then returns what it has
-        ) as process,
-    ):
-        assert process.stdin, "a pipe"
-        assert process.stdout, "a pipe"
-        try:
-            with suppress(BrokenPipeError):  # the host answers why, or the connection ended
-                process.stdin.write(b"%d\n%b%b\n" % (len(source), source, json.dumps(request).encode()))
-                if write:
-                    write(process.stdin)
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            yield _Answers(process.stdout)
-        except ConnectionLost:
-            process.wait()
-            errors.seek(0)
-            said = one_line("\n".join(errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]))
-            if process.returncode == _NOT_CONNECTED or process.returncode < 0:
-                raise ConnectionLost(said) from None
-            raise NodeLost(
-                f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
-                f"{replace(address, python='/PATH/TO/PYTHON').url}"
-            ) from None
-        finally:
-            process.kill()
-            with suppress(BrokenPipeError):  # which would hide what went wrong within
-                process.stdin.close()
 
 
 def needed_packages() -> dict[str, Requirement]:
@@ -592,13 +418,3 @@ def _require_packages(address: Address, found: Mapping[str, Any], needed: Mappin
             f"--on {address.url}: {found['path']} lacks {', '.join(unmet.values())}; run there: "
             f"{found['path']} -m pip install {shlex.join(unmet)}, and the runtimes to measure"
         )
-
-
-def place_of(zipped: bytes) -> str:
-    """Return where a zip's files lie below a host's cache."""
-    return f"{FLEET}/{hashlib.sha256(zipped).hexdigest()[:32]}"
-
-
-def _unzip(zipped: bytes) -> Contents:
-    with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}

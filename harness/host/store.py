@@ -45,8 +45,8 @@ KINDS = {
     "rows read by functions of yours": f"exported/{READ_ROWS}*",
     "converted models": "exported/tflite/*",
     "ranges of activations": f"exported/{RANGES}/*.json",
-    "what jobs for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
-    "jobs with results to fetch": "fleet/job-*",
+    "what tasks for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
+    "tasks with results to fetch": "fleet/task-*",
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""

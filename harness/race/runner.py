@@ -10,7 +10,6 @@ from pathlib import Path
 
 from shootout import budget
 from shootout.backends.adapter import Built
-from shootout.build.builder import list_undelivered
 from shootout.build.pool import lanes_near
 from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
@@ -119,10 +118,6 @@ class RaceRunner:
                 raise UsageError(f"--metric scores rows of your own, and {names} has none here: give --inputs")
 
     def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
-        delivery, ask_for = self.plan.delivery, self.plan.ask_for
-        if delivery and ask_for and (lacking := list_undelivered(delivery, groups)):
-            delivery = ask_for(delivery, [group.record for group in lacking])
-            self.plan = replace(self.plan, delivery=delivery)
         machine = environment.fingerprint(self.history.header.environment)
         logs = self.out / "logs"
         preparation = Preparation(

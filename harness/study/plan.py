@@ -14,7 +14,7 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -207,11 +207,8 @@ class Plan:
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
         delivery: what another machine exported and built for this one; None: all is made here.
-        ask_for: asks that machine for what further groups need, too; returns what was delivered by then.
         limits: what a tuning run's settings must keep, by a policy's keys in their basic units; None: it has no limit.
         on_selection: accuracy and metrics are measured on the rows that a search may look at.
-        dealt_among: how many groups share the time under sustained load; None: those of this plan. A node that races
-            some of a plan's groups gives them no longer turns than the others get.
     """
 
     study: Study
@@ -224,10 +221,8 @@ class Plan:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
     delivery: Delivery | None = None
-    ask_for: Callable[[Delivery, Sequence[GroupRecord]], Delivery] | None = None
     limits: Mapping[str, float] | None = None
     on_selection: bool = False
-    dealt_among: int | None = None
 
     @property
     def racing_s(self) -> float | None:
@@ -255,7 +250,7 @@ class Plan:
     @property
     def racing(self) -> int:
         """Return how many groups share the time under sustained load, 1 at least."""
-        return self.dealt_among or max(sum(bool(group.playing) for group in self.groups), 1)
+        return max(sum(bool(group.playing) for group in self.groups), 1)
 
     @property
     def ceilings_at(self) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -140,9 +139,10 @@ def name_request(request: Request) -> str:
 
 def _obtain(requests: Sequence[Request]) -> list[ExportedModel | ShootoutError]:
     """Export what is asked for, or open what was sent in its place (see `SENT_EXPORTS`)."""
-    if not (sent := os.environ.get(SENT_EXPORTS)):
+    sent = Path(SENT_EXPORTS)
+    if not sent.is_file():
         return obtain_all(requests)
-    keys: dict[str, str] = json.loads(Path(sent).read_text(encoding="utf-8"))
+    keys: dict[str, str] = json.loads(sent.read_text(encoding="utf-8"))
     found = (cache_of_exports.lookup(keys.get(name_request(one), "none")) for one in requests)
     return [one or ModelError("what the suite runs was not sent here, or is gone: run it again") for one in found]
 

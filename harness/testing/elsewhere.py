@@ -6,16 +6,16 @@ The suite's models are exported here and sent, so a host needs pytest and the ru
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 
+from shootout.commands.elsewhere import run_on_hosts
 from shootout.commands.output import show_progress
-from shootout.errors import ExitCode, ShootoutError, UsageError
-from shootout.export.delivery import list_files
+from shootout.errors import ShootoutError, UsageError
+from shootout.export.delivery import SENT_EXPORTS, list_files
 from shootout.exported.model import ExportedModel
-from shootout.fleet.nodes import NodeLost
-from shootout.fleet.parcel import pack_nothing
-from shootout.fleet.ssh_hosts import connect
+from shootout.fleet.transport import Contents
 from shootout.host.store import in_use
 from shootout.testing.cases import export_for, name_request, targets
 
@@ -48,26 +48,16 @@ def conform_there(address: str, names: Sequence[str], words: Sequence[str] = ())
         progress.stage("exporting what the suite runs")
         pairs = export_for(targets(names))
         made = {name_request(request): one for request, one in pairs if isinstance(one, ExportedModel)}
-        job = {
-            "do": "conform",
-            "words": [*(word for name in names for word in ("--backend", name)), *words],
-            "sent": {name: one.key for name, one in made.items()},
-        }
-        contents = {f"exported/{one.key}": list_files(one.folder) for one in made.values()}
-        codes = [int(ExitCode.OK)]
-        with connect(address, pack_nothing(), "", progress.say) as hosts:
-            jobs = {node: hosts.measure([node], job, delivered=contents) for node in hosts.nodes()}
-            for node, begun in jobs.items():
-                try:
-                    answer = hosts.result(begun)
-                except NodeLost as lost:
-                    raise UsageError(f"{node.name}: {lost}") from None
-                finally:
-                    hosts.release(begun)
-                if "error" in answer:
-                    raise UsageError(f"{node.name}: {answer['error']}")
-                codes.append(answer["code"])
-    return max(codes)
+        contents: dict[str, Contents] = {f"exported/{one.key}": list_files(one.folder) for one in made.values()}
+        keys = json.dumps({name: one.key for name, one in made.items()}).encode()
+        suite = ["-p", "shootout.testing.plugin", "-p", "no:cacheprovider", "--pyargs", "shootout.testing"]
+        suite += [word for name in names for word in ("--backend", name)]
+        answers = run_on_hosts(address, ["pytest", *suite, *words], progress, files={SENT_EXPORTS: keys}, sent=contents)
+    for place, answer in answers.items():
+        if "No module named pytest" in answer.said:
+            raise UsageError(f"{place.name}: the suite needs pytest: install it for the Python that --on names")
+        sys.stderr.write(answer.printed)
+    return max(answer.code for answer in answers.values())
 
 
 if __name__ == "__main__":

@@ -172,16 +172,6 @@ def test_another_delivery_is_another_build_and_none_is_one_of_its_own(monkeypatc
     assert sorted(maker.built) == ["m", "permutation_probe"]
 
 
-def test_deliveries_of_one_machine_are_joined(monkeypatch: pytest.MonkeyPatch):
-    made = delivered(monkeypatch, Maker())
-    other = Delivery(
-        made_on=made.made_on, models={("h", "m", "", 8, Device.CPU): "c" * 64}, files={"c" * 64: ["inputs.npz"]}
-    )
-    joined = made.join(other)
-    assert (joined.models, joined.files) == ({**made.models, **other.models}, {**made.files, **other.files})
-    assert (joined.made_on, joined.probes, joined.builds) == (made.made_on, made.probes, made.builds)
-
-
 def test_why_a_build_could_not_be_delivered_is_the_reason_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     made = delivered(monkeypatch, Maker(breaks=True))
     why = NotRun(NotRunKind.FAILED, "the converter broke", during="build")
@@ -241,7 +231,7 @@ def test_a_size_that_was_not_sent_is_said_and_one_that_was_not_exported_here_is_
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
     refused = open_delivery(Delivery(made_on="it", models={})).of(group, PORTABLE)
     assert isinstance(refused, SkippedArm)
-    assert (refused.why.kind, refused.why.fix) == (NotRunKind.NOT_REACHED, "run the same command again")
+    assert (refused.why.kind, refused.why.fix) == (NotRunKind.NOT_REACHED, "name the size in the command")
     assert "gave no exported model of this size" in refused.why.reason
     with pytest.raises(KeyError):
         Exports(models={}, probes={}).of(group, PORTABLE)

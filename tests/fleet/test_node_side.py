@@ -7,31 +7,33 @@ import io
 import os
 import signal
 import sys
-import threading
-import time
+import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
-from shootout.fleet import node_side, parcel
-from shootout.fleet.node_side import NodeJob, zip_folder
+from shootout.fleet import node_side
+from shootout.fleet.node_side import NodeTask, run_task, zip_folder
+from shootout.fleet.parcel import write_tar
 from shootout.host import store
 
-WAITS_S = 60.0
-"""Of a test, for a process that ends by itself at once."""
+PACKAGE, FILES = f"fleet/{'a' * 32}", f"fleet/{'b' * 32}"
 
 
-def packed(**contents: str) -> bytes:
-    return parcel._zip_contents({name.replace("__", "."): text.encode() for name, text in contents.items()})
+def make_tar(**contents: str) -> bytes:
+    made = io.BytesIO()
+    write_tar(made, {name.replace("__", "."): text.encode() for name, text in contents.items()})
+    return made.getvalue()
 
 
-def ran(job: str, *, words: Mapping[str, Any] | None = None, folder: bytes = b"", on: NodeJob | None = None) -> Any:
-    """What a node returns of a module `job`, with a file of the user's beside it."""
-    node = on or NodeJob()
-    return node.run("job", dict(words or {}), folder, packed(job__py=job), packed(data__txt="mine"))
+def ran(job: str, *, folder: bytes = b"", task: NodeTask | None = None) -> dict[str, Any]:
+    """What a node of a cluster returns of a module `job`, with a file of the user's beside it."""
+    sent = [(PACKAGE, 1, make_tar(job__py=job)), (FILES, 1, make_tar(data__txt="mine"))]
+    return (task or NodeTask()).run("one", ["job", "{run}", "{not run}"], folder, sent)
 
 
 def files(data: bytes) -> dict[str, bytes]:
@@ -42,6 +44,7 @@ def files(data: bytes) -> dict[str, bytes]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(node_side, "LOOK_S", 0.02)
     return tmp_path / "cache" / "fleet"
 
 
@@ -51,97 +54,90 @@ def test_files_of_before_1980_are_zipped_since_a_board_may_have_no_clock(tmp_pat
     assert files(zip_folder(tmp_path)) == {"journal.jsonl": b"one"}
 
 
-def test_what_was_unpacked_counts_as_cache(cache: Path):
+def test_what_was_sent_and_a_task_count_as_cache_until_it_is_dropped(cache: Path):
     ran("")
     ran("")
-    assert len([each for each in store.kept() if "other machines" in each.kind]) == len([*cache.iterdir()]) == 2
+    kinds = sorted(each.kind for each in store.kept())
+    assert kinds == ["tasks with results to fetch", *2 * ["what tasks for other machines were sent"]]
+    NodeTask().drop("one")
+    assert len(store.kept()) == len([*cache.iterdir()]) == 2
 
 
 def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):
     job = """
-import json, pathlib, sys
-folder = pathlib.Path(sys.argv[1])
-run = folder / "run"
+import pathlib, sys
+run = pathlib.Path(sys.argv[1])
 (run / "samples").mkdir(parents=True)
 (run / "samples" / "g.parquet").write_bytes(b"s")
 (run / "journal.jsonl").write_bytes(b"one\\n")
 (run / ".lock").touch()
 (run / "logs").mkdir()
 (run / "logs" / "arm.log").write_text("l")
-(folder / "answer.json").write_text(json.dumps({"code": 0, "told": json.loads((folder / "job.json").read_text())["n"]}))
+print(sys.argv[2])
+sys.exit("no such thing")
 """
-    found = ran(job, words={"n": 3})
-    assert (found["code"], found["told"]) == (0, 3)
+    found = ran(job)
+    assert (found["code"], found["printed"], found["said"]) == (1, "{not run}\n", "no such thing")
     assert [*files(found["folder"])] == ["logs/arm.log", "samples/g.parquet", "journal.jsonl"]
 
 
-def test_a_process_that_dies_says_its_last_words(cache: Path):
-    found = ran("import sys; sys.exit('no such thing')")
-    assert found["code"] == 1
-    assert "no such thing" in found["error"]
-
-
-def test_a_job_starts_in_the_folder_of_the_files_with_the_whole_node(cache: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_task_starts_in_the_folder_of_the_files_with_the_whole_node(cache: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("OMP_NUM_THREADS", "RAY_JOB_ID"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as the node's owner limits it
-    job = """
-import json, os, pathlib, sys
-answer = {"code": 0, "seen": sorted(os.environ), "here": pathlib.Path("data.txt").read_text(), "me": __file__}
-(pathlib.Path(sys.argv[1]) / "answer.json").write_text(json.dumps(answer))
-"""
-    answer = ran(job)
-    assert not {"OMP_NUM_THREADS", "RAY_JOB_ID"} & {*answer["seen"]}
-    assert "CUDA_VISIBLE_DEVICES" in answer["seen"]
-    assert answer["here"] == "mine"
-    assert str(cache) in answer["me"]
+    seen, here, me = ran("import os; print(*os.environ); print(open('data.txt').read()); print(__file__)")[
+        "printed"
+    ].splitlines()
+    assert not {"OMP_NUM_THREADS", "RAY_JOB_ID"} & {*seen.split()}
+    assert "CUDA_VISIBLE_DEVICES" in seen
+    assert here == "mine"
+    assert str(cache) in me
 
 
-def test_a_job_goes_on_behind_what_was_there(cache: Path, tmp_path: Path):
-    run = tmp_path / "run"
-    (run / "samples").mkdir(parents=True)
-    (run / "journal.jsonl").write_bytes(b"one\n")
-    (run / "samples" / "g.parquet").write_bytes(b"s")
+def test_a_task_goes_on_behind_what_was_there(cache: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.jsonl").write_bytes(b"one\n")
     job = """
 import pathlib, sys
-with (pathlib.Path(sys.argv[1]) / "run" / "journal.jsonl").open("ab") as file:
+with (pathlib.Path(sys.argv[1]) / "journal.jsonl").open("ab") as file:
     file.write(b"more\\n")
 """
-    found = ran(job, folder=zip_folder(run))
-    assert files(found["folder"]) == {"samples/g.parquet": b"s", "journal.jsonl": b"one\nmore\n"}
+    data = zip_folder(tmp_path / "run")
+    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\n"}
+    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\nmore\n"}, "kept until it is dropped"
 
 
-def test_a_job_that_is_asked_to_end_returns_what_it_has(cache: Path, tmp_path: Path):
-    begun = tmp_path / "begun"
-    job = f"""
-import json, pathlib, signal, sys, time
-folder = pathlib.Path(sys.argv[1])
+def test_a_task_that_is_asked_to_end_returns_what_it_has(cache: Path):
+    job = """
+import pathlib, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
-    (folder / "run").mkdir()
-    (folder / "run" / "journal.jsonl").write_text("begun\\n")
-    pathlib.Path({str(begun)!r}).touch()
+    (pathlib.Path(sys.argv[1]) / "journal.jsonl").write_text("begun\\n")
+    print("begun", file=sys.stderr, flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
-    (folder / "answer.json").write_text(json.dumps({{"code": 130}}))
+    sys.exit(130)
 """
-    node = NodeJob()
-
-    def stop() -> None:
-        limit = time.monotonic() + WAITS_S
-        while not begun.exists() and time.monotonic() < limit:
-            time.sleep(0.02)
-        node.stop()
-
-    other = threading.Thread(target=stop)
-    other.start()
+    ran("")
+    stop = Event()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as Ray's processes have it
     try:
-        found = ran(job, on=node)
+        package, other = (place.rpartition("/")[2] for place in (PACKAGE, FILES))
+        (cache / package / "job.py").write_text(job)
+        found = run_task("two", ["job", "{run}"], b"", package, other, stop=stop, hear=lambda _: stop.set())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        other.join()
     assert (found["code"], files(found["folder"])) == (130, {"journal.jsonl": b"begun\n"})
+
+
+@pytest.mark.parametrize("cut", [lambda data: data[:1536], lambda data: data[:700]], ids=["between files", "in a file"])
+def test_what_came_in_part_is_refused_and_leaves_nothing(cache: Path, cut: Callable[[bytes], bytes]):
+    data = make_tar(one="1" * 300, two="2" * 300)
+    with pytest.raises((OSError, tarfile.ReadError)):
+        node_side.receive(FILES, io.BytesIO(cut(data)), 2)
+    assert [*cache.iterdir()] == []
+    node_side.receive(FILES, io.BytesIO(data), 2)
+    assert node_side.find_lacking({FILES: ["one", "three"]}) == {FILES: ["three"]}
 
 
 def test_a_folder_that_others_can_write_is_refused_with_what_to_do(cache: Path):

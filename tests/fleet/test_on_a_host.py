@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from support.console import TESTS
 
+from shootout.commands import fleet
 from shootout.commands.elsewhere import ship_there
-from shootout.commands.fleet import run_on_fleet
+from shootout.commands.fleet import find_runs, run_on_fleet
 from shootout.errors import ExitCode, UsageError
 from shootout.export.delivery import DELIVERY
 from shootout.exported.shipped_folder import open_shipped
-from shootout.fleet import ssh_hosts
-from shootout.fleet.parts import find_parts
 from shootout.journal import journal
 from shootout.results.analysis import analyse
 from shootout.testing.elsewhere import conform_there
@@ -59,7 +58,7 @@ def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for path in (binaries / "ssh", binaries / "python"):
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{binaries}:{os.environ['PATH']}")
-    monkeypatch.setattr(ssh_hosts, "ENTRY", "support.fleets.deaf_board")
+    monkeypatch.setattr(fleet, "NODE", "support.fleets.deaf_board")
     return f"ssh://board{binaries / 'python'}"
 
 
@@ -76,7 +75,7 @@ def test_a_board_measures_what_was_built_here_and_ships_it(
     }
     code = run_on_fleet("residual_mlp", options, address=board, dry_run=False, full=False, as_json=True)
     assert code == ExitCode.UNAVAILABLE, "the board has no torch"
-    (part,) = find_parts(out)
+    (part,) = find_runs(out)
     document = analyse(part)
     rows = {row.backend: row for row in document.rows}
     outcomes = {"litert": "measured", "numpy": "measured", "torch-eager": "skipped"}
@@ -88,7 +87,7 @@ def test_a_board_measures_what_was_built_here_and_ships_it(
     delivered = json.loads((part / DELIVERY).read_text())
     assert len(delivered["builds"]) == 2, "litert's, and its probe's"
     assert json.loads(capsys.readouterr().out)["rows"]
-    assert not [*(tmp_path / "there" / "fleet").glob("job-*")], "all was fetched"
+    assert not [*(tmp_path / "there" / "fleet").glob("task-*")], "all was fetched"
 
     model = tmp_path / "model-1"
     assert ship_there(board, part, model, target="litert", policy=None, group=None) == 0

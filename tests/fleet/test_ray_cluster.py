@@ -1,4 +1,4 @@
-"""A real cluster on this machine: three nodes of two kinds, and one that is killed in the middle."""
+"""A real cluster on this machine: three nodes with two labels, and one that is killed in the middle."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ import pytest
 from support.console import TESTS, here
 from support.fleets.deaf_node import NICE, STOPS
 
-from shootout.commands.fleet import run_on_fleet
-from shootout.fleet import ray_cluster
-from shootout.fleet.node_kinds import LABEL
-from shootout.fleet.parts import find_finished, find_parts
+from shootout.commands import fleet
+from shootout.commands.fleet import find_runs, run_on_fleet
+from shootout.fleet.ray_cluster import LABEL
 from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.records import Failure
@@ -37,8 +36,8 @@ work = "20"
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two nodes of one kind, and one, where the driver is, of another."""
-    monkeypatch.setattr(ray_cluster, "ENTRY", "support.fleets.deaf_node")
+    """Two nodes of one label, and one, where the driver is, of another."""
+    monkeypatch.setattr(fleet, "NODE", "support.fleets.deaf_node")
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -71,7 +70,7 @@ def kill_the_stopped(cluster: Any, told: Path) -> None:
 
 @pytest.mark.slow  # half a minute, most of it waiting; CI asks it by itself
 @pytest.mark.timeout(280)
-def test_a_node_is_killed_and_another_one_measures_its_part(
+def test_a_node_is_killed_and_another_one_of_its_label_goes_on(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     study, out = tmp_path / "tiny.toml", tmp_path / "out"
@@ -84,15 +83,15 @@ def test_a_node_is_killed_and_another_one_measures_its_part(
     assert run_on_fleet(str(study), {"out": out}, dry_run=False, as_json=True, **how) == 0
 
     shown = capsys.readouterr()
-    parts = find_parts(out)
-    histories = {folder: journal.read(folder) for folder in parts}
-    for kind in ("small", "large"):
-        mine = [history for folder, history in histories.items() if folder.name.startswith(f"{kind}-")]
-        assert sorted(name for history in mine for name in find_finished(history)) == GROUPS
+    runs = find_runs(out)
+    assert sorted(run.name.partition("-")[0] for run in runs) == ["large", "small"]
+    for run in runs:
+        history = journal.read(run)
+        assert [group.name for group in history.groups] == GROUPS
+        assert history.played_out
+        assert not [line for line in history.lines if isinstance(line, Failure)]
     assert not killer.is_alive(), "a node was killed in the middle"
-    assert not [line for history in histories.values() for line in history.lines if isinstance(line, Failure)]
-    assert len(parts) == 3, "one for each node"
     assert {*(cache_folder() / NICE).read_text().split()} == {"0"}, "as nice as if it were typed there"
-    merged = here("merge", *parts, "--json", cwd=tmp_path).data
+    merged = here("merge", *runs, "--json", cwd=tmp_path).data
     assert json.loads(shown.out) == merged, "and stdout holds nothing else, whatever Ray says of the lost node"
     assert here("show", out, "--json", cwd=tmp_path).data == merged

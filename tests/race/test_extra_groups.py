@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.planted import Budget, ByBatch, here, on_stage, plan, run, study
+from support.races.planted import Budget, ByBatch, here, on_stage, run, study
 
-from shootout.build.builder import list_undelivered
 from shootout.clock import Deadline
-from shootout.contract import Device
-from shootout.export.delivery import Delivery
 from shootout.journal import journal
 from shootout.journal.records import Confirming, Rounds
 from shootout.race import runner, stopping
-from shootout.race.runner import RaceRunner
 from shootout.report import table
 from shootout.results.analysis import analyse
-from shootout.study.group import GroupRecord
-from shootout.study.plan import Plan, PlannedGroup, make_plan, plan_groups
+from shootout.study.plan import make_plan, plan_groups
 from shootout.study.schema import checked
 
 
@@ -30,36 +23,6 @@ from shootout.study.schema import checked
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     """What campaigns play on."""
     return on_stage(monkeypatch)
-
-
-def test_what_a_confirming_group_needs_is_asked_for_from_the_machine_that_exports(
-    monkeypatch: pytest.MonkeyPatch, stage: list[ByBatch], tmp_path: Path
-):
-    asked, lacking = list[str](), list[str]()
-
-    def ask_for(delivery: Delivery, records: Sequence[GroupRecord]) -> Delivery:
-        asked.extend(record.name for record in records)
-        keys = [(one.name, arm.model, "", arm.batch, Device.CPU, False, 0) for one in records for arm in one.arms]
-        return delivery.join(Delivery(made_on="it", models=dict.fromkeys(keys, "a" * 64)))
-
-    class Prepared:
-        def __init__(self, plan: Plan, **_: object) -> None:
-            self.delivery = plan.delivery
-
-        def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Any]]:
-            assert self.delivery
-            lacking.extend(group.record.name for group in list_undelivered(self.delivery, groups))
-            return {group.record.name: {arm.label: arm for arm in group.playing} for group in groups}
-
-    monkeypatch.setattr(runner, "Preparation", Prepared)
-    selecting = study(1, 8, scenario=["throughput"])
-    planned = plan(selecting)
-    delivery = ask_for(Delivery(made_on="it", models={}), [group.record for group in planned.groups])
-    asked.clear()
-    given: dict[str, Any] = {"made": RaceRunner, "plan": replace(planned, delivery=delivery, ask_for=ask_for)}
-    assert run(tmp_path / "out", selecting, **given)
-    assert asked == [group.name for group in journal.read(tmp_path / "out").groups[1:]] != []
-    assert lacking == []
 
 
 POINTS = [{"batch": 1, "threads": 2}, {"batch": 16_384, "threads": 2}]

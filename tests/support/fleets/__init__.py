@@ -1,1 +1,1 @@
-"""A fleet for tests: nodes, a cluster without Ray, and what a node runs."""
+"""A fleet for tests: what machines say of themselves, and what they run."""

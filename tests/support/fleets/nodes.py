@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.fleet.node_kinds import ClusterNode, FleetNode
 from shootout.journal.records import Header
 from shootout.study.group import GroupRecord, with_control
 
@@ -23,17 +22,8 @@ FACTS: dict[str, Any] = {
 GROUPS = ("g1", "g2", "g3", "g4", "g5")
 
 
-def node(name: str, *, label: str = "", groups: Sequence[str] = GROUPS, **changes: Any) -> FleetNode:
-    """A node; `changes`: to what it says of itself, tables key by key."""
-    facts = {**FACTS, "machine": name}
-    for key, value in changes.items():
-        facts[key] = {**facts[key], **value} if isinstance(value, Mapping) else value
-    place = ClusterNode(id=name, name=name, label=label, cpus=4.0)
-    playing = dict.fromkeys(groups, ("one", "other"))
-    return FleetNode(place=place, header=_header(groups, facts), playing=playing, estimate_s=10.0)
-
-
-def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:
+def make_header(groups: Sequence[str], machine: str) -> Header:
+    """What a machine's journal would begin with."""
     return Header(
         created="2026-01-01T00:00:00+00:00",
         study="tiny",
@@ -43,7 +33,7 @@ def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:
         bias_floor=0.005,
         named=(),
         groups=tuple(_group(name) for name in groups),
-        environment=facts,
+        environment={**FACTS, "machine": machine},
     )
 
 
