@@ -138,7 +138,11 @@ class Run:
         return found
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return an Arrow table: a line per row, nested figures as `end_to_end.median_ns`, columns as in every run."""
+        """Return an Arrow table: a line per row, nested figures as `end_to_end.median_ns`, columns as in every run.
+
+        Raises:
+            UsageError: the extra `parquet` isn't installed.
+        """
         return arrow_table(self.rows)
 
     def write(self, *files: str | PathLike[str]) -> None:

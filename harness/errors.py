@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from importlib.metadata import distributions
+from importlib.util import find_spec
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
@@ -266,6 +267,16 @@ def install(extra: str, options: str = "") -> str:
     if version:
         return pip_install(f"shootout-{version}-py3-none-any.whl{extras}", options=options)
     return pip_install(f".{extras}", options=f"{options} -e".strip(), pip=".venv/bin/pip")
+
+
+def require_pyarrow(what: str) -> None:
+    """Refuse what takes Parquet if its library isn't installed.
+
+    Raises:
+        UsageError: it isn't; says how to install it.
+    """
+    if find_spec("pyarrow") is None:
+        raise UsageError(f"{what} needs pyarrow, {UNINSTALLED}: {install('parquet')}")
 
 
 def _list_packages(requirements: Iterable[str], extras: Iterable[str]) -> list[str]:

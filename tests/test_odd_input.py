@@ -191,17 +191,17 @@ def test_a_journal_of_odd_values_with_right_checksums(lines: Any):
 def sample_file() -> bytes:
     turns = [Turn(latency_ns={scope: np.linspace(1.0, 2.0, 40) for scope in Scope})] * 3
     with tempfile.TemporaryDirectory() as folder:
-        samples.write(Path(folder), "samples/g0-000.parquet", [(A.label, turns), (B.label, turns)])
-        return (Path(folder) / "samples/g0-000.parquet").read_bytes()
+        samples.write(Path(folder), "samples/g0-000.npz", [(A.label, turns), (B.label, turns)])
+        return (Path(folder) / "samples/g0-000.npz").read_bytes()
 
 
 def read_samples(data: bytes, folder: Path) -> None:
-    for name in ("samples/g0-000.parquet", samples.PACKED):
+    for name in ("samples/g0-000.npz", samples.PACKED):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
         found = samples.Samples(folder)
         for arm in (A, B):
-            found.of(GROUP, arm.label, Scope.END_TO_END, {0: "samples/g0-000.parquet"})
+            found.of(GROUP, arm.label, Scope.END_TO_END, {0: "samples/g0-000.npz"})
         assert all(printable(line) == line for line in found.lost)
 
 

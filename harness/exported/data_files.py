@@ -12,14 +12,13 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.lib import format as npy
 
 from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError, tell_refusal
@@ -28,13 +27,10 @@ from shootout.exported.axis_arithmetic import EMPTY
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, sha256
 from shootout.exported.streams import Stream
+from shootout.host import npz
 from shootout.host.store import READ_ROWS
 from shootout.units import counted
 
-_HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
-    (1, 0): npy.read_array_header_1_0,
-    (2, 0): npy.read_array_header_2_0,
-}
 TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """By suffix of a table of text: what stands between its columns."""
@@ -350,12 +346,7 @@ def read_headers(path: Path) -> dict[str, TensorSpec]:
 
 def _read_header(name: str, opened: IO[bytes]) -> TensorSpec:
     with opened as file:
-        version = npy.read_magic(file)
-        if version not in _HEADERS:
-            raise ValueError(f"{name} is in version {version} of NumPy's format")
-        shape, _, dtype = _HEADERS[version](file)
-    if dtype.hasobject:
-        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+        shape, dtype = npz.read_header(name, file)
     return TensorSpec(name=name.removesuffix(".npy"), shape=shape, dtype=dtype.name)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, TensorSpec
-from shootout.errors import UsageError, tell_refusal
+from shootout.errors import UsageError, require_pyarrow, tell_refusal
 from shootout.exported.model import LABELS
 
 PARQUET = ".parquet"
@@ -36,8 +36,9 @@ def read(path: Path) -> dict[str, Column]:
     """Read all columns of a table by name, in the file's order.
 
     Raises:
-        UsageError: it can't be read, or is too large; says where.
+        UsageError: it can't be read, or is too large; says where. Or the library for it isn't installed.
     """
+    require_pyarrow(str(path))
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UsageError(f"{path} is not a regular file: name a .parquet file")

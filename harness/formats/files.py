@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from shootout.compare.document import MergedDocument
-from shootout.errors import UsageError, tell_refusal
+from shootout.errors import UsageError, require_pyarrow, tell_refusal
 from shootout.formats import data, junit
-from shootout.journal import journal, samples
 from shootout.results.document import Document
 
+PARQUET = ".parquet"
 FORMATS: Mapping[str, Callable[[Any], bytes]] = {
     "bencher.json": lambda document: data.as_bencher(document).encode(),
     ".json": lambda document: data.document_text(document).encode(),
     ".xml": lambda document: junit.as_xml(document),
     ".csv": lambda document: data.as_csv(document.rows).encode(),
-    ".parquet": lambda document: data.as_parquet(document.rows),
+    PARQUET: lambda document: data.as_parquet(document.rows),
 }
 """Formats by the end of a file's name; the first that fits is taken."""
 OF_ONE_RUN = ("bencher.json", ".xml")
@@ -31,7 +31,7 @@ def check_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     """Check, before anything is measured, that these files can be written, and return them.
 
     Raises:
-        UsageError: a name has an unknown end or can't be written to, or the file holds a run's own samples.
+        UsageError: a name has an unknown end, can't be written to, or needs a library that isn't installed.
     """
     return tuple(_check_target(Path(path)) for path in paths)
 
@@ -92,11 +92,9 @@ def _explain_errors(path: Path) -> Iterator[None]:
 
 
 def _check_target(path: Path) -> Path:
-    _find_ending(path)
+    if _find_ending(path) == PARQUET:
+        require_pyarrow(str(path))
     check_file(path)
-    run = path.parent.parent if path.parent.name == samples.FOLDER else path.parent
-    if (path.name == samples.PACKED or run != path.parent) and journal.begun(run):
-        raise UsageError(f"{str(path)!r} is where the run in {str(run)!r} keeps its samples; choose another name")
     return path
 
 

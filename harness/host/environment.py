@@ -42,8 +42,8 @@ _OTHER_PACKAGES = (
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
-_APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|report|site|testing)['\"]")
-"""Our extras that take no part in a measurement: developers' tools, Ray, what draws. All others are recorded."""
+_APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|parquet|report|site|testing)['\"]")
+"""Our extras that take no part in a measurement: developers' tools, Ray, pages and tables. All others are recorded."""
 _GIT_TIMEOUT_S = 10
 FLAGS = (
     *("sse4_2", "f16c", "fma", "avx", "avx2", "avx_vnni"),

@@ -1,7 +1,7 @@
 """A small copy of a run, to keep or to send: two files, from which all that is shown of it comes out the same.
 
 The journal is compressed whole. The samples keep every reading, sorted within its restart. Without their order and
-round they take a fifth of the room; each round's median stays in the journal. Percentiles alone need the samples, so a
+round they take a tenth of the room; each round's median stays in the journal. Percentiles alone need the samples, so a
 copy may be of the journal only, a fifth of the two.
 """
 
@@ -18,11 +18,6 @@ from shootout.errors import UsageError
 from shootout.journal import journal, samples
 from shootout.journal.journal import History
 from shootout.journal.records import Played
-
-Key = tuple[str, str, str, int, int]
-"""Group, arm, scope, restart, and how many calls share a reading."""
-_SMALLEST = 19
-"""zstd's level; it is as fast to read as any."""
 
 
 def pack(run: Path, into: Path, *, raw: bool = True) -> None:
@@ -53,10 +48,10 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     is_plain = (folder / journal.NAME).exists()
     if raw and is_plain and not (folder / samples.PACKED).exists():
         if readings := readings_of(folder, history):  # none where all targets were skipped
-            _write_samples(readings, into / samples.PACKED)
+            samples.write_packed(into, readings)
     elif raw:  # packed before: its readings have lost their rounds, and what was measured since lies beside them
         inside = folder.resolve()
-        for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.parquet")):
+        for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.npz")):
             if path.is_file() and path.resolve().is_relative_to(inside):  # as readers: a link must not take along more
                 copy = into / path.relative_to(folder)
                 copy.parent.mkdir(exist_ok=True)
@@ -66,7 +61,7 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     (into / journal.PACKED).write_bytes(gzip.compress(data, mtime=0) if is_plain else data)
 
 
-def readings_of(folder: Path, history: History) -> dict[Key, Array]:
+def readings_of(folder: Path, history: History) -> dict[samples.Key, Array]:
     """Read what the clock read, sorted, in ns; a call's latency is that ÷ the calls that share it.
 
     Readings are whole numbers unless a latency is none (one that was made up, or counts from a computed arrival).
@@ -74,7 +69,7 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     Raises:
         UsageError: there are more than a packed run may have.
     """
-    readings: dict[Key, list[Array]] = {}
+    readings: dict[samples.Key, list[Array]] = {}
     count = 0
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
@@ -87,27 +82,3 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
             key = (line.group, line.arm, scope, line.restart, calls if exact else 1)
             readings.setdefault(key, []).append(whole.astype(np.int64) if exact else latency_ns)
     return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(readings.items())}
-
-
-def _write_samples(readings: dict[Key, Array], path: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    readings_ns = np.concatenate([np.array([], dtype=np.int64), *readings.values()])
-    types = (pyarrow.string(), pyarrow.string(), pyarrow.string(), pyarrow.int32(), pyarrow.int32())
-    columns = {
-        name: pyarrow.array(
-            np.repeat([key[index] for key in readings], [part.size for part in readings.values()]), kind
-        )
-        for index, (name, kind) in enumerate(zip((*samples.PLACE, samples.RESTART, "calls"), types, strict=True))
-    }
-    pyarrow.parquet.write_table(
-        pyarrow.table({**columns, "reading_ns": readings_ns}),
-        path,
-        compression="zstd",
-        compression_level=_SMALLEST,
-        use_dictionary=list(columns),
-        column_encoding={"reading_ns": "DELTA_BINARY_PACKED" if readings_ns.dtype.kind == "i" else "BYTE_STREAM_SPLIT"},
-        write_statistics=False,
-        write_page_checksum=True,
-    )

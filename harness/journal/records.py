@@ -185,7 +185,7 @@ class Played(Record):
             at the end of the turn. As `cpu`, the CPU time of a call in its block end to end, if that is known of every
             round.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
-        samples: the Parquet file of this restart's raw readings, relative to the run folder.
+        samples: the .npz file of this restart's raw readings, relative to the run folder.
         peak_rss_bytes: null where the run's time was over before it could be asked.
         gpu: null for an arm on the CPU.
         cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.

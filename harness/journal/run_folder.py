@@ -27,7 +27,7 @@ CANDIDATE = "candidate"
 _FILES = (journal.NAME, journal.PACKED, journal.UNPACKING, samples.PACKED, DELIVERY)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
 _OWN = (*_FILES, *_FOLDERS, CANDIDATE)
-_SAMPLES = re.compile(r"g\d+-\d+\.(parquet|tmp)")
+_SAMPLES = re.compile(r"g\d+-\d+\.(npz|tmp)")
 """The names that restarts give to the files of their samples."""
 ELSEWHERE = "was begun on another machine or with other versions"
 START_OVER = "add --fresh to start over there, or choose another --out"

@@ -1,12 +1,16 @@
-"""Raw samples: one Parquet file per group and restart, a row per reading, written before the journal names it.
+"""Raw samples: one .npz file per group and restart, written before the journal names it.
 
 A run that was packed (see `shootout.journal.pack`) has one file instead; whatever is measured later comes beside it.
+Both hold their numbers in parts, one behind the other. `words` are texts, and a row of `parts` has the numbers of the
+part's words, then whole numbers of its own, the last of which is its count.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,30 +20,29 @@ import numpy as np
 
 from shootout.contract import Array
 from shootout.errors import ShootoutError, tell_refusal
+from shootout.host import npz
 from shootout.host.regular_files import resolve_inside
 from shootout.journal.journal import PACKED as PACKED_JOURNAL
 from shootout.journal.journal import sync_folder
 from shootout.messages import Turn
 
-FOLDER, PACKED = "samples", "samples.parquet"
+FOLDER, PACKED = "samples", "samples.npz"
 """The folder of a run's samples, and the one file of a packed run."""
-_UNREADABLE = (OSError, LookupError, TypeError, ValueError, NotImplementedError)
-"""The errors of reading a file that is gone or damaged; Arrow's own are among these."""
-PLACE = ["group", "arm", "scope"]
-"""The columns of that file which say whose reading a row holds; it is sorted by them, then by restart."""
+_UNREADABLE = (OSError, LookupError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+"""The errors of reading a file that is gone or damaged."""
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 MOST_ROWS = 1 << 26
-"""The most rows that one call of `Samples.of` reads; the largest run has a thirtieth. A file of 7 MB can hold 10^9
-rows, and a journal can name it for any number of restarts."""
+"""The most readings that one call of `Samples.of` takes; the largest run has a thirtieth. A file of 1 MB can hold 10^8
+of them, and a journal can name it for any number of restarts."""
 MOST_PARTS = 1 << 20
-"""The most parts of a packed run: one for each arm of a group, scope and restart."""
-_BATCH_ROWS = 1 << 18
-"""Rows that one call into Arrow reads: Ctrl-C waits for its end."""
-_ROW_BYTES, _OTHER_BYTES = 64, 1 << 24
-"""The most bytes that a file takes without its compression: for each row, and for its dictionaries."""
-RESTART = "restart"
-"""The column which files packed by older versions don't have."""
+"""The most parts of a file: one for each arm of a group, scope and restart, or round."""
+_MOST_WORD_BYTES = 1 << 24
+UNKNOWN = -1
+"""In place of a restart: an older version packed these readings, and didn't keep restarts apart."""
+
+Key = tuple[str, str, str, int, int]
+"""Group, arm, scope, restart, and how many calls share a reading."""
 
 
 def write(
@@ -49,19 +52,20 @@ def write(
 
     Args:
         folder: the run folder.
-        name: the file's path inside it, e.g. `samples/g0-003.parquet`.
+        name: the file's path inside it, e.g. `samples/g0-003.npz`.
         turns: by arm label, one `Turn` per round.
         single_ns: by arm label, calls read one by one after that: of round -1.
 
     Raises:
         ShootoutError: the disk is full or gone; nothing of the file is left.
     """
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = _make_columns(turns, single_ns)
-    types = {"arm": pyarrow.string(), "scope": pyarrow.string(), "round": pyarrow.int16()}
-    schema = pyarrow.schema({**types, "latency_ns": pyarrow.float64()})
+    readings = {
+        (label, scope.value, index): latency
+        for label, rounds in turns
+        for index, turn in enumerate(rounds)
+        for scope, latency in turn.latency_ns.items()
+    }
+    readings |= {(label, SINGLE, -1): latency for label, latency in single_ns}
     path = folder / name
     temporary = path.with_suffix(".tmp")
     try:
@@ -69,8 +73,7 @@ def write(
             path.parent.mkdir()
             sync_folder(folder)
         with temporary.open("wb") as file:
-            table = pyarrow.table(columns, schema=schema)
-            pyarrow.parquet.write_table(table, file, compression="zstd", write_page_checksum=True)
+            np.savez(file, **_name_parts(readings, texts=2, numbers=2), latency_ns=_join(readings, np.float64))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -83,23 +86,35 @@ def write(
         ) from None
 
 
-def _make_columns(
-    turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]]
-) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {"arm": [], "scope": [], "round": [], "latency_ns": []}
+def write_packed(folder: Path, readings: Mapping[Key, Array]) -> None:
+    """Write the one file of a packed run.
 
-    def add(label: str, scope: str, index: int, latency: Array) -> None:
-        for name, value in (("arm", label), ("scope", scope), ("round", index)):
-            columns[name] += [value] * latency.size
-        columns["latency_ns"] += latency.tolist()
+    Sorted readings are small as differences; of computed ones, which aren't whole, those of their bits.
 
-    for label, rounds in turns:
-        for index, turn in enumerate(rounds):
-            for scope, latency in turn.latency_ns.items():
-                add(label, scope.value, index, latency)
-    for label, latency in single_ns:
-        add(label, SINGLE, -1, latency)
-    return columns
+    Args:
+        readings: of each part sorted, in ns.
+    """
+    is_whole = all(part.dtype.kind == "i" for part in readings.values())
+    bits = np.int64 if is_whole else np.uint64
+    steps = {key: _step(part if is_whole else part.astype(np.float64).view(bits)) for key, part in readings.items()}
+    np.savez_compressed(folder / PACKED, **_name_parts(readings, texts=3, numbers=3), steps=_join(steps, bits))
+
+
+def _step(values: Array) -> Array:
+    return np.diff(values, prepend=values.dtype.type(0))
+
+
+def _name_parts(readings: Mapping[Any, Array], texts: int, numbers: int) -> dict[str, Any]:
+    """Return what a file says of its parts: so many texts and numbers of each, the last of which is its count."""
+    named = np.array([key[:texts] for key in readings], dtype=np.str_).reshape(-1, texts)
+    words, places = np.unique(named, return_inverse=True)
+    own = [[*key[texts:], part.size] for key, part in readings.items()]
+    table = np.array(own, dtype=np.int64).reshape(-1, numbers)
+    return {"words": words, "parts": np.hstack([places.reshape(named.shape), table])}
+
+
+def _join(readings: Mapping[Any, Array], dtype: type) -> Array:
+    return np.concatenate([np.array([], dtype), *readings.values()], dtype=dtype)
 
 
 class _Rows:
@@ -194,21 +209,18 @@ class Samples:
 
 def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
     """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
+    words, parts, steps = _read_file(resolve_inside(folder, PACKED), _Rows(), "steps", texts=3, numbers=3)
     readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
-    parts = 0
-    for batch in _read_batches(resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
-        columns = [batch.column(name) for name in PLACE]
-        has_restarts = RESTART in batch.schema.names
-        restarts = batch.column(RESTART).to_numpy() if has_restarts else np.zeros(batch.num_rows, dtype=np.int32)
-        codes = np.array([*(column.indices for column in columns), restarts])
-        ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), batch.num_rows]
-        if (parts := parts + len(ends)) > MOST_PARTS:
-            raise ValueError(f"more than {MOST_PARTS} parts")
-        latency = batch.column("reading_ns").to_numpy() / batch.column("calls").to_numpy()
-        for begin, end in pairwise([0, *map(int, ends)]):
-            group, arm, scope = (column[begin].as_py() for column in columns)
-            restart = int(restarts[begin]) if has_restarts else None
-            readings.setdefault((group, arm, scope), {}).setdefault(restart, []).append(latency[begin:end])
+    if np.any(parts[:, -2] < 1):
+        raise ValueError("no call shares a reading")
+    ends = np.cumsum(parts[:, -1]).tolist()
+    for (*places, restart, calls, _), (begin, end) in zip(parts.tolist(), pairwise([0, *ends]), strict=True):
+        reading_ns = np.cumsum(steps[begin:end])
+        if steps.dtype == np.uint64:
+            reading_ns = reading_ns.view(np.float64)
+        group, arm, scope = (words[place] for place in places)
+        own = readings.setdefault((group, arm, scope), {})
+        own.setdefault(None if restart == UNKNOWN else restart, []).append(reading_ns / calls)
     return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()}
 
 
@@ -227,64 +239,34 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
 
 def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
     """Read as `read` does, but raise one of `_UNREADABLE`."""
-    import pyarrow
-    import pyarrow.compute
-
-    batches = [np.array([])]
-    for batch in _read_batches(resolve_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
-        wanted = np.ones(batch.num_rows, dtype=bool)
-        for column, value in (("arm", arm), ("scope", str(scope))):
-            same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
-            wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
-        latency = batch.column("latency_ns").cast(pyarrow.float64())
-        batches.append(latency.to_numpy(zero_copy_only=False)[wanted])
-    return np.concatenate(batches)
+    words, parts, latency_ns = _read_file(resolve_inside(folder, name), rows, "latency_ns", texts=2, numbers=2)
+    wanted = [words[of] == arm and words[in_scope] == str(scope) for of, in_scope in parts[:, :2].tolist()]
+    readings_ns: Array = latency_ns[np.repeat(np.array(wanted, dtype=bool), parts[:, -1])].astype(np.float64)
+    return readings_ns
 
 
-def _read_batches(
-    path: Path, rows: _Rows, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()
-) -> Iterator[Any]:
-    """Yield some columns of a file, one batch of rows after the other.
-
-    It reads the file by itself: as a data set of pyarrow's, a damaged file may never be read to an end.
+def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> tuple[list[str], Array, Array]:
+    """Read a file's words, parts and readings.
 
     Args:
         rows: how many may be read; those of this file are taken from them.
-        places: columns of few different words.
-        columns: columns of numbers.
-        optional: columns of numbers that not every file has.
+        name: of the readings.
+        texts, numbers: how many of each a part has.
 
     Raises:
-        ValueError: by its footer, or as it is read, it has other types than any run's, or more rows than may be read.
+        OSError, LookupError, ValueError, EOFError: one of `_UNREADABLE`: it isn't one of ours, or is too large.
     """
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path, read_dictionary=list(places), page_checksum_verification=True) as file:
-        numbers = [*columns, *(name for name in optional if name in file.schema_arrow.names)]
-        _check_footer(file, rows.left, places, numbers)
-        for batch in file.iter_batches(_BATCH_ROWS, columns=[*places, *numbers]):
-            rows.take(batch.num_rows)
-            if batch.num_rows:
-                yield batch
-
-
-def _check_footer(file: Any, most_rows: int, places: Sequence[str], numbers: Sequence[str]) -> None:
-    """Refuse a file that isn't one of ours before any of it is read: its few bytes could fill the memory."""
-    import pyarrow
-
-    rows = file.metadata.num_rows
-    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
-    size = sum(group.total_byte_size for group in groups)
-    if rows > most_rows or size > rows * _ROW_BYTES + _OTHER_BYTES:
-        raise ValueError(f"{rows} rows of {size} bytes")
-    for name in (*places, *numbers):
-        kind = file.schema_arrow.field(name).type
-        fits = pyarrow.types.is_dictionary if name in places else _is_number
-        if not fits(kind):
-            raise ValueError(f"{name} is of the type {kind}")
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow
-
-    return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
+    columns = texts + numbers
+    most_bytes = {"words": _MOST_WORD_BYTES, "parts": 8 * columns * MOST_PARTS, name: 8 * rows.left}
+    words, parts, values = npz.read(path, most_bytes).values()
+    if words.dtype.kind != "U" or words.ndim != 1 or parts.dtype != np.int64 or parts.shape[1:] != (columns,):
+        raise ValueError("its parts have other columns")
+    places, counts = parts[:, :texts], parts[:, -1]
+    if places.size and not 0 <= places.min() <= places.max() < len(words):
+        raise ValueError("a part has a word that isn't there")
+    if values.dtype.kind not in "fiu" or values.ndim != 1 or np.any(parts[:, texts:] < UNKNOWN):
+        raise ValueError("it holds other numbers")
+    if np.any(counts < 0) or np.any(counts > values.size) or counts.sum() != values.size:
+        raise ValueError("its parts don't fill it")
+    rows.take(values.size)
+    return words.tolist(), parts, values

@@ -156,7 +156,7 @@ class Recorder:
         Returns:
             A line for each arm that played, in their order.
         """
-        name = f"samples/g{one.index}-{played.index:03}.parquet"
+        name = f"samples/g{one.index}-{played.index:03}.npz"
         turns = [(p.arm.label, p.turns) for p in played.playing]
         samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.playing])
         rounds = Rounds(

@@ -61,7 +61,9 @@ from shootout.study.group import FULL, name_model, short
 from shootout.units import counted, duration, seconds, size
 
 
-def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def tell_untried(
+    rows: Iterable[Row], environments: Iterable[Mapping[str, Any]], lacking: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Name the backends that weren't tried and why; first those that could win.
 
     For example `not installed: litert (pip install ...)` and `not tried: ncnn (add with --backends)`.
@@ -69,6 +71,7 @@ def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]])
     Args:
         rows: of the whole run.
         environments: of each machine that measured, whose packages count and not the reading machine's.
+        lacking: by name what was asked for and isn't installed, with the extra that brings it.
     """
     every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
@@ -78,9 +81,8 @@ def tell_untried(rows: Iterable[Row], environments: Iterable[Mapping[str, Any]])
         never = [name for name in never if name in backends.SHIPPED and backends.capabilities(name).classical]
     fit = {name for name in never if _could_win(name, every)}
     absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
-    if absent:
-        extras = dict.fromkeys(backends.entry(name).extra for name in absent)
-        yield f"not installed: {', '.join(absent)} ({install(','.join(extras))})"
+    if wanted := dict(lacking or {}) | {name: backends.entry(name).extra for name in absent}:
+        yield f"not installed: {', '.join(wanted)} ({install(','.join(dict.fromkeys(wanted.values())))})"
     others = sorted((name for name in never if name not in absent), key=lambda name: name not in fit)
     if untried := [*_find_untried_int8(every), *fold(others, NAMED)]:
         yield f"not tried: {', '.join(untried)} (add with --backends)"
@@ -659,15 +661,29 @@ def tell_skipped(
     """
     told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
     told.sort(key=lambda one: one[0].cause not in FAILURES)
-    counts = Counter((_tell_cause(group, reasons_follow=reasons_follow), arm) for group, arm in told)
+    rows = [row for document in documents for row in document.rows]
+    everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
+    extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}
+    counts = Counter(
+        (_tell_cause(group, reasons_follow=reasons_follow), arm) for group, arm in told if not extras.get(arm)
+    )
     arms: dict[tuple[str, int], list[str]] = {}
     for (why, arm), count in counts.items():
         arms.setdefault((why, count), []).append(arm)
     some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
     lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
     yield from fold(lines, SHOWN_REASONS)
-    rows = [row for document in documents for row in document.rows]
-    yield from tell_untried(rows, [document.environment for document in documents])
+    timed = {row.backend.partition("+")[0] for row in rows if row.end_to_end}
+    names = {arm: arm.partition(":")[0].partition("+")[0] for arm in extras}
+    lacking = {short(arm) if names[arm] in timed else names[arm]: extra for arm, extra in extras.items() if extra}
+    yield from tell_untried(rows, [document.environment for document in documents], lacking)
+
+
+def _find_extra(arm: str, group: NotRaced) -> str:
+    """Return the extra that installs an arm's backend; "" if what would run it is another command."""
+    name = arm.partition(":")[0].partition("+")[0]
+    extra = backends.SHIPPED[name].extra if name in backends.SHIPPED else ""
+    return extra if extra and group.fix == install(extra) else ""
 
 
 def _tell_cause(group: NotRaced, *, reasons_follow: bool) -> str:

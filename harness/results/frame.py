@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from shootout.contract import Executed
+from shootout.errors import require_pyarrow
 from shootout.results.document import Row
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
-    """Return the same as an Arrow table; a column that every run has is of the same type in all of them."""
+    """Return the same as an Arrow table; a column that every run has is of the same type in all of them.
+
+    Raises:
+        UsageError: pyarrow isn't installed.
+    """
+    require_pyarrow("an Arrow table")
     import pyarrow
 
     columns, flat = flatten_rows(rows)

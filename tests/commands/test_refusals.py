@@ -127,7 +127,7 @@ def test_the_documents_tell_today_s_versions():
             lambda: github._add_summary("", {github.SUMMARY: "/s"}),
             f"or unset {github.SUMMARY}",
         ),
-        (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.parquet", [], []), "run the same command again"),
+        (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.npz", [], []), "run the same command again"),
         (subprocess, "run", lambda: interpreters.examine({"a": sys.executable}), "or name a Python interpreter"),
     ],
     ids=["cache", "mix", "summary", "samples", "interpreter"],

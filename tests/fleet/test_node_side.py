@@ -68,7 +68,7 @@ def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):
 import pathlib, sys
 run = pathlib.Path(sys.argv[1])
 (run / "samples").mkdir(parents=True)
-(run / "samples" / "g.parquet").write_bytes(b"s")
+(run / "samples" / "g.npz").write_bytes(b"s")
 (run / "journal.jsonl").write_bytes(b"one\\n")
 (run / ".lock").touch()
 (run / "logs").mkdir()
@@ -78,7 +78,7 @@ sys.exit("no such thing")
 """
     found = ran(job)
     assert (found["code"], found["printed"], found["said"]) == (1, "{not run}\n", "no such thing")
-    assert [*files(found["folder"])] == ["logs/arm.log", "samples/g.parquet", "journal.jsonl"]
+    assert [*files(found["folder"])] == ["logs/arm.log", "samples/g.npz", "journal.jsonl"]
 
 
 def test_a_task_starts_in_the_folder_of_the_files_with_the_whole_node(cache: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,11 +18,12 @@ from support.races import cells
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
+from shootout import errors
 from shootout.contract import NotRunKind
 from shootout.errors import UsageError
+from shootout.exported import table_files
 from shootout.formats import data, junit
 from shootout.formats.files import FORMATS, check_files, write_files
-from shootout.journal import samples
 from shootout.results.document import Document, Rate, Row, Serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,8 +166,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ru
     assert "is a tuning run: use --json" in here("show", tuning, "--to", "rows.csv", cwd=tmp_path).err
 
 
-@pytest.mark.parametrize("name", [samples.PACKED, f"{samples.FOLDER}/g0-000.parquet"])
-def test_a_runs_own_samples_are_never_written_over(run: Path, name: str):
-    with pytest.raises(UsageError, match="keeps its samples"):
-        write_files(document(), [run / name])
-    check_files([run / "rows.parquet"])
+def test_without_pyarrow_parquet_alone_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    write_files(document(), [tmp_path / "rows.csv", tmp_path / "rows.json"])
+    told = "needs pyarrow, which isn't installed: .*parquet"
+    for refused in (check_files, lambda names: shootout.load(run).to_arrow(), lambda names: table_files.read(*names)):
+        with pytest.raises(UsageError, match=told):
+            refused([tmp_path / "rows.parquet"])

@@ -285,7 +285,7 @@ def test_of_our_extras_those_are_recorded_that_bring_what_is_measured():
     lines = {extra: [f"{one}; extra == '{extra}'" for one in ones] for extra, ones in extras.items()}
     recorded = {extra for extra in extras if environment.required(lines[extra])}
     backends = {row.extra for row in SHIPPED.values() if row.extra}
-    assert recorded == backends | {"tensorrt", "cpu", "gpu", "models", "metrics"}
+    assert recorded == backends | {"tensorrt", "cpu", "onnx", "gpu", "models", "metrics"}
 
 
 def test_only_variables_that_change_the_libraries_are_recorded():

@@ -47,7 +47,7 @@ def test_samples_of_a_restart_that_was_not_written_are_gone_when_the_run_goes_on
     (tmp_path / "samples").mkdir()
     history = journal.read(small(tmp_path))
     named = {line.samples for line in history.lines if isinstance(line, Played)}
-    for name in (*named, "samples/g0-007.parquet", "samples/g0-008.tmp"):
+    for name in (*named, "samples/g0-007.npz", "samples/g0-008.tmp"):
         (tmp_path / name).touch()
     with open_journal(tmp_path, replace(history, damaged=("a line",))):
         assert len([*(tmp_path / "samples").iterdir()]) == len(named) + 2, "it may have named them"

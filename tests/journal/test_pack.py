@@ -24,7 +24,7 @@ GENERATOR = np.random.default_rng(0)
 
 def add_samples(folder: Path, restart: int, latency_ns: dict[Scope, Array]) -> None:
     turns = [Turn(latency_ns=latency_ns)] * 2
-    samples.write(folder, f"samples/g0-{restart:03}.parquet", [(A.label, turns), (B.label, turns)])
+    samples.write(folder, f"samples/g0-{restart:03}.npz", [(A.label, turns), (B.label, turns)])
 
 
 def whole_ns(count: int) -> dict[Scope, Array]:
@@ -64,7 +64,7 @@ def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
     whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
     pack(whole, small)
     for scope in Scope:
-        files = {restart: f"samples/g0-{restart:03}.parquet" for restart in range(4)}
+        files = {restart: f"samples/g0-{restart:03}.npz" for restart in range(4)}
         right = Samples(whole).of("identity, batch 1", B.label, scope, files)
         found = Samples(small).of("identity, batch 1", B.label, scope, files)
         assert list(found) == list(right) == [0, 1, 2, 3]
@@ -91,9 +91,9 @@ def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     assert timing.samples == 2_000
     assert timing.p99_low_ns is not None
     assert analyse(small).warnings == ()
-    later = small / "samples/g0-004.parquet"
+    later = small / "samples/g0-004.npz"
     later.rename(tmp_path / "gone")
-    assert analyse(small).warnings[0].startswith("samples/g0-004.parquet is gone or damaged")
+    assert analyse(small).warnings[0].startswith("samples/g0-004.npz is gone or damaged")
     (tmp_path / "gone").rename(later)
     pack(small, tmp_path / "smaller")
     assert analyse(tmp_path / "smaller").model_copy(update={"run": ""}) == analyse(small).model_copy(update={"run": ""})

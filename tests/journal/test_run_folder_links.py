@@ -27,7 +27,7 @@ def theirs(tmp_path: Path) -> Path:
     """Make a folder outside of the run, with files named as samples are."""
     folder = tmp_path / "theirs"
     folder.mkdir()
-    for name in ("notes.txt", "g0-009.parquet", "weights.tmp"):
+    for name in ("notes.txt", "g0-009.npz", "weights.tmp"):
         (folder / name).write_text("mine")
     return folder
 
@@ -56,12 +56,12 @@ def test_only_files_named_as_samples_are_removed(tmp_path: Path):
     out = begun(tmp_path / "run")
     folder = out / samples.FOLDER
     (folder / "mine").mkdir(parents=True)
-    for name in ("g0-000.parquet", "g0-001.parquet", "g1-1000.tmp", "notes.txt", "g0-001.parquet.bak"):
+    for name in ("g0-000.npz", "g0-001.npz", "g1-1000.tmp", "notes.txt", "g0-001.npz.bak"):
         (folder / name).touch()
     run_folder.drop_unnamed_samples(out, journal.read(out))
     assert sorted(path.name for path in folder.iterdir()) == [
-        "g0-000.parquet",
-        "g0-001.parquet.bak",
+        "g0-000.npz",
+        "g0-001.npz.bak",
         "mine",
         "notes.txt",
     ]
@@ -153,9 +153,9 @@ def test_a_link_to_readings_is_followed_only_inside_the_folder(tmp_path: Path, i
     run, readings = tmp_path / "run", np.array([1.0, 2.0])
     place = run if inside else tmp_path
     run.mkdir()
-    samples.write(place, "samples/g0-000.parquet", [], [("a", readings)])
+    samples.write(place, "samples/g0-000.npz", [], [("a", readings)])
     (run / "samples").mkdir(exist_ok=True)
-    link = run / "samples" / "g0-001.parquet"
-    link.symlink_to(place / "samples" / "g0-000.parquet")
-    found = samples.read(run, "samples/g0-001.parquet", "a", samples.SINGLE)
+    link = run / "samples" / "g0-001.npz"
+    link.symlink_to(place / "samples" / "g0-000.npz")
+    found = samples.read(run, "samples/g0-001.npz", "a", samples.SINGLE)
     assert found.tolist() == (readings.tolist() if inside else [])

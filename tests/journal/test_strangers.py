@@ -7,14 +7,14 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 from support.races.made import header, write
 
 from shootout.errors import ArmFailed, ShootoutError, UsageError
+from shootout.host import npz
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.messages import Scope, Turn
@@ -86,37 +86,58 @@ def test_a_journal_may_be_far_larger_than_any_that_is_known_and_fits_into_memory
     assert 50 * max(known) < journal.MOST_BYTES <= 1 << 26, "as objects it may take twenty times as much"
 
 
-def packed(folder: Path, rows: int, **columns: object) -> samples.Samples:
+def packed(folder: Path, rows: int, **arrays: object) -> samples.Samples:
     """A packed run's file of equal readings, which is small however many there are."""
-    table = {name: ["x"] * rows for name in samples.PLACE} | {
-        name: np.ones(rows, np.int32) for name in ("restart", "calls", "reading_ns")
-    }
-    pyarrow.parquet.write_table(pyarrow.table(table | columns), folder / samples.PACKED, compression="zstd")
+    parts = np.array([[0, 0, 0, 1, 1, rows]])
+    whole = {"words": np.array(["x"]), "parts": parts, "steps": np.r_[1, np.zeros(rows - 1, dtype=np.int64)]}
+    np.savez_compressed(folder / samples.PACKED, **(whole | arrays))
     return samples.Samples(folder)
 
 
 def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert packed(tmp_path, 5_000).of("x", "x", "x", {})[1].size == 5_000
-    read = pyarrow.parquet.ParquetFile.iter_batches
+    read = npz.npy.read_array
     asked: list[int] = []
-    monkeypatch.setattr(
-        pyarrow.parquet.ParquetFile, "iter_batches", lambda *words, **how: asked.append(1) or read(*words, **how)
-    )
-    monkeypatch.setattr(samples, "MOST_ROWS", 4_000)
+    monkeypatch.setattr(npz.npy, "read_array", lambda *words, **how: asked.append(1) or read(*words, **how))
+    monkeypatch.setattr(samples, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(npz, "_HEADER_BYTES", 128)
     hostile = packed(tmp_path, 5_000)
     assert not hostile.of("x", "x", "x", {})
-    assert hostile.lost[0].startswith("samples.parquet is gone or damaged, or larger than any run's")
-    monkeypatch.setattr(samples, "MOST_ROWS", 1 << 26)
-    long = ["x" * (1 << 21) + str(number) for number in range(10)]
-    for columns in ({"arm": long}, {"calls": ["x"] * 10}, {"reading_ns": [[1]] * 10}):
-        assert not packed(tmp_path, 10, **columns).of("x", "x", "x", {})
-    assert not asked, "its footer is enough"
+    assert hostile.lost[0].startswith("samples.npz is gone or damaged, or larger than any run's")
+    assert len(asked) == 2, "the headers of its readings are enough"
+    asked.clear()
+    monkeypatch.setattr(samples, "_MOST_WORD_BYTES", 100)
+    for words in (["x" * 1_000], [object()]):
+        assert not packed(tmp_path, 10, words=np.array(words)).of("x", "x", "x", {})
     monkeypatch.setattr(samples, "MOST_PARTS", 5)
-    assert not packed(tmp_path, 10, arm=[*"abababab", "x", "y"]).of("x", "b", "x", {})
+    assert not packed(tmp_path, 10, parts=np.ones((6_000, 6), dtype=np.int64)).of("x", "x", "x", {})
+    many = {str(at): np.zeros(1) for at in range(2_000)}
+    assert not packed(tmp_path, 10, **many).of("x", "x", "x", {})
+    assert len(asked) == 1, "that of the words before the parts"
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"parts": [[0, 0, 1, 1, 1, 10]]},
+        {"parts": [[0, 0, -1, 1, 1, 10]]},
+        {"parts": [[0, 0, 0, 1, 0, 10]]},
+        {"parts": [[0, 0, 0, 1, 1, 9]]},
+        {"parts": [[0, 0, 0, 1, 1, 20], [0, 0, 0, 1, 1, -10]]},
+        {"parts": [[0, 0, 0, 10]]},
+        {"words": [1]},
+        {"steps": [[1]] * 10},
+        {"steps": ["x"] * 10},
+    ],
+)
+def test_a_packed_file_of_other_numbers_than_ours_is_not_read(tmp_path: Path, arrays: dict[str, Any]):
+    hostile = packed(tmp_path, 10, **{name: np.array(values) for name, values in arrays.items()})
+    assert not hostile.of("x", "x", "x", {})
+    assert hostile.lost
 
 
 def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "samples/g0-000.parquet"
+    name = "samples/g0-000.npz"
     samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
     monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
     hostile = samples.Samples(tmp_path)
@@ -127,20 +148,16 @@ def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path
 
 
 def test_what_a_packed_file_holds_counts_with_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "samples/g0-000.parquet"
+    name = "samples/g0-000.npz"
     samples.write(tmp_path, name, [("x", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
     for most, restarts in (5_999, [1]), (6_000, [0, 1]):
         monkeypatch.setattr(samples, "MOST_ROWS", most)
-        table = {"scope": [str(SCOPE)] * 5_000}
-        assert sorted(packed(tmp_path, 5_000, **table).of("x", "x", SCOPE, {0: name})) == restarts
+        words = {"words": np.array(["x", str(SCOPE)]), "parts": np.array([[0, 0, 1, 1, 1, 5_000]])}
+        assert sorted(packed(tmp_path, 5_000, **words).of("x", "x", SCOPE, {0: name})) == restarts
 
 
-def test_ctrl_c_is_heard_between_two_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_is_heard_between_two_lines_of_a_packed_journal(tmp_path: Path):
     """Python hears it when a call into a library ends, so none of these may read a file whole."""
-    monkeypatch.setattr(samples, "_BATCH_ROWS", 10)
-    packed(tmp_path, 100)
-    batches = samples._read_batches(tmp_path / samples.PACKED, samples._Rows(), samples.PLACE, ["calls"])
-    assert [batch.num_rows for batch in batches] == [10] * 10
     write(tmp_path, header())
     noise = os.urandom(1 << 18).hex().encode() + b"\n"
     whole = gzip.compress((tmp_path / NAME).read_bytes() + noise)
@@ -155,24 +172,26 @@ def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder in (mine, other):
         folder.mkdir()
-        samples.write(folder, "samples/g0-000.parquet", [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
-    assert samples.read(mine, "samples/g0-000.parquet", "a", SCOPE).tolist() == [1.0, 2.0]
-    (mine / "samples/link.parquet").symlink_to(other / "samples/g0-000.parquet")
-    os.mkfifo(mine / "samples/pipe.parquet")
-    outside = [str(other / "samples/g0-000.parquet"), "../other/samples/g0-000.parquet", "samples/link.parquet"]
-    for name in (*outside, "samples/pipe.parquet", "x" * 10_000, "a\0b", ""):
+        samples.write(folder, "samples/g0-000.npz", [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
+    assert samples.read(mine, "samples/g0-000.npz", "a", SCOPE).tolist() == [1.0, 2.0]
+    samples.write(mine, "samples/g0-001.npz", [])
+    assert samples.Samples(mine).of("g", "a", SCOPE, {1: "samples/g0-001.npz"}) == {}
+    (mine / "samples/link.npz").symlink_to(other / "samples/g0-000.npz")
+    os.mkfifo(mine / "samples/pipe.npz")
+    outside = [str(other / "samples/g0-000.npz"), "../other/samples/g0-000.npz", "samples/link.npz"]
+    for name in (*outside, "samples/pipe.npz", "x" * 10_000, "a\0b", ""):
         assert not samples.read(mine, name, "a", SCOPE).size, name
 
 
 def flipped(data: bytes) -> bytes:
     """A reading changed, and nothing that the format itself would stumble over."""
-    middle = 50  # in the first page
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+    at = data.index(np.float64(2.0).tobytes())
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("data", [None, b"PAR1 torn", b"", "flipped"])
+@pytest.mark.parametrize("data", [None, b"PK torn", b"", "flipped"])
 def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | str | None):
-    names = {0: "samples/g0-000.parquet", 1: "samples/g0-001.parquet"}
+    names = {0: "samples/g0-000.npz", 1: "samples/g0-001.npz"}
     for name in names.values():
         samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
     whole, torn = samples.Samples(tmp_path), samples.Samples(tmp_path)

@@ -172,9 +172,7 @@ def test_which_labeled_rows_were_right_is_written_once_for_each_arm(tmp_path):
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
     group: Any = SimpleNamespace(record=SimpleNamespace(name=GROUP))
-    line = _played_line(
-        group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.parquet"
-    )
+    line = _played_line(group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.npz")
     file.append(line, rounds(0))
     file.close()
     assert (run / journal.NAME).read_text().count('"right":"10"') == 1

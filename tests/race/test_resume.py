@@ -205,10 +205,10 @@ def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[P
     assert (first.data["complete"], shown.data["complete"]) == (False, True)
     assert shown.data["rows"] == first.data["rows"]
     assert (out / journal.NAME).read_bytes() == before
-    (out / "samples" / "old.parquet").touch()
+    (out / "samples" / "old.npz").touch()
     assert again(study, "--fresh").code == 0
     assert (out / journal.NAME).read_bytes() != before
-    assert not (out / "samples" / "old.parquet").exists()
+    assert not (out / "samples" / "old.npz").exists()
     measured_once(out)
 
 

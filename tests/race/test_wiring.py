@@ -56,20 +56,20 @@ def test_a_block_has_the_median_of_its_readings():
 
 def test_samples_hold_every_reading_in_its_order(tmp_path: Path):
     slow = [*np.linspace(1e3, 2e3, 150), 9e9, 1.0]
-    samples.write(tmp_path, "samples/g0-000.parquet", [("a", [turn(*slow), turn(7.0)])])
+    samples.write(tmp_path, "samples/g0-000.npz", [("a", [turn(*slow), turn(7.0)])])
     for scope in Scope:
-        assert samples.read(tmp_path, "samples/g0-000.parquet", "a", scope).tolist() == [*slow, 7.0]
+        assert samples.read(tmp_path, "samples/g0-000.npz", "a", scope).tolist() == [*slow, 7.0]
 
 
 def test_samples_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path, synced = tmp_path / "samples/g0-000.parquet", []
+    path, synced = tmp_path / "samples/g0-000.npz", []
 
     def sync(file: int) -> None:
         status = os.fstat(file)
         synced.extend([(status.st_size > 0, path.exists())] * stat.S_ISREG(status.st_mode))
 
     monkeypatch.setattr(os, "fsync", sync)
-    samples.write(tmp_path, "samples/g0-000.parquet", [("a", [turn(1.0)])])
+    samples.write(tmp_path, "samples/g0-000.npz", [("a", [turn(1.0)])])
     assert synced == [(True, False)]
     assert path.exists()
 
@@ -166,7 +166,7 @@ def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[
     return {
         scope: (
             [calls for which, calls in player.blocks if which is scope],
-            samples.read(out, "samples/g0-000.parquet", player.arm.label, scope),
+            samples.read(out, "samples/g0-000.npz", player.arm.label, scope),
         )
         for scope in Scope
     }

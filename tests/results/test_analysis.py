@@ -274,7 +274,7 @@ def test_half_of_the_restarts_steady_is_enough(tmp_path: Path):
 def with_samples(folder: Path, readings: int) -> None:
     turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope})
     for g in range(6):
-        samples.write(folder, f"samples/g0-{g:03}.parquet", [(A.label, [turn]), (B.label, [turn])])
+        samples.write(folder, f"samples/g0-{g:03}.npz", [(A.label, [turn]), (B.label, [turn])])
 
 
 def test_percentiles_come_from_the_raw_samples_where_there_are_enough(tmp_path: Path):
@@ -337,7 +337,7 @@ def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
     found = analyse(folder)
     unread, lost = found.warnings
     assert "garbage" not in unread
-    assert lost.startswith("samples/g0-000.parquet and 5 more files are gone or damaged")
+    assert lost.startswith("samples/g0-000.npz and 5 more files are gone or damaged")
     assert ratio(found).verdict is Verdict.FASTER
     assert "garbage" not in printed(found)
     assert "warning: line 27 " in printed(found)

@@ -30,7 +30,7 @@ def run(folder: Path, *per_reading: dict[str, int], single: int = 1_000, **more:
     turn = Turn(latency_ns={scope: np.full(200, 1e3) for scope in Scope})
     for g, calls in enumerate(per_reading):
         alone = [(B.label, 2e3 + g + np.arange(single))] if samples.SINGLE in calls else []
-        samples.write(folder, f"samples/g0-{g:03}.parquet", [(A.label, [turn]), (B.label, [turn])], alone)
+        samples.write(folder, f"samples/g0-{g:03}.npz", [(A.label, [turn]), (B.label, [turn])], alone)
     return folder
 
 

@@ -60,7 +60,7 @@ def played(arm: Arm, restart: int, median_ns: float, **changes: Any) -> Played:
         "rss_before_bytes": 10_000,
         "rss_after_bytes": 30_000,
         "peak_rss_bytes": 40_000,
-        "samples": f"samples/g0-{restart:03}.parquet",
+        "samples": f"samples/g0-{restart:03}.npz",
     }
     return Played(**{**facts, **changes})
 
