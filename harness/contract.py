@@ -438,7 +438,7 @@ class OutputError:
         relative_l2: as `Fidelity` has it; None when NaN or infinity is not where the reference has it, 0 of integers.
         mismatches: integer or boolean elements that differ; of floats those that are NaN or infinite at other places
             than the reference.
-        elements: of the output in all input buffers; 0 of an older run.
+        elements: of the output in all input buffers.
         flipped: the largest share of integer or boolean elements that differ in one input buffer; those of few elements
             are taken together.
         row: the number of the row that is furthest off, from 0: of the user's data, or of the inputs that are timed.
@@ -492,11 +492,10 @@ class Fidelity:
         shared_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
             gives as it is written; None for other rows.
         mismatches: integer or boolean output elements that differ from the reference's.
-        error_bound: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older
-            one.
+        error_bound: the largest `relative_l2` that the label explains; None: nothing is known.
         standing: to that error bound (see `ExportedModel.is_judged`, and `--max-error`).
         gradient_l2: of a training step, the worst gradient's error for the middle buffer; `relative_l2` is no smaller.
-        by_output: in the model's order; empty of older runs.
+        by_output: in the model's order.
         by_step: of a stream, the errors of its clips' first 1, 10, 100 … calls; the last is of all.
     """
 
@@ -517,5 +516,5 @@ class Fidelity:
 
     @property
     def worst_output(self) -> OutputError | None:
-        """Return the output that is furthest off; None of an older run."""
+        """Return the output that is furthest off; None without outputs."""
         return max(self.by_output, key=lambda one: one.rank, default=None)

@@ -28,7 +28,7 @@ PATTERNS = {
     "search": r"accuracy-control",
     "floats": r"float-\d+(?:to\d+)?(?:\.\d+(?:to\d+)?)*",
     "shapes": r"dynamic|bucket-[1-9]\d*",
-    "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?",
+    "variant": r"shared",
 }
 """The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
 float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
@@ -67,15 +67,10 @@ WORDS = {
     "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
     "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
-    "mixed-sqnr-N": "Leave sensitive layers of the shared file float until the outputs reach N dB.",
-    "mixed-size-N": "Leave as many sensitive layers of the shared file float as N % of the FP32 size allow.",
-    "mixed-drop-N": "Leave sensitive layers of the shared file float until at most N points of accuracy are lost.",
 }
 """The words that people may write, each with what it does; N is a number."""
 MOST_DIGITS = 5
 """Of a layer's number: no model has a million."""
-QUANTIZED = ("shared", "mixed-*")
-"""Variants that come as an ONNX file with quantized weights: the same one for every backend."""
 SHARED = "shared+"
 """The beginning of an offered word that only the shared file has: the backend has no quantizer of its own."""
 SHOWN_AS = {
@@ -128,7 +123,7 @@ class Scheme:
     @property
     def made(self) -> str:
         """Return the words of what is done to the model before any backend sees it, as a request's variant has them."""
-        return "+".join(filter(None, [self.variant, write_floats(self.floats) if self.variant == "shared" else ""]))
+        return "+".join(filter(None, [self.variant, write_floats(self.floats)])) if self.variant else ""
 
     @property
     def is_dynamic(self) -> bool:
@@ -155,8 +150,7 @@ class Scheme:
         A method that looks for the best scales would give each group its own, and change the levels that the probe
         counts.
         """
-        plain = replace(self, samples=None, search="", method="", scales="", ratio=None, floats=(), shapes="")
-        return replace(plain, variant="shared" if self.is_quantized else "")
+        return replace(self, samples=None, search="", method="", scales="", ratio=None, floats=(), shapes="")
 
 
 def parse(text: str, own: Iterable[str] = ()) -> Scheme:
@@ -178,9 +172,8 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
         found[family] = word
     if found.get("activations") == "weights-only":
         _require_effect(text, found, RANGED, "weights-only leaves activations float")
-    if variant := found.get("variant", ""):
-        needless = GIVEN - {"floats"} if variant == "shared" else GIVEN
-        _require_effect(text, found, needless, f"{variant} comes quantized, the same for every backend")
+    if "variant" in found:
+        _require_effect(text, found, GIVEN - {"floats"}, "shared comes quantized, the same for every backend")
     samples, ratio = (found.pop(family, "").rpartition("-")[2] for family in ("samples", "ratio"))
     floats = _read_floats(found.pop("floats", ""))
     own_ratio = float(ratio) if ratio else None

@@ -1,7 +1,7 @@
 """Kill a short run's parent, or one of its processes, at random; then run the same command again.
 
 The run is real but for its few rounds (`support.deaf`): a cold cache, an export, builds, forked and started workers,
-and an adapter that starts a process in a session of its own. What must hold afterwards is in `Found`.
+and an adapter that starts a process. What must hold afterwards is in `Found`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from shootout.results.analysis import analyse
 
 KILLS, QUICK = 50, 2
 TABLE, FAULTS = "kill -9 at random instants", "what was wrong"
-STUDY = 'model = "identity"\ntargets = ["numpy", "starts-apart"]\nmax_restarts = 2\n'
-BACKENDS = ("numpy", "starts-apart")
+STUDY = 'model = "identity"\ntargets = ["numpy", "starts"]\nmax_restarts = 2\n'
+BACKENDS = ("numpy", "starts")
 PARENT, WORKER = "parent", "worker"
 MOST_COMMANDS = 6
 LOOKING_S = 0.005

@@ -15,14 +15,12 @@ from shootout.models.user import factory
 __all__ = ["LabeledTask", "Model", "get", "is_own", "names"]
 
 _ZOO = "shootout.models.zoo"
-_OWN_MODULE = (
-    *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
-    *("linear", "matmul", "attention", "mlp", "nested_sin", "recurrent", "detector"),
-)
 _SHIPPED = {
-    **{name: f"{_ZOO}.{name}:MODEL" for name in _OWN_MODULE},
-    "decoder_prefill": f"{_ZOO}.decoder:PREFILL",
-    "decoder_step": f"{_ZOO}.decoder:STEP",
+    name: f"{_ZOO}.{name}:MODEL"
+    for name in (
+        *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
+        *("linear", "matmul", "attention", "mlp", "nested_sin", "recurrent", "detector"),
+    )
 }
 HIDDEN = {
     "permutation_probe": "shootout.models.probes:PERMUTATION",

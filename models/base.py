@@ -108,7 +108,7 @@ class Model:
         parameter_count: number of weights, by arithmetic (nothing is allocated).
         inputs: names, shapes and dtypes at a batch size.
         forward: makes the model in NumPy or jax.numpy; None where it is too big to write twice.
-        module: the torch module, architecture only; returns one tensor, or a tuple in the order of `outputs`.
+        module: the torch module, architecture only; returns one tensor, the output `y`.
         trained: the torch module with its final weights, the same in every process.
         task: the data set, or None.
         draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
@@ -116,8 +116,6 @@ class Model:
         artifacts: what an exported model of it holds.
         write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
             for a model that must not need torch; None: they are traced from `trained`.
-        outputs: their names; None: one, called `y`.
-        tables: weights that a call reads by rows, such as embeddings: no matrices to lay out for a product.
         by_rows: axis 0 of every input and output is the batch, and no row of it depends on another.
         takes_batch: a call may have any number of rows.
         called: a user's own model, run: its module and all that only running it tells. Its `parameter_count` is 0 and
@@ -141,8 +139,6 @@ class Model:
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
     write: Callable[[Path], dict[str, Array]] | None = None
-    outputs: Callable[[Parameters], tuple[str, ...]] | None = None
-    tables: tuple[str, ...] = ()
     by_rows: bool = True
     takes_batch: bool = True
     called: Callable[[Parameters], Called] | None = None
@@ -150,10 +146,6 @@ class Model:
     folder: Path | None = None
     title: str = ""
     weights: Path | None = None
-
-    def output_names(self, parameters: Parameters) -> tuple[str, ...]:
-        """Return the outputs' names in order."""
-        return self.outputs(parameters) if self.outputs else ("y",)
 
     @property
     def defaults(self) -> dict[str, Value]:

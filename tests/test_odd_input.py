@@ -380,7 +380,7 @@ def test_what_an_adapter_says_of_itself(data: bytes):
 
 NAMED = ("model.onnx", "study.toml", "net.py:make", "data.npz", "run", "new", "config.json", "net.py", ".", "missing")
 APT = {
-    "--model": ("model.onnx", "net.py:make", "digits_cnn", "mlp", "decoder_step"),
+    "--model": ("model.onnx", "net.py:make", "digits_cnn", "mlp", "recurrent"),
     "--set": ("d_model=8,16", "batch=1,2", "x.0=3", "width=4..16 x2", "backend=numpy"),
     "--shape": ("x=2x4", "2x4", "x=1x4,2x4", "x=0x4", "x=axb"),
     "--batch": ("1", "1,8", "1..64 x2", "1..5", "64..1 x2", "1..1048576", "0"),

@@ -116,7 +116,7 @@ class IreeAdapter:
             | {(Device.VULKAN, precision) for precision in ON_VULKAN}
         ),
         native=frozenset({Device.CPU}),
-        schemes={Precision.INT8: frozenset({*schemes.QUANTIZED, f"{schemes.SHARED}float-*"})},
+        schemes={Precision.INT8: frozenset({"shared", f"{schemes.SHARED}float-*"})},
         options=(*OPTIONS, *RUNTIME_OPTIONS),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class NumpyAdapter:
         """
         check_options(arm, self.capabilities.options)
         if Artifact.FORWARD in exported.artifacts and (weights := exported.weights()):
-            _write_weights(weights, models.get(exported.model).tables, folder)
+            _write_weights(weights, folder)
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> NumpySession:
@@ -145,23 +145,23 @@ def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
     return {Precision.FP32: make}
 
 
-def _write_weights(weights: Arrays, tables: Collection[str], folder: Path) -> None:
-    """Write the weights, matrices as (in, out), which is how NumPy's users keep them; `tables` are read by rows.
+def _write_weights(weights: Arrays, folder: Path) -> None:
+    """Write the weights, matrices as (in, out), which is how NumPy's users keep them.
 
     Torch's (out, in) gives the same numbers by a transposed view, but BLAS then walks the matrix across its rows: 1.1
     to 4 times as long a product.
     """
     from safetensors.numpy import save_file
 
-    turned = _transpose_matrices(weights, tables)
+    turned = _transpose_matrices(weights)
     save_file({name: np.ascontiguousarray(array) for name, array in turned.items()}, folder / WEIGHTS)
 
 
-def _transpose_matrices(weights: Arrays, tables: Collection[str]) -> dict[str, Array]:
-    return {name: array.T if array.ndim == MATRIX and name not in tables else array for name, array in weights.items()}
+def _transpose_matrices(weights: Arrays) -> dict[str, Array]:
+    return {name: array.T if array.ndim == MATRIX else array for name, array in weights.items()}
 
 
-def _read_weights(folder: Path, tables: Collection[str]) -> dict[str, Array]:
+def _read_weights(folder: Path) -> dict[str, Array]:
     """Read the weights in torch's shapes, each matrix a view of what is stored; none if the model has none.
 
     Each begins on a cache line: off it, a product of a 128 by 128 matrix takes up to 1.1 times as long, of 256 by 256
@@ -173,12 +173,12 @@ def _read_weights(folder: Path, tables: Collection[str]) -> dict[str, Array]:
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as stored:  # one by one, or all would be in memory twice
-        return _transpose_matrices({name: aligned(stored.get_tensor(name)) for name in stored.keys()}, tables)  # noqa: SIM118
+        return _transpose_matrices({name: aligned(stored.get_tensor(name)) for name in stored.keys()})  # noqa: SIM118
 
 
 def _from_forward(built: Built) -> tuple[Run, Observe, int]:
     exported, model = built.exported, models.get(built.exported.model)
-    weights = _read_weights(built.folder, model.tables)
+    weights = _read_weights(built.folder)
     assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     run = model.forward(np, weights, exported.parameters)
     return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
@@ -229,7 +229,7 @@ def ship(built: Built, folder: Path) -> Shipment:
 
         stored = load_file(built.folder / WEIGHTS)
     np.savez(folder / STORED, *stored.values())
-    turned = [name for name, array in stored.items() if array.ndim == MATRIX and name not in model.tables]
+    turned = [name for name, array in stored.items() if array.ndim == MATRIX]
     options = {
         "function": model.forward.__name__,
         "parameters": dict(exported.parameters),

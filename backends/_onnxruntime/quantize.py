@@ -47,7 +47,7 @@ OWN = (S8S8, N_BITS)
 SCHEMES: Mapping[Precision, frozenset[str]] = {
     Precision.INT8: frozenset(
         {"per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-*"}
-        | {"weights-only", "rest-fp16", "rest-fp32", "float-*", "shared", "mixed-*", S8S8}
+        | {"weights-only", "rest-fp16", "rest-fp32", "float-*", "shared", S8S8}
     ),
     Precision.INT8_DYNAMIC: frozenset({"per-channel", "per-tensor", "float-*", N_BITS}),
     Precision.INT4: frozenset({"symmetric", "asymmetric", "activations-8", "float-*", "gptq", "hqq", "k-quant"}),

@@ -135,7 +135,7 @@ class OpenVinoAdapter:
         schemes={
             **SCHEMES,
             Precision.FP32: frozenset({DEFAULT}),
-            Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "mixed-*", "rest-fp32", "rest-bf16"},
+            Precision.INT8: SCHEMES[Precision.INT8] | {"shared", "rest-fp32", "rest-bf16"},
         },
         options=(*PROPERTIES, *OPTIONS),
     )

@@ -72,7 +72,7 @@ class TensorRtAdapter:
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),
         native=frozenset({Device.CUDA}),
         schemes={
-            Precision.INT8: frozenset({*schemes.QUANTIZED, f"{schemes.SHARED}float-*", "rest-fp16", "rest-fp32"}),
+            Precision.INT8: frozenset({"shared", f"{schemes.SHARED}float-*", "rest-fp16", "rest-fp32"}),
             Precision.FP8: frozenset({"samples-*"}),
         },
         options=OPTIONS,

@@ -435,7 +435,7 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
 def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
     """Return what differs in one arm of both, by its own words and by the runtime's account of what it ran.
 
-    What only one account tells is no change: older runs tell less. A fallback is; and so is an artifact of another
+    What only one account tells is no change. A fallback is; and so is an artifact of another
     size, whatever the versions are: it was made of another export.
     """
     names = ("settings", "python", "threads", "instances")
@@ -459,8 +459,7 @@ def _rank_change(name: str) -> int:
 
 def _read_given_words(run: Analysed) -> dict[str, str]:
     """Return the words that no arm tells."""
-    words = run.header.given
-    return {f"option {name}": value or "given" for name, value in zip(words[::2], words[1::2], strict=True)}
+    return {f"option {name}": value or "given" for name, value in run.header.options.items()}
 
 
 def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

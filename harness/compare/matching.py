@@ -101,7 +101,7 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     """Return what a cell of a run asked."""
     found = run.groups[cell.group]
     arm = found.record.arms[0]
-    given = dict(zip(run.header.given[::2], run.header.given[1::2], strict=True))
+    given = run.header.options
     trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
     files = {name: Path(given[name]).name if name in given else None for name in SHARED}
     batch = min(one.batch for one in found.record.arms)

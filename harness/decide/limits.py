@@ -427,7 +427,7 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
         return reason, "" if is_long else WITH_POLICY
     if timing.samples < wanted:
         return f"{timing.samples} of {wanted} calls", MORE
-    return "its short calls were not read one by one: an older run, or its time was over", MORE
+    return "its short calls were not read one by one: its time was over", MORE
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
@@ -682,7 +682,7 @@ def _bound_size(asked: _Asked) -> Bounds:
 
 
 def _bound_install(asked: _Asked) -> Bounds:
-    reason = "what its runtime takes on disk isn't known: a package has no record, or the run is an older one"
+    reason = "what its runtime takes on disk isn't known: a package has no record"
     return _exact_bounds(asked.row.install_bytes, reason)
 
 

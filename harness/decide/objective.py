@@ -30,7 +30,7 @@ TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
 
-NO_CPU = "its CPU time isn't known: it starts processes of its own, or the run is an older one, or not on Linux"
+NO_CPU = "its CPU time isn't known: it starts processes of its own, or isn't on Linux"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

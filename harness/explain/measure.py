@@ -269,11 +269,7 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
     if wanted == now or len(wanted) == count or not reproduce.numbers_layers(arms[1].model, can.consumes):
         return ""
     scheme = "+".join([*words, schemes.write_floats(wanted)])
-    try:
-        lost = schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ()))
-    except UsageError:  # another word chooses the layers, such as mixed-drop-1
-        return ""
-    if lost:
+    if schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ())):
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
     options = _list_options(sides[1], [*(arm for arm in arms[:1] if not arm.file), mixed])

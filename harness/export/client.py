@@ -233,7 +233,7 @@ def _make_missing(
             Path(job.folder).mkdir(mode=0o700)
             if job.opened and not (beside := folder / job.opened.key).exists():  # sizes find it beside their folders
                 beside.symlink_to(job.opened_folder)
-        found = dict[str, ExportedModel | ShootoutError]()
+        made = dict[str, ExportedModel | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
             ended = _run_export(some, place, watched, needs)
@@ -244,8 +244,8 @@ def _make_missing(
             if ended.code is None:  # it was ended, and didn't die by itself
                 last = watched.report(place) or ExportProgress(model="", doing="")
             is_late = not watched.share.allows(0.0)
-            found |= {job.key: _collect_result(job, ended, last, is_late=is_late) for job in some}
-        return found
+            made |= {job.key: _collect_result(job, ended, last, is_late=is_late) for job in some}
+        return made
 
 
 def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:

@@ -169,7 +169,7 @@ def _make_at(job: ExportJob, end: int) -> ModelAtSize:
         called = model.called({**parameters, BATCH: batch, **own})
         return ModelAtSize(module=called.module, inputs=called.inputs, outputs=called.outputs)
     inputs = model.draw(parameters, batch) if model.draw else draw(model.inputs(parameters, batch), 1, 0)
-    return ModelAtSize(module=model.trained(parameters), inputs=inputs[0], outputs=model.output_names(parameters))
+    return ModelAtSize(module=model.trained(parameters), inputs=inputs[0], outputs=("y",))
 
 
 def _find_open_dims(large: Arrays, small: Arrays) -> dict[str, tuple[int, ...]]:

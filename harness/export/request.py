@@ -205,7 +205,7 @@ def checked(request: Request, sources: Sources | None = None) -> ExportJob | Sho
         SIZE.check("batch", request.batch)
         scheme = schemes.parse(request.variant)
         if scheme.made != request.variant:
-            raise UsageError(f"variant {request.variant!r}: expected one of shared, mixed-…")
+            raise UsageError(f"variant {request.variant!r}: expected shared, or shared+float-…")
         plain = replace(request, variant="", device=Device.CPU, saturates=None)
         if is_file(request.model):
             job = _beside_job(plain) if request.original else _file_job(plain)

@@ -45,8 +45,6 @@ def take(job: ExportJob) -> ExportedModel:
     model, parameters, batch = models.get(asked.model), asked.parameters, asked.batch
     if model.write or model.called or asked.variant:
         raise UsageError(f"{asked.variant} {model.name}: only a shipped model as it is has a training step".strip())
-    if model.outputs:
-        raise UsageError(f"{model.name} has several outputs: a training step needs one: choose another model")
     if not model.parameter_count(parameters):
         raise UsageError(
             f"{model.name} has no weights to train: only a model with weights has a training step: choose another model"

@@ -106,12 +106,11 @@ def _write_artifacts(
     from shootout.export import open_axes, torch_files
 
     module = model.trained(parameters)
-    names = model.output_names(parameters)
     alone = open_axes.write_size(job, module, buffers[0])
     if alone is not None:
-        torch_files.write_module(module, buffers[0], folder, names)
+        torch_files.write_module(module, buffers[0], folder)
     reference_outputs, (error_bounds,), _, unseen = torch_files.reference_and_error_bounds(
-        module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort
+        module, buffers, sets, by_rows=model.by_rows, effort=effort
     )
     return alone, (reference_outputs, error_bounds, unseen)
 

@@ -73,7 +73,7 @@ TELLING = 10.0
 """If a quantizer's error bound is so many times a float precision's, an error like that precision's shows that nothing
 was quantized.
 """
-CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control|float-"
+CHOOSES_LAYERS = "ratio-|accuracy-control|float-"
 """Words of schemes that leave out the layers whose rounding would cost most."""
 INLINE_BYTES = 1 << 28
 """Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the

@@ -91,7 +91,7 @@ class ShippedFolder:
         gpu: the name of the GPU that it needs; None: none.
         machine: `key` and `name` of the machine that measured it.
         median_ns: of a call there, end to end; None if calls weren't timed one after the other.
-        run: the run that measured it, by name; `group`: its group there, "" of older folders.
+        run: the run that measured it, by name; `group`: its group there.
         error_limit: the largest relative L2 error against the FP64 reference outputs that `check.py` accepts.
         mismatches: so many elements of integer outputs may differ from the reference's.
     """

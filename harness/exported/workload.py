@@ -41,7 +41,7 @@ class Work:
         activation_bytes: what products read and write beside weights, summed over them: each product by itself, and all
             else fused.
         widest_bytes: the part of it that the largest product has.
-        weight_flops: the part of `flops` that products with a stored weight have; None: an older count didn't tell.
+        weight_flops: the part of `flops` that products with a stored weight have; None as `flops` is.
         uncounted: operators of products whose operations aren't known.
     """
 

@@ -32,7 +32,7 @@ class Reference:
         given: what else its study needs, by the keywords of `shootout.run`.
         libraries: versions that it was recorded with, by package.
         median_ns: of a call, as it was recorded; None if calls weren't timed one after the other.
-        export: the key of the model as it was exported then; "" of a shipped folder, which needs none, and of old runs.
+        export: the key of the model as it was exported then; "" of a shipped folder, which needs none.
         metric: the one that admitted a shipped folder, "" if none did; a run's is `given`.
     """
 

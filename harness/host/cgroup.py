@@ -1,4 +1,4 @@
-"""Read what the control groups allow (versions 1 and 2), and use groups of our own to end all that a child started.
+"""Read what the control groups allow (versions 1 and 2).
 
 In a container the machine has more CPUs and memory than this process may use, and the group throttles. A limit may sit
 on any level above our own group, so every visible level counts. Without groups every answer is None.
@@ -6,16 +6,10 @@ on any level above our own group, so every visible level counts. Without groups 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
-from shootout.clock import Deadline, sleep
-
 ROOT = Path("/sys/fs/cgroup")
-_KILL, _PROCESSES = "cgroup.kill", "cgroup.procs"
-_PATIENCE_S, _LOOKING_S = 2.0, 0.01
 
 
 def read(path: Path) -> str | None:
@@ -109,46 +103,6 @@ def memory_free_bytes(groups: Iterable[Path]) -> int | None:
             droppable = stat.get("total_inactive_file", stat.get("inactive_file", 0))
             free.append(max(0, limit - max(0, used - droppable)))
     return min(free, default=None)
-
-
-def gather(name: str, process: int) -> None:
-    """Move a process into a child of our own group, if the system allows it, so that `end` reaches all that it starts.
-
-    That takes version 2, a group that is ours to divide (root's, or one that systemd delegates), and Linux 5.14.
-
-    Args:
-        name: the new group's, which no other group has.
-    """
-    if group := _own_group(name):
-        with suppress(OSError):
-            group.mkdir(exist_ok=True)
-            if (group / _KILL).exists():
-                (group / _PROCESSES).write_text(str(process), encoding="utf-8")
-                return
-        with suppress(OSError):
-            group.rmdir()
-
-
-def end(name: str) -> None:
-    """Kill every process in such a group, whatever its parent is by now, and remove the group; harmless without one."""
-    if not (group := _own_group(name)) or not group.is_dir():
-        return
-    with suppress(OSError):
-        (group / _KILL).write_text("1", encoding="utf-8")
-        patience = Deadline(_PATIENCE_S)
-        while _parse_counters(read(group / "cgroup.events") or "").get("populated") and patience.allows(0.0):
-            sleep(_LOOKING_S)
-        for folder, _, _ in os.walk(group, topdown=False):
-            Path(folder).rmdir()
-
-
-def _own_group(child: str) -> Path | None:
-    """Return the path that a child of our version 2 group has or would have; None without version 2."""
-    for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
-        if line.startswith("0::"):
-            mine = [mount / line[3:].strip("/") for mount in _mount_points("", "", ROOT)]
-            return next((group / child for group in mine if (group / _PROCESSES).exists()), None)
-    return None
 
 
 def _read_bytes(group: Path, new: str, old: str) -> int | None:

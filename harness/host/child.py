@@ -14,21 +14,38 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any, Protocol
 
 from shootout import clock
 from shootout.constants import LAST_WORDS_LINES
 from shootout.errors import one_line
-from shootout.host import cgroup
 from shootout.host.placement import move_threads, on_cpus, passed_on
-from shootout.host.scratch import Scratch, end_those_in
+from shootout.host.scratch import Scratch
 
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
 MOST_LOG_BYTES, _KEPT_LOG_BYTES = 16 << 20, 1 << 20
 """Cut a log that is longer: a library may print without end. The size is checked whenever the process is waited for."""
 _PR_SET_PDEATHSIG = 1
+_GUARD = """
+exec 3<&0
+(
+    while read -r sign group; do
+        case $sign in
+            +) set -- "$@" "-$group" ;;
+            *) for one do shift; [ "$one" = "-$group" ] || set -- "$@" "$one"; done ;;
+        esac
+    done
+    [ $# -eq 0 ] || kill -s KILL -- "$@"
+) <&3 3<&- &
+"""
+"""A shell that ends process groups when its input ends. The groups come and go by lines: `+ GROUP`, `- GROUP`. It goes
+on in the background, as no child of its caller.
+"""
+_GUARDING = Lock()
 LOOKING_S = 1.0
 CRASHES = {getattr(signal, f"SIG{name}") for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "SYS", "TRAP")}
 """The signals of a process that crashed by its own fault."""
@@ -126,7 +143,7 @@ class Child:
         except BaseException:
             self._close_files()
             raise
-        cgroup.gather(self._scratch.path.name, self.pid)
+        _guard(f"+ {self.pid}")
 
     def __enter__(self) -> Child:
         return self
@@ -170,10 +187,10 @@ class Child:
         if not self._is_over:
             self.signal(signal.SIGKILL)
             self._is_over = True
-            end_those_in(self._scratch.path)
+            _guard(f"- {self.pid}")
 
     def kill(self) -> None:
-        """End the process, stopped or not, with everything it started in any session; harmless if it is gone."""
+        """End the process, stopped or not, with everything it started in its session; harmless if it is gone."""
         if self._words.closed:
             return
         self.signal(signal.SIGKILL)
@@ -272,6 +289,23 @@ def _list_session(leader: int) -> Iterator[int]:
             with suppress(OSError):  # it has gone
                 if os.getsid(pid) == leader:
                     yield pid
+
+
+def _guard(line: str) -> None:
+    """Tell the guard of a group, which it ends as soon as this process has ended, killed or not."""
+    with _GUARDING, suppress(OSError):  # the guard itself was killed
+        os.write(_start_guard(), f"{line}\n".encode())
+
+
+@cache
+def _start_guard() -> int:
+    """Start the guard once in each process, and return the end of its pipe that nothing else holds open."""
+    reader, writer = os.pipe()
+    out = subprocess.DEVNULL
+    shell = ["/bin/sh", "-c", _GUARD]
+    subprocess.run(shell, stdin=reader, stdout=out, stderr=out, start_new_session=True, check=False)  # noqa: S603
+    os.close(reader)
+    return writer
 
 
 def leave_with(parent: int) -> None:

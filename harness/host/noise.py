@@ -97,8 +97,6 @@ class DisturbanceKind(StrEnum):
     SM_CLOCK = "SM clock"
     GPU_THROTTLED = "GPU throttled"
     FOREIGN_GPU = "foreign GPU process"
-    PRESSURE = "cpu pressure"  # only in older journals, as the next one
-    CANARY = "canary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ class Disturbance:
     """Hold why a round is flagged; `str` gives the words for people.
 
     Attributes:
-        figure: the share, count or MHz that was seen; None if only words were kept.
+        figure: the share, count or MHz that was seen; None if there is none, as of a GPU that was throttled.
         of: what the figure is compared with.
         arm: the label of the arm that it was seen at.
         causes: why the GPU was throttled, in NVML's words.
@@ -141,17 +139,9 @@ _WORDS: dict[DisturbanceKind, Callable[[float, float], str]] = {
 }
 
 
-def recalled(words: str) -> Disturbance:
-    """Read a reason from a journal of an older version, which holds words alone: only their category is used.
-
-    Raises:
-        ValueError: no version wrote these.
-    """
-    kind = next((kind for kind in DisturbanceKind if words.lstrip("0123456789 ").startswith(kind)), None)
-    if kind is None:
-        raise ValueError(f"{words!r} is not a reason that flags a round")
-    causes = words.partition(": ")[2].rpartition(" (")[0] if kind is DisturbanceKind.GPU_THROTTLED else ""
-    return Disturbance(kind, causes=tuple(filter(None, causes.split(", "))))
+def kind_of(category: str) -> DisturbanceKind:
+    """Return the kind that a `Disturbance.category` names."""
+    return DisturbanceKind(category.partition(": ")[0])
 
 
 class NoiseMeter:

@@ -2,9 +2,7 @@
 
 Each folder is locked (flock on the folder itself) by its maker, and the kernel frees the lock however that process
 ends: an unlocked folder belongs to a dead process. Hosts on a network's disk don't see each other's locks, so a
-folder's name includes its host, and no other host removes it. A process that works in a folder has its path as TMPDIR,
-and so has all that it started, in any session and under any parent. A process that outlived its owner is recognized by
-that, and ended. If control groups can be made, one of the folder's name holds the processes that changed their TMPDIR.
+folder's name includes its host, and no other host removes it.
 """
 
 from __future__ import annotations
@@ -13,20 +11,14 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from shootout.clock import Deadline, sleep
-from shootout.host import cgroup
-
 NAME = f"shootout-scratch-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}-"
-_PROC = Path("/proc")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PATIENCE_S, _LOOKING_S = 2.0, 0.01
 _collected: set[Path] = set()
 _collecting = Lock()
 
@@ -69,23 +61,12 @@ def scratch(parent: Path | None = None) -> Iterator[Path]:
 
 
 def collect(parent: Path) -> None:
-    """Remove the folders of dead processes there, and end what still works in them; others' and held ones stay."""
+    """Remove the folders of dead processes there; others' and held ones stay."""
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             with suppress(OSError):  # it is gone by now
                 if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
                     _remove_dead(Path(entry.path))
-
-
-def end_those_in(folder: Path) -> None:
-    """End every process in the group of this folder's name, or whose TMPDIR it is; wait until /proc shows none."""
-    cgroup.end(folder.name)
-    patience = Deadline(_PATIENCE_S)
-    while (pids := _processes_in(folder)) and patience.allows(0.0):
-        for pid in pids:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        sleep(_LOOKING_S)
 
 
 def _collect_once(parent: Path) -> None:
@@ -99,7 +80,6 @@ def _collect_once(parent: Path) -> None:
 def _remove_dead(folder: Path) -> None:
     with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
         if (lock := _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
-            end_those_in(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
@@ -127,13 +107,3 @@ def _lock_folder(folder: Path, kind: int) -> int | None:
         raise
     os.close(descriptor)
     return None
-
-
-def _processes_in(folder: Path) -> list[int]:
-    wanted = b"TMPDIR=%b" % os.fsencode(folder)
-    pids = []
-    for process in _PROC.glob("[0-9]*"):
-        with suppress(OSError):  # another user's, or gone
-            if wanted in (process / "environ").read_bytes().split(b"\0"):
-                pids.append(int(process.name))
-    return pids

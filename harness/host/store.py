@@ -31,7 +31,7 @@ _BIAS_FLOOR = "bias-floor.json"
 _LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 """The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
-CONVERTER = "litert-converter-"
+CONVERTER = "converter-"
 """The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
 RANGES = "ranges"

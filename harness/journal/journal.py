@@ -43,8 +43,6 @@ MOST_DAMAGED = 20
 """So many damaged lines are named; of the others there is a count."""
 _BEGINNING = b'{"kind":"header"'
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}\n\Z')
-_SUMMED = 2
-"""The first version whose lines all end with a checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +131,7 @@ def read(folder: Path) -> History:
     """Read a run folder's journal.
 
     Raises:
-        UsageError: no journal there, one of a newer version, larger than any run's, or whose header can't be read.
+        UsageError: no journal there, one of another version, larger than any run's, or whose header can't be read.
     """
     path = folder / (PACKED if (folder / PACKED).exists() and not (folder / NAME).exists() else NAME)
     try:
@@ -158,7 +156,7 @@ def _read_history(path: Path, texts: Iterator[bytes]) -> History:
             damaged.append(unreadable)
             unreadable = 0
         position += len(text)
-        line = _parse_line(text, header.schema_version)
+        line = _parse_line(text)
         if line is None:
             spoilt, unreadable = True, number
             continue
@@ -222,9 +220,12 @@ def _parse_header(path: Path, text: bytes) -> Header:
         raise UsageError(
             f"{path} does not begin with a shootout header; name a folder made by `shootout run`"
         ) from None
-    if version > SCHEMA:
-        raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
-    line = _parse_line(text + b"\n", version)
+    if version != SCHEMA:
+        raise UsageError(
+            f"{path} was written by another version of shootout (schema {version}, this one reads {SCHEMA}): "
+            "read it with that version, or measure again with another --out"
+        )
+    line = _parse_line(text + b"\n")
     if not isinstance(line, Header):
         raise UsageError(
             f"line 1 of {path}, its header, is not as this program wrote it: copy the run again, or measure again with "
@@ -233,15 +234,13 @@ def _parse_header(path: Path, text: bytes) -> Header:
     return line
 
 
-def _parse_line(text: bytes, version: int) -> Line | None:
-    """Parse a line of a journal of this version; None if it isn't as it was written."""
-    if not text.endswith(b"\n"):
+def _parse_line(text: bytes) -> Line | None:
+    """Parse a line; None if it isn't as it was written."""
+    summed = _SUM.search(text, max(0, len(text) - 24))
+    if summed is None:
         return None
-    if summed := _SUM.search(text, len(text) - 24):
-        text = text[: summed.start()] + b"}"
-        if zlib.crc32(text) != int(summed[1], 16):
-            return None
-    elif version >= _SUMMED:
+    text = text[: summed.start()] + b"}"
+    if zlib.crc32(text) != int(summed[1], 16):
         return None
     try:
         line = LINE.validate_json(text)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.exported.workload import Work
-from shootout.host.noise import Disturbance, recalled
+from shootout.host.noise import Disturbance
 from shootout.journal.environment import Environment
 from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
@@ -18,7 +18,7 @@ SCHEMA = 3
 
 
 class Record(BaseModel):
-    """One line. Unknown keys are refused: a newer version says so in its header instead."""
+    """One line. Unknown keys are refused: another version says so in its header instead."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,6 +58,11 @@ class Header(Record):
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
 
+    @property
+    def options(self) -> dict[str, str]:
+        """Return what was given by the options' names; of one that was given several times, the last."""
+        return dict(zip(self.given[::2], self.given[1::2], strict=True))
+
 
 class Confirming(Record):
     """A group that was added when another one had selected settings, to measure them again."""
@@ -76,9 +81,8 @@ class Prepared(Record):
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
         notes: what a search chose, one line each.
         work: what one call of the model takes.
-        exported: the key of the export that it was built from; "" in older runs.
-        install_bytes: of its runtime's packages, all that they require included; null where that isn't known, as in
-            older runs.
+        exported: the key of the export that it was built from.
+        install_bytes: of its runtime's packages, all that they require included; null where that isn't known.
     """
 
     kind: Literal["prepared"] = "prepared"
@@ -103,7 +107,7 @@ class Checked(Record):
     Written once, in the first restart that it enters; `load_s` and `first_call_s` are that restart's.
 
     Attributes:
-        scores: by the user's own metric; null without one, and in older runs.
+        scores: by the user's own metric; null without one.
     """
 
     kind: Literal["checked"] = "checked"
@@ -184,11 +188,11 @@ class Played(Record):
         block_median_ns: by scope, the median of each round's block, in order; under sustained load, the time per call
             at the end of the turn. As `cpu`, the CPU time of a call in its block end to end, if that is known of every
             round.
-        flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
+        flagged: which of these, by position, are of flagged rounds.
         samples: the .npz file of this restart's raw readings, relative to the run folder.
         peak_rss_bytes: null where the run's time was over before it could be asked.
         gpu: null for an arm on the CPU.
-        cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.
+        cpus: where its threads could run after the warm-up.
         spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
         forked: whether its process was forked from a fresh one that others of the restart were forked from too.
     """
@@ -218,22 +222,6 @@ class Played(Record):
     spent_s: dict[str, float] = Field(default_factory=dict)
     forked: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_canary(cls, fields: Any) -> Any:
-        """Drop the pace of a loop that older runs noted, and that said nothing of the arms."""
-        if isinstance(fields, dict):
-            return {key: value for key, value in fields.items() if not key.startswith("canary_")}
-        return fields
-
-
-def _recall_reason(reason: object) -> object:
-    return recalled(reason) if isinstance(reason, str) else reason
-
-
-Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]
-"""The reason for which a round is flagged; older journals hold a sentence."""
-
 
 class Rounds(Record):
     """A restart is complete: how many rounds it played and which are flagged, with the reasons.
@@ -241,9 +229,9 @@ class Rounds(Record):
     Attributes:
         tried: how many rounds were played.
         wall_s: seconds of the whole restart.
-        voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
+        voided: the flagged rounds, by number, with the reasons.
         spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `hand_off` (between the
-            turns of the rounds; in older runs part of them), `leave`.
+            turns of the rounds), `leave`.
         killed: the label of an arm for each time that its process was killed.
     """
 
@@ -251,7 +239,7 @@ class Rounds(Record):
     group: str
     restart: int
     tried: int
-    voided: tuple[tuple[int, tuple[Reason, ...]], ...]
+    voided: tuple[tuple[int, tuple[Disturbance, ...]], ...]
     wall_s: float
     spent_s: dict[str, float] = Field(default_factory=dict)
     killed: tuple[str, ...] = ()
@@ -263,7 +251,7 @@ class Rounds(Record):
 
 
 class Skip(Record):
-    """An arm of a group that can't run here; a line without `cause` is an older version's.
+    """An arm of a group that can't run here.
 
     Attributes:
         during: the step at which it left; "" where it never began.
@@ -316,10 +304,9 @@ class Ended(Record):
     Attributes:
         complete: nothing is left to measure of what the study allows.
         why: why it stopped, in one line.
-        settled: whether no pair is open that more restarts could tell apart; older runs don't tell, and count as if
-            none were.
+        settled: whether no pair is open that more restarts could tell apart.
         wall_s: seconds since it took over, its planning apart.
-        planning_s: seconds to find out what works here; 0 in older runs.
+        planning_s: seconds to find out what works here.
         budget_s: seconds of racing after which it stopped without a limit of the user's; null if it stopped otherwise.
     """
 

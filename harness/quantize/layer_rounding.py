@@ -120,7 +120,6 @@ class RoundableModel:
         exported: the model's inputs and calibration sets.
         precision: a key of ROUNDINGS.
         reduced: INT8 weights get 7 bits, as for CPUs on which 8 saturate.
-        only: the names of the nodes that count as layers; None: all products.
 
     Raises:
         ValueError: ranges are needed, and the user's calibration data can't be used.
@@ -134,7 +133,6 @@ class RoundableModel:
         precision: Precision,
         *,
         reduced: bool = False,
-        only: Collection[str] | None = None,
     ) -> None:
         self._exported, self._buffers = exported, exported.input_buffers()
         rounding = ROUNDINGS[precision]
@@ -147,7 +145,7 @@ class RoundableModel:
             self._path = Path(folder) / "rounded.onnx"
             self._give_own_weights(model)
             graph = _read_slim(model)
-            self.layers = _find_layers(model, graph, named, only, rounds_reads=rounding.activations is not None)
+            self.layers = _find_layers(model, graph, named, rounds_reads=rounding.activations is not None)
             if not self.layers:
                 nothing = f"{exported.model} has nothing to round to {precision}"
                 raise ModelError(f"{nothing}: no matrix product or convolution in float with a weight of two axes")
@@ -228,13 +226,12 @@ def _read_slim(model: ModelProto) -> OnnxGraph:
 
 
 def _find_layers(
-    model: ModelProto, graph: OnnxGraph, named: Sequence[Layer], only: Collection[str] | None, *, rounds_reads: bool
+    model: ModelProto, graph: OnnxGraph, named: Sequence[Layer], *, rounds_reads: bool
 ) -> tuple[RoundableLayer, ...]:
     """Return the layers that have something to round.
 
     Args:
         named: all of the graph's layers.
-        only: the names of nodes that count; None: all.
     """
     stored, floats = {tensor.name: tensor for tensor in model.graph.initializer}, graph.floats
     products = [(index, node) for index, node in enumerate(model.graph.node) if is_product(node.op_type)]
@@ -244,7 +241,7 @@ def _find_layers(
         held = {node.input[at]: axis for at, axis in places if node.input[at] in stored}
         weights = {name: axis for name, axis in held.items() if len(stored[name].dims) > 1}
         reads = tuple(at for at, _ in places if node.input[at] not in stored) if rounds_reads else ()
-        if (weights or reads) and (only is None or node.name in only):
+        if weights or reads:
             found.append(
                 RoundableLayer(
                     layer=layer,

@@ -142,11 +142,6 @@ class Quantizer:
             self._ranges = _calibrate_ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
 
-    def copy_model(self) -> ModelProto:
-        """Return a copy of the float model as it was prepared, in which every node has a name."""
-        copied: ModelProto = deepcopy(self._model)
-        return copied
-
     def write(self, target: Path, layers: Collection[str], *, sums: bool = True) -> None:
         """Write the model with these layers quantized and all others in float; at least one.
 

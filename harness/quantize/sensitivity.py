@@ -29,7 +29,6 @@ from shootout.stats.paired import compare_means, compare_right
 
 if TYPE_CHECKING:
     from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
-    from shootout.quantize.qdq import Quantizer
 
 PRECISIONS = (
     Precision.INT8,
@@ -168,30 +167,6 @@ def measure(
         rounded = RoundableModel(model, exported, precision, reduced=reduced)
         found.append(_measure_precision(precision, _Measuring(rounded, exported, wanted), limit, tell))
     return found
-
-
-def rank_in_int8(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
-    """Rank the layers that a quantizer may leave in float by what each does in INT8, the most harmful first.
-
-    The layers' nodes are those of the graph that the quantizer prepared.
-    """
-    from shootout.quantize.layer_rounding import RoundableModel
-
-    model, only = quantizer.copy_model(), {*quantizer.layers}
-    rounded = RoundableModel(model, base, Precision.INT8, reduced=quantizer.reduced, only=only)
-    found = _measure_precision(Precision.INT8, _Measuring(rounded, base, Wanted()), Deadline(None), lambda _: None)
-    return [*found.parts]
-
-
-def sqnr_of(path: Path, base: ExportedModel) -> float:
-    """Return the signal to quantization noise of a file's outputs on the input buffers, in dB.
-
-    inf: no error; -inf: NaN or infinity.
-    """
-    from shootout.exported import onnx_files
-
-    outputs = onnx_files.run(path, base.input_buffers(), base.model, base.stream)
-    return _find_sqnr(outputs, base.reference_outputs())
 
 
 def _find_sqnr(outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float:

@@ -79,7 +79,7 @@ def error_of(fidelity: FidelityFigures) -> str:
 
 
 def tell_place(fidelity: FidelityFigures) -> str:
-    """Name the output and the row that are furthest off; nothing if nothing is, or an older run doesn't tell."""
+    """Name the output and the row that are furthest off; nothing if nothing is."""
     worst = fidelity.worst_output
     return f"{worst.name}, row {worst.row}" if worst and worst.rank > (0, 0) else ""
 

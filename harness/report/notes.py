@@ -15,7 +15,7 @@ from rich.text import Text
 
 from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, OutputError, Scenario
-from shootout.host.noise import DisturbanceKind, recalled
+from shootout.host.noise import DisturbanceKind, kind_of
 from shootout.report.answer import list_next
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
@@ -244,8 +244,6 @@ _DISTURBED_BY = {
     DisturbanceKind.SM_CLOCK: "by a lower GPU clock",
     DisturbanceKind.GPU_THROTTLED: "by a GPU that was held down",
     DisturbanceKind.FOREIGN_GPU: "by other programs on the GPU",
-    DisturbanceKind.PRESSURE: "by a wait for a CPU",
-    DisturbanceKind.CANARY: "by a slow check loop",
 }
 """Causes of disturbed rounds, in words."""
 NOISY_SHARE = 0.05
@@ -265,7 +263,7 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     share = max(summary.void_share for summary in summaries)
     reasons = Counter[DisturbanceKind]()
     for category, count in (item for summary in summaries for item in summary.void_reasons.items()):
-        reasons[recalled(category).kind] += count
+        reasons[kind_of(category)] += count
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
@@ -284,8 +282,6 @@ def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
-    if kind not in _WHAT_HELPS:
-        return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
     if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
         where = "under this quota" if kind is DisturbanceKind.THROTTLED else "of a busy machine"
@@ -334,8 +330,8 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
 
 
 def _name_cause(category: str) -> str:
-    kind, colon, causes = category.partition(": ")
-    return _DISTURBED_BY[recalled(kind).kind] + colon + causes
+    _, colon, causes = category.partition(": ")
+    return _DISTURBED_BY[kind_of(category)] + colon + causes
 
 
 def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:

@@ -133,16 +133,16 @@ def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
 
 def _with_real_time(row: Row, header: Header) -> Row:
     """Add how long a call takes relative to what its input lasts, if the run was told."""
-    given = dict(zip(header.given[::2], header.given[1::2], strict=True))
-    if "--chunk" not in given or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
+    chunk = header.options.get("--chunk")
+    if chunk is None or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
         return row
-    lasts_ns = 1e6 * read_milliseconds("--chunk", given["--chunk"])
+    lasts_ns = 1e6 * read_milliseconds("--chunk", chunk)
     return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / lasts_ns})
 
 
 def read_metric_limits(header: Header) -> MetricLimits:
     """Return what the run's options let a target lose of its metric."""
-    given = dict(zip(header.given[::2], header.given[1::2], strict=True))
+    given = header.options
     return MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
 
 

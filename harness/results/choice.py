@@ -794,13 +794,12 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
         return None
     is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
-    given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
         needed[1:] = [("--truth", "Y.npz"), ("--metric", "auto")]
     if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
         needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
-    return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
+    return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in cell.given[::2])])
 
 
 def _command_to_explain(cell: Cell, row: Row) -> str | None:

@@ -405,7 +405,7 @@ class Row(Part):
         real_time_factor: the end-to-end time ÷ how long the input of a call lasts (`--chunk`): below 1 it keeps up.
             Null without that, and if a time isn't that of a call.
         cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
-            target's process starts others, and in older runs.
+            target's process starts others.
         items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
             rate.
         serve: null unless it served.

@@ -198,7 +198,7 @@ def group_of(history: History, record: GroupRecord) -> Group:
     """Return all that the journal says of one group."""
     mine = history.of_group(record.name)
     played: dict[str, list[Played]] = {}
-    for line in _in_common([line for line in mine if isinstance(line, Played)]):
+    for line in (line for line in mine if isinstance(line, Played)):
         played.setdefault(line.arm, []).append(line)
     setbacks = _setbacks(mine, played)
     gone = {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
@@ -231,33 +231,6 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
         elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in PASSED:
             del found[line.arm]
     return found
-
-
-def _in_common(lines: Sequence[Played]) -> list[Played]:
-    """Return the lines with the rounds that all arms of their restart have: older runs could end in the middle of one.
-
-    A round that is flagged in one of them is in all: medians are compared round by round.
-    """
-    least: dict[tuple[int, str], int] = {}
-    flagged: dict[int, set[int]] = {}
-    for line in lines:
-        flagged.setdefault(line.restart, set()).update(line.flagged)
-        for scope, medians in line.block_median_ns.items():
-            if medians:
-                key = line.restart, scope
-                least[key] = min(least.get(key, len(medians)), len(medians))
-    return [
-        _cut(line, {scope: least.get((line.restart, scope), 0) for scope in line.block_median_ns}, flagged)
-        for line in lines
-    ]
-
-
-def _cut(line: Played, rounds: Mapping[str, int], flagged: Mapping[int, Collection[int]]) -> Played:
-    whole = all(len(medians) == rounds[scope] for scope, medians in line.block_median_ns.items() if medians)
-    if whole and len(line.flagged) == len(flagged[line.restart]):
-        return line
-    kept = {scope: medians[: rounds[scope]] for scope, medians in line.block_median_ns.items()}
-    return line.model_copy(update={"block_median_ns": kept, "flagged": tuple(sorted(flagged[line.restart]))})
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:

@@ -26,7 +26,7 @@ def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
 
     `planning` is finding out what works here; `preparing` all outside of restarts: ceilings, exports, builds;
     `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of restarts, `hung` the wait in them for arms that
-    gave no answer, and `racing` what no step accounts for, in older runs whole restarts.
+    gave no answer, and `racing` what no step accounts for.
     """
     steps = defaultdict[str, float](float)
     for line in lines:

@@ -140,7 +140,7 @@ def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
 def _plan_of_group(source: ArmToShip) -> PlannedGroup:
     record, history = source.record, source.history
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
-    given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
+    given = history.header.options
     files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN_FILES}
     rows = find_rows(given.get("--inputs"), given.get("--read"), given.get("--truth"))
     first = next(arm for arm in record.arms if not arm.file)

@@ -241,8 +241,8 @@ def mismatch_limit(
     for name in (name for name, array in right[0].items() if array.dtype.kind != "f"):
         elements = count * right[0][name].size
         explained, measured = int(useful.get(name, 0.0) * elements), 0
-        if name in seen:  # an older run has no share
-            measured = math.ceil(seen[name].flipped * elements) or seen[name].mismatches
+        if name in seen:
+            measured = math.ceil(seen[name].flipped * elements)
         limit += min(elements, max(explained, measured))
     return limit
 

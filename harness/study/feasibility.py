@@ -275,9 +275,6 @@ def _check_training(arm: Arm) -> NotRun | None:
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
     if not models.get(arm.model).count_weights(arm.parameters):
         return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
-    if models.get(arm.model).outputs:
-        why = f"{arm.model} has several outputs, and a training step's loss is of one"
-        return NotRun(NotRunKind.UNFIT, why, "use a model that has one output")
     untrained = training_step.obstacle(arm.target)
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 

@@ -26,15 +26,15 @@ class GroupRecord(BaseModel):
 
     Attributes:
         baseline: the label of the arm that ratios refer to; None where no arm can run.
-        goal: what must be known before the race ends; older journals have none, and were raced for the baseline.
+        goal: what must be known before the race ends.
         comparisons: how many pairs α is shared by; see `count_comparisons`.
         arms: the baseline first, its control last; arms that are skipped are among them.
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
         selects_for: the arms are settings of which each target's best is to be found, and measured again in a group
             with this baseline; null in a group of which verdicts are asked.
-        least_restarts: that each arm plays, whatever is known before; older journals have none.
-        scores_all: all of a user's rows are scored (see `Request.scores_all`); older journals have none: half are.
+        least_restarts: that each arm plays, whatever is known before.
+        scores_all: all of a user's rows are scored (see `Request.scores_all`); else half are.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")

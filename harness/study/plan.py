@@ -278,15 +278,15 @@ def make_plan(
         counts = data_files.possible_rows(rows.inputs.expanduser())
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
-    models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
-    asked = {model: request(study, point) for model, point in models.items()}
-    for point in models.values():
+    by_model = {point.model: point for point in every}  # all points of a model have the same files
+    asked = {model: request(study, point) for model, point in by_model.items()}
+    for point in by_model.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
-    for point in models.values():
+    for point in by_model.values():
         _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += check_metric(study, rows, counts, {model: asked[model] for model in models})
+    files += check_metric(study, rows, counts, {model: asked[model] for model in by_model})
     here = Here(
         available={},
         threads=place(None).threads,
@@ -512,8 +512,8 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
     """
     every = points(study)
-    models = {model for point in every for model in (point.model, *point.others)}
-    targets = {model: targets_of(study, here.first(model)) for model in models}
+    raced = {model for point in every for model in (point.model, *point.others)}
+    targets = {model: targets_of(study, here.first(model)) for model in raced}
     for own in targets.values():
         _refuse_unknown_options(study, own)
     groups = [

@@ -6,7 +6,6 @@ the report rows, which no choice has seen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -144,8 +143,4 @@ def list_schemes_for(limits: Mapping[str, float]) -> list[str]:
     """
     words = ["shared"]
     words += ["accuracy-control"] if {Limit.DROP, Limit.ACCURACY} & limits.keys() else []
-    if drop := limits.get(Limit.DROP):
-        words.append(f"mixed-drop-{100 * drop:.6f}".rstrip("0").rstrip("."))
-    if error := limits.get(Limit.ERROR):
-        words.append(f"mixed-sqnr-{max(math.ceil(-20 * math.log10(error)), 1)}")
     return words

@@ -164,7 +164,6 @@ def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
     for file, number in ((out, 1), (errors, 2)):
         os.dup2(file, number)
         os.close(file)
-    mark(life.variables["TMPDIR"])
     os.environ.update(life.variables)
     tempfile.tempdir = None
     touch(life.pages)
@@ -179,25 +178,6 @@ def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def mark(folder: str) -> None:
-    """Make the kernel show this process's temporary folder, in place of the fork server's.
-
-    When a folder ends, `host.scratch` finds by it the processes to end. The kernel reads variables from where they lay
-    when the process was started, so this writes them in place: the paths of two scratch folders are of one length.
-    """
-    start, end = (
-        int(word)
-        for word in Path("/proc/self/stat")
-        .read_text(encoding="utf-8", errors="replace")
-        .rpartition(")")[2]
-        .split()[47:49]
-    )
-    before, name, behind = (b"\0" + ctypes.string_at(start, end - start)).partition(b"\0TMPDIR=")
-    if name:
-        room = len(behind.partition(b"\0")[0])
-        ctypes.memmove(start + len(before + name) - 1, os.fsencode(folder).ljust(room, b"\0"), room)
 
 
 def touched_pages() -> Array:

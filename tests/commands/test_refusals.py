@@ -112,7 +112,7 @@ def test_a_run_of_another_user_names_its_journal(tmp_path: Path, monkeypatch: py
 def test_the_documents_tell_today_s_versions():
     user, detail = ((DOCS / name).read_text() for name in ("file-formats.md", "design/file-formats.md"))
     assert f"The document's schema is {document.SCHEMA}, the journal's {SCHEMA}." in user
-    assert f"the journal's `schema_version` is {SCHEMA} (" in detail
+    assert f"the journal's `schema_version` is {SCHEMA}," in detail
     assert f"the document's `schema` {document.SCHEMA};" in detail
 
 

@@ -199,7 +199,7 @@ def test_a_target_that_was_never_built_is_refused(tmp_path: Path) -> None:
         (Precision.INT8, "", "int8/float-1.3"),
         (Precision.INT8, "shared", "int8/shared+float-1.3"),
         (Precision.INT8, "per-channel+float-0", "int8/per-channel+float-0.1.3"),
-        (Precision.INT8, "mixed-drop-1", ""),  # chooses the layers itself
+        (Precision.INT8, "accuracy-control", ""),  # chooses the layers itself
         (Precision.NATIVE, "", ""),
     ],
 )

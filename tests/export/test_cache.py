@@ -172,7 +172,7 @@ def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
     for sets in (GOOD, GOOD * 2):
         np.savez(path, x=sets)
         keys.append(key(calibration_npz=path))
-    keys += [key(variant=one) for one in ("shared", "mixed-sqnr-30", "mixed-size-30")]
+    keys += [key(variant=one) for one in ("shared", "shared+float-0", "shared+float-1")]
     keys.append(key(variant="shared", calibration_npz=path))
     assert len(set(keys)) == len(keys) == 8
     assert key() == keys[0]

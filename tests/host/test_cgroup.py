@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -107,42 +106,3 @@ def test_no_groups_mean_no_limit(tmp_path: Path, text: str):
 def test_a_group_over_its_limit_has_nothing_free(tmp_path: Path):
     tree(tmp_path, {"memory.max": "1000\n", "memory.current": "1200\n"})
     assert cgroup.memory_free_bytes([tmp_path]) == 0
-
-
-@pytest.fixture(params=["", "unified"])
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """Our own group of version 2, on a tree that isn't the kernel's; alone, or beside those of version 1."""
-    root = tree(tmp_path / request.param, {"a/cgroup.procs": "1\n"})
-    text = "1:cpu:/x\n0::/a\n"
-    monkeypatch.setattr(cgroup, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroup, "read", lambda path, own=cgroup.read: text if path.name == "cgroup" else own(path))
-    return root / "a"
-
-
-def test_a_child_s_group_is_ended_whatever_is_in_it(mine: Path):
-    tree(mine / "child", {"cgroup.kill": "", "cgroup.procs": "", "cgroup.events": "populated 0\nfrozen 0\n"})
-    cgroup.gather("child", 12)
-    assert (mine / "child/cgroup.procs").read_text() == "12"
-    cgroup.end("other")
-    assert (mine / "child/cgroup.kill").read_text() == ""
-    cgroup.end("child")
-    assert (mine / "child/cgroup.kill").read_text() == "1"
-
-
-def test_an_ended_group_goes_with_those_inside(mine: Path, monkeypatch: pytest.MonkeyPatch):
-    """Whoever was in it may have made some of its own."""
-    (mine / "child/inner").mkdir(parents=True)
-    monkeypatch.setattr(cgroup, "_KILL", "../cgroup.procs")  # a folder of files can't be removed as the kernel's can
-    cgroup.end("child")
-    assert not (mine / "child").exists()
-
-
-def test_where_no_group_can_be_made_or_none_can_be_killed_there_is_none(mine: Path, monkeypatch: pytest.MonkeyPatch):
-    cgroup.gather("child", 12)
-    assert [path.name for path in mine.iterdir()] == ["cgroup.procs"], "as before Linux 5.14"
-    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=PermissionError))
-    cgroup.gather("child", 12)
-    (mine / "cgroup.procs").unlink()
-    cgroup.gather("child", 12)
-    cgroup.end("child")
-    assert list(mine.iterdir()) == []

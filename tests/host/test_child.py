@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from shootout import clock
-from shootout.host import cgroup
 from shootout.host.child import Child, ending, last_words, run
 
 ODD = """
@@ -59,52 +58,39 @@ def test_one_that_takes_too_long_is_ended_with_what_it_started(odd: Path):
     child.kill()  # harmless
 
 
-def test_what_it_started_in_a_session_of_its_own_ends_with_it_and_its_folder_too(odd: Path):
-    add(odd, "import os\nprint(subprocess.Popen(['sleep', '60'], start_new_session=True).pid, os.environ['TMPDIR'])")
+def test_its_folder_ends_with_it(odd: Path):
+    add(odd, "import os\nprint(os.environ['TMPDIR'])")
     with Child("odd") as child:
-        ended = child.finish(60)
-        pid, folder = ended.said.split()
-        assert not alive(int(pid)), "its own end is not waited for"
-        assert Path(folder).is_dir()
-    assert not Path(folder).exists()
+        folder = Path(child.finish(60).said.strip())
+        assert folder.is_dir()
+    assert not folder.exists()
 
 
-def can_make_groups() -> bool:
-    """Whether this system lets us make control groups, as a systemd user's does and most containers don't."""
-    group = cgroup._own_group("shootout-test")
-    try:
-        assert group
-        group.mkdir()
-        group.rmdir()
-    except (AssertionError, OSError):
-        return False
-    return True
+PARENT = """
+import sys, time
+from shootout.host.child import Child
+with Child("short") as gone, Child("odd") as child:
+    gone.finish(60)
+    print(gone.pid, child.pid, flush=True)
+    time.sleep(60)
+"""
 
 
-def test_a_child_is_put_into_a_group_of_its_own_which_is_ended_with_it(odd: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where no group can be made, too, somebody notices that it isn't asked for."""
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(cgroup, "gather", lambda name, pid: asked.append(("gather", name, pid)))
-    monkeypatch.setattr(cgroup, "end", lambda name: asked.append(("end", name)))
-    ended = SimpleNamespace(pid=2**22, returncode=0, wait=lambda timeout=None: 0)
-    child = Child("odd", fork=lambda *_: ended)
-    name = child._scratch.path.name
-    assert asked == [("gather", name, ended.pid)]
-    child.finish(60)
-    assert asked[1:] == [("end", name)]
-    child.kill()
-
-
-@pytest.mark.skipif(not can_make_groups(), reason="no control group can be made here")
-def test_what_forgot_its_folder_and_its_session_ends_with_it_by_their_group(odd: Path):
-    add(odd, f"import subprocess\nprint(subprocess.Popen({['setsid', 'env', '-i', 'sleep', '600']!r}).pid)\n")
-    with Child("odd") as child:
-        ended = child.finish(60)
-        folder = child._scratch.path
-    assert not alive(int(ended.said))
-    group = cgroup._own_group(folder.name)
-    assert group is not None
-    assert not group.exists()
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_what_a_child_started_ends_with_us_however_we_end(odd: Path, tmp_path: Path, number: signal.Signals):
+    add(odd, "open(sys.argv[0] + '.pid', 'w').write(str(subprocess.Popen(['sleep', '60']).pid))\ntime.sleep(60)")
+    (tmp_path / "short.py").write_text(ODD)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout
+    parent.stdout.readline()
+    while not (said := tmp_path / "odd.py.pid").exists() or not said.read_text():
+        time.sleep(0.01)
+    started = int(said.read_text())
+    assert alive(started)
+    parent.send_signal(number)
+    parent.communicate()
+    while alive(started):
+        time.sleep(0.01)  # the test's time-out is the limit
 
 
 @pytest.mark.parametrize("seen_by", ["wait", "finish", "kill"])

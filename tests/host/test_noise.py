@@ -20,8 +20,8 @@ from shootout.host.noise import (
     NoiseMeter,
     OwnTraces,
     disturbances,
+    kind_of,
     parse_stat,
-    recalled,
 )
 from shootout.messages import GpuState
 
@@ -178,45 +178,17 @@ def test_processes_on_the_gpu_that_are_not_ours_flag(before: int | None, later: 
 
 
 def test_reasons_of_one_kind_are_counted_together():
-    older = ["SM clock 1,200 MHz of 1,980 (a)", "GPU throttled: hw_slowdown (a)", "2 foreign GPU processes"]
-    assert [recalled(one).category for one in older] == [
-        "SM clock",
-        "GPU throttled: hw_slowdown",
-        "foreign GPU process",
-    ]
+    hot = Disturbance(DisturbanceKind.GPU_THROTTLED, arm="a", causes=("hw_slowdown", "hw_thermal_slowdown"))
+    assert hot.category == "GPU throttled: hw_slowdown, hw_thermal_slowdown"
+    assert kind_of(hot.category) is DisturbanceKind.GPU_THROTTLED
+    clock = Disturbance(DisturbanceKind.SM_CLOCK, 1_200.0, 1_980.0, arm="a")
+    assert (clock.category, kind_of(clock.category)) == ("SM clock", DisturbanceKind.SM_CLOCK)
 
 
 def test_all_reasons_are_given_at_once():
     marked = after(1_000, steal_jiffies=105, idle_jiffies=500, throttled=9)
     hot = {ARM: (1_980, GpuState(sm_clock_mhz=900, throttled=("hw_slowdown",)))}
     assert len(disturbances(QUIET, replace(marked, gpu_processes=2), hot, OwnTraces(cpu_ns=0))) == 6
-
-
-@pytest.mark.parametrize(
-    ("words", "category"),
-    [
-        ("steal 20.0 % of CPU time", "steal"),
-        ("cpu pressure 14 %", "cpu pressure"),
-        ("cgroup throttled once", "cgroup throttled"),
-        ("cgroup throttled 2 times", "cgroup throttled"),
-        ("canary 8 % slow (numpy:cpu:fp32)", "canary"),
-        ("SM clock 1,484 MHz of 1,980 (a)", "SM clock"),
-        ("GPU throttled: hw_slowdown, hw_thermal_slowdown (a)", "GPU throttled: hw_slowdown, hw_thermal_slowdown"),
-        ("1 foreign GPU process", "foreign GPU process"),
-        ("2 foreign GPU processes", "foreign GPU process"),
-    ],
-)
-def test_the_words_of_older_journals_count_as_what_they_said(words: str, category: str):
-    assert recalled(words).category == category
-
-
-def test_figures_of_older_journals_have_words_too():
-    assert str(Disturbance(DisturbanceKind.CANARY, 0.08, arm="a")) == "canary (a)"
-
-
-def test_words_that_no_version_wrote_are_refused():
-    with pytest.raises(ValueError, match="'bad luck' is not a reason that flags a round"):
-        recalled("bad luck")
 
 
 def test_absent_evidence_and_counters_that_step_back_flag_nothing():

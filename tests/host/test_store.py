@@ -33,8 +33,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_stranger_s_folder_beside_the_cache_s_own_is_left_alone(cache: Path):
-    ours = cache.parent / "litert-converter-0123456789ab"
-    strangers = [cache.parent / name for name in ("my-converter-0123456789ab", "litert-converter-notes-of-2026")]
+    ours = cache.parent / "converter-0123456789ab"
+    strangers = [cache.parent / name for name in ("my-converter-0123456789ab", "converter-notes-of-2026")]
     for folder in (ours, *strangers):
         folder.mkdir()
         (folder / "file").write_bytes(b"z")

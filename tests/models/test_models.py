@@ -21,8 +21,6 @@ ALL = [*models.names(), *PROBES, "identity"]
 SMALL: dict[str, dict[str, Any]] = {
     "residual_mlp": {"d_model": 16, "n_layers": 3},
     "bert": {"layers": 2, "hidden": 128, "vocabulary": 100},
-    "decoder_prefill": {"d_model": 64, "vocabulary": 50},
-    "decoder_step": {"d_model": 64, "vocabulary": 50},
 }
 TRAINED = (digits, digits_cnn)
 

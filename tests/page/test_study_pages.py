@@ -49,10 +49,10 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     monkeypatch.setattr(studies.page, "lay_out", lambda _: section("Intervals", "Sizes", "Order"))
     monkeypatch.setattr(studies.page, "write", lambda sections: f"{len(sections)} run")
     pages = dict(studies.write_studies())
-    told = schema.names()["decoder"]
-    page = pages["studies/decoder.md"]
-    assert f"| [decoder](decoder.md) | {told} | 1 |" in pages["studies/index.md"]
-    assert page.startswith(f"# decoder\n\n{told}\n\n```\nshootout run decoder\n```")
+    told = schema.names()["attention"]
+    page = pages["studies/attention.md"]
+    assert f"| [attention](attention.md) | {told} | 1 |" in pages["studies/index.md"]
+    assert page.startswith(f"# attention\n\n{told}\n\n```\nshootout run attention\n```")
     assert page.count("<svg/>") == 2
     assert "<h3>Ship x</h3>" in page
     assert "<p><b>Sure</b>    of it</p>" in page
@@ -60,7 +60,7 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
         "it would end the HTML"
     )
     assert "Order" not in page
-    assert "](../runs/decoder.html)" in page
-    assert pages["runs/decoder.html"] == "1 run"
-    assert (ROOT / "harness/studies/decoder.toml").read_text().strip() in page
+    assert "](../runs/attention.html)" in page
+    assert pages["runs/attention.html"] == "1 run"
+    assert (ROOT / "harness/studies/attention.toml").read_text().strip() in page
     assert "No run of it ships yet" in pages["studies/detectors.md"]

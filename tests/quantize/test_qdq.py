@@ -281,7 +281,7 @@ def test_nothing_to_quantize_is_said_and_the_plain_exported_is_fine(tmp_path: Pa
     assert "has nothing to quantize: no matrix product or convolution in float32" in str(error)
 
 
-@pytest.mark.parametrize("variant", ["mixed", "mixed-sqnr-", "sharde"])
+@pytest.mark.parametrize("variant", ["mixed", "mixed-sqnr-30", "sharde"])
 def test_an_unknown_variant_is_refused(variant: str):
     (error,) = obtain_all([Request(model="digits", variant=variant)])
     assert isinstance(error, UsageError)

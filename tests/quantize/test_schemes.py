@@ -19,7 +19,6 @@ from shootout.schemes import Scheme
         ("per-tensor", Scheme(granularity="per-tensor")),
         ("entropy+per-channel+asymmetric", Scheme(granularity="per-channel", symmetry="asymmetric", ranges="entropy")),
         ("samples-12", Scheme(samples=12)),
-        ("mixed-drop-0.5", Scheme(variant="mixed-drop-0.5")),
         ("accuracy-control", Scheme(search="accuracy-control")),
         ("s8s8+minmax", Scheme(ranges="minmax", own="s8s8")),
         ("activations-8+asymmetric", Scheme(activations="activations-8", symmetry="asymmetric")),
@@ -40,15 +39,14 @@ def test_words_in_any_order(text: str, wanted: Scheme):
         ("s8s9", "unknown scheme 's8s9': did you mean 's8s8'"),
         ("samples-0", "unknown scheme 'samples-0'"),
         ("per-tensor+", "unknown scheme ''"),
-        ("shared+mixed-sqnr-30", "'shared' and 'mixed-sqnr-30' exclude each other"),
+        ("shared+shared", "'shared' and 'shared' exclude each other"),
         ("minmax+minmax", "'minmax' and 'minmax' exclude each other"),
         ("weights-only+activations-8", "exclude each other"),
         ("entropy+weights-only+samples-3", "weights-only leaves activations float, so entropy and samples-3"),
         ("weights-only+s8s8", "weights-only leaves activations float, so s8s8 would mean nothing"),
         ("shared+per-tensor", "shared comes quantized, the same for every backend, so per-tensor would"),
-        ("entropy+mixed-sqnr-30", "so entropy would mean nothing"),
+        ("entropy+shared", "so entropy would mean nothing"),
         ("shared+s8s8", "so s8s8 would"),
-        ("mixed-sqnr-30+float-1", "so float-1 would mean nothing"),
         ("float-", "unknown scheme 'float-'"),
         ("float-3,4", "unknown scheme"),
         ("float-3.3", "name each layer once, in order, runs of three or more as a range: float-3"),
@@ -73,11 +71,8 @@ def test_every_family_has_a_word_that_people_may_write():
 
 
 def test_a_quantized_variant_is_known_as_such():
-    assert [schemes.parse(text).is_quantized for text in ("shared", "mixed-size-50", "per-tensor")] == [
-        True,
-        True,
-        False,
-    ]
+    words = ("shared", "shared+float-1", "per-tensor")
+    assert [schemes.parse(text).is_quantized for text in words] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +80,7 @@ def test_a_quantized_variant_is_known_as_such():
     [
         (Device.CPU, "shared", Precision.FP32),
         (Device.CUDA, "shared", Precision.FP16),
-        (Device.CUDA, "rest-fp32+mixed-sqnr-30", Precision.FP32),
+        (Device.CUDA, "rest-fp32+shared", Precision.FP32),
         (Device.CPU, "per-tensor+rest-bf16", Precision.BF16),
     ],
 )
@@ -112,7 +107,7 @@ def test_what_is_not_offered_is_named():
 
 
 def test_a_word_may_be_offered_for_the_shared_file_alone():
-    shared_alone, both = {"shared", "mixed-*", "shared+float-*"}, {"shared", "float-*"}
+    shared_alone, both = {"shared", "shared+float-*"}, {"shared", "float-*"}
     assert schemes.unoffered(schemes.parse("float-3"), shared_alone) == "float-3"
     for offered in (shared_alone, both):
         assert schemes.unoffered(schemes.parse("float-3+shared"), offered) is None
@@ -124,7 +119,7 @@ def test_a_word_may_be_offered_for_the_shared_file_alone():
 def test_a_probe_is_asked_without_what_needs_data_or_layers():
     asked = schemes.parse("per-tensor+samples-3").for_probe()
     assert asked.words == ("per-tensor",)
-    assert schemes.parse("rest-fp32+mixed-sqnr-30").for_probe().words == ("rest-fp32", "shared")
+    assert schemes.parse("rest-fp32+shared+float-1").for_probe().words == ("rest-fp32", "shared")
     assert schemes.parse("accuracy-control").for_probe() == Scheme()
     assert schemes.parse("float-3.17").for_probe() == Scheme()
     assert schemes.parse("float-3.17+shared").for_probe().words == ("shared",)

@@ -11,14 +11,13 @@ import pytest
 
 from shootout.clock import Deadline
 from shootout.contract import Artifact
-from shootout.errors import ModelError, OutOfTime, ShootoutError, UsageError
-from shootout.export.client import Request, obtain, obtain_all
+from shootout.errors import OutOfTime, UsageError
+from shootout.export.client import Request, obtain
 from shootout.export.sensitivity import measure_sensitivity, rank_layers
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
-from shootout.exported.model import ExportedModel
 from shootout.host import environment
-from shootout.quantize import qdq, sensitivity, variants
+from shootout.quantize import qdq, sensitivity
 from shootout.quantize.sensitivity import LayerSensitivity, Wanted
 from shootout.testing.cases import exported_models
 
@@ -72,76 +71,6 @@ def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
         assert found.sqnr_db == pytest.approx(right, abs=0.2)
 
 
-def reached(exported: ExportedModel) -> tuple[float, float]:
-    """SQNR, and percent of the float model's weight bytes, of an exported model's own file."""
-    found = compare(
-        onnx_files.run(exported.path(Artifact.ONNX), exported.input_buffers(), "m"), exported.reference_outputs()
-    )
-    return found.sqnr_db or math.inf, exported.path(Artifact.ONNX).stat().st_size
-
-
-@pytest.fixture
-def whole_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights have 8 bits, as on a CPU with VNNI: the limits below are for these."""
-    monkeypatch.setattr(environment, "saturates", lambda: False)
-
-
-@pytest.mark.usefixtures("whole_bytes")
-def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can(tmp_path: Path):
-    variants = ("", "shared", "mixed-sqnr-48", "mixed-size-50")
-    plain, shared, quality, size = exported_models(*(Request(**RESIDUAL, variant=one) for one in variants))
-    limit = 48.0
-    quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
-    order = [one.layer.node for one in sensitivity.rank_in_int8(quantizer, plain)]
-
-    def sqnr_db(layers: list[str]) -> float:
-        quantizer.write(tmp_path / "mixed.onnx", layers)
-        return sensitivity.sqnr_of(tmp_path / "mixed.onnx", plain)
-
-    fewest = next(kept for kept in range(4) if sqnr_db(order[kept:]) >= limit)
-    assert 0 < fewest < 4
-    assert reached(shared)[0] < limit <= reached(quality)[0]
-    assert quality.notes[0].startswith(f"{fewest} of 4 layers float: ")
-    assert f"SQNR {reached(quality)[0]:.1f} dB" in quality.notes[1]
-    assert reached(shared)[0] <= reached(size)[0]
-    assert reached(size)[1] <= 0.5 * plain.path(Artifact.ONNX).stat().st_size
-    assert quality.artifacts == (Artifact.ONNX,)
-
-
-@pytest.mark.usefixtures("whole_bytes")
-def test_accuracy_on_the_selection_split_is_a_limit_too():
-    (found,) = exported_models(Request(model="digits", batch=9, variant="mixed-drop-1"))
-    assert "points on the selection split" in found.notes[1]
-    assert found.notes[0] == "0 of 3 layers float"
-
-
-@pytest.mark.usefixtures("whole_bytes")
-@pytest.mark.parametrize(
-    ("request_", "kind", "says"),
-    [
-        (Request(model="digits", batch=9, variant="mixed-sqnr-200"), ModelError, "the best reaches SQNR 5"),
-        (Request(model="digits", batch=9, variant="mixed-size-5"), ModelError, "% of the float file's size"),
-        (Request(**RESIDUAL, variant="mixed-drop-1"), UsageError, "residual_mlp has no labeled data"),
-    ],
-)
-def test_a_limit_that_cannot_be_kept_says_the_best(request_: Request, kind: type[ShootoutError], says: str):
-    (error,) = obtain_all([request_])
-    assert isinstance(error, kind)
-    assert str(error).startswith(f"{request_.variant}: ")
-    assert says in str(error)
-
-
-@pytest.mark.parametrize(
-    ("kind", "limit", "kept"),
-    [("sqnr", 33, 3), ("sqnr", 30, 0), ("drop", 0.5, 5), ("size", 60, 6), ("size", 35, 1), ("size", 99, 9)],
-)
-def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
-    def measure(count: int) -> variants.MixedModel:
-        return variants.MixedModel(kept=count, sqnr_db=30.0 + count, size=30.0 + 5 * count, drop=1 - count / 10)
-
-    assert variants._bisect_mix(kind, limit, measure, 9, "v").kept == kept
-
-
 def test_sensitivity_is_asked_of_a_float_model():
     with pytest.raises(UsageError, match="'shared' is quantized already"):
         measure_sensitivity(Request(model="digits", variant="shared"), Wanted())
@@ -170,9 +99,12 @@ def test_asking_imports_no_framework():
 
 
 @pytest.mark.parametrize("reduced", [False, True])
-def test_layers_are_rounded_to_as_many_bits_as_the_mixed_file_gets(reduced: bool, tmp_path: Path):
+def test_layers_are_rounded_to_as_many_bits_as_the_shared_file_gets(reduced: bool, tmp_path: Path):
     (exported,) = exported_models(Request(model="digits", batch=2))
-    quantizer = qdq.Quantizer(exported.path(Artifact.ONNX), exported.calibration(), reduced=reduced)
-    for one in sensitivity.rank_in_int8(quantizer, exported):
-        quantizer.write(tmp_path / "one.onnx", [one.layer.node])
-        assert one.sqnr_db == pytest.approx(sensitivity.sqnr_of(tmp_path / "one.onnx", exported), abs=0.3)
+    (found,) = sensitivity.measure(exported, Wanted(), reduced=reduced)
+    for one in found.parts:
+        others = [other.layer.number for other in found.parts if other is not one]
+        source, target = exported.path(Artifact.ONNX), tmp_path / "one.onnx"
+        qdq.write_shared(source, exported.calibration(), target, reduced=reduced, floats=others)
+        outputs = onnx_files.run(target, exported.input_buffers(), "digits")
+        assert one.sqnr_db == pytest.approx(compare(outputs, exported.reference_outputs()).sqnr_db, abs=0.3)

@@ -225,15 +225,15 @@ def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
     assert (study.parent / "out" / journal.NAME).read_bytes() == before
 
 
-def test_a_newer_run_is_refused_even_to_resume(study: Path):
+def test_a_run_of_another_version_is_refused_even_to_resume(study: Path):
     out = study.parent / "out"
     out.mkdir()
-    newer = b'{"kind":"header","schema_version":4,"new":true}\n'
-    (out / journal.NAME).write_bytes(newer)
+    other = b'{"kind":"header","schema_version":4,"new":true}\n'
+    (out / journal.NAME).write_bytes(other)
     done = again(study)
     assert done.code == 2
-    assert "written by a newer shootout (schema 4, this one reads 3): upgrade" in done.err
-    assert (out / journal.NAME).read_bytes() == newer
+    assert "written by another version of shootout (schema 4, this one reads 3): read it with that version" in done.err
+    assert (out / journal.NAME).read_bytes() == other
 
 
 def test_two_runs_cannot_write_into_one_folder(study: Path):

@@ -48,14 +48,10 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 
             "Noise: 100 % of the rounds met other programs on the same CPUs: times and ratios are those of a busy "
             "machine; close them.",
         ),
-        (
-            [group(void_share=0.65, canary=9)],
-            "Noise: 65 % of the rounds were thrown away by the older version that made this run.",
-        ),
         ([group(sd=0.5)], None),
         ([group(sd=None)], None),
     ],
-    ids=["little", "others", "groups", "most", "older", "the answer tells it", "one restart"],
+    ids=["little", "others", "groups", "most", "the answer tells it", "one restart"],
 )
 def test_noise_that_matters_is_told_in_one_line_with_what_helps(groups: list[GroupSummary], line: str | None):
     assert tell_noise(groups) == ([line] if line else [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
@@ -96,22 +95,3 @@ def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
     else:
         race.out[left.label] = kind
     assert race.evidence.alpha == read.evidence(Scope.END_TO_END).alpha == bonferroni(open_questions)
-
-
-@pytest.mark.parametrize(("flagged", "counts"), [((), [1, 2]), ((1,), [1]), ((0, 2), [2]), ((2,), [1, 2])])
-def test_arms_with_unlike_numbers_of_rounds_keep_those_they_share(
-    tmp_path: Path, flagged: tuple[int, ...], counts: list[float]
-) -> None:
-    whole = {"end_to_end": (1.0, 2.0, 3.0), "compute": (1.0, 2.0, 3.0)}
-    short = {"end_to_end": (10.0, 20.0), "compute": ()}
-    lines: list[Line] = [
-        played(A, 0, 0.0, block_median_ns=whole, flagged=flagged),
-        played(B, 0, 0.0, block_median_ns=short, flagged=flagged),
-        rounds(0),
-        played(A, 1, 0.0, block_median_ns=whole),
-        rounds(1),
-    ]
-    blocks = group(tmp_path, *lines).blocks(Scope.END_TO_END)
-    np.testing.assert_array_equal(blocks[A.label][0], counts)
-    np.testing.assert_array_equal(blocks[B.label][0], 10 * np.array(counts))
-    assert blocks[A.label][1].size == 3, "nobody played fewer in this one"

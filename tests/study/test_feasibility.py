@@ -138,11 +138,6 @@ def test_what_has_no_weights_is_not_trained_and_says_so(model: str):
     assert step.skips["torch-eager:cpu:fp32"].reason == f"{model} has no weights to train"
 
 
-def test_what_has_several_outputs_is_not_trained_and_says_so():
-    _, step = groups(study("torch-eager", model="decoder_step", scenario=("latency", "train-step")))
-    assert "decoder_step has several outputs" in step.skips["torch-eager:cpu:fp32"].reason
-
-
 def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
     (tmp_path / "mine.py").write_text("def make():\n    ...\n")
     own = (f"{tmp_path / 'mine.py'}:make", str(tmp_path / "m.onnx"))

@@ -23,7 +23,7 @@ CPU_ONLY = Here(
 )
 PUBLISHED = {
     *("batch-sweep", "width-sweep", "depth-sweep", "fixed-parameters", "linear-precision", "matmul-transfers"),
-    *("nested-sin", "efficientnet-quantization", "frontier", "small-networks", "shootout", "decoder"),
+    *("nested-sin", "efficientnet-quantization", "frontier", "small-networks", "shootout"),
     *("attention", "training", "detectors"),
 }
 

@@ -32,7 +32,6 @@ def test_every_study_that_ships_can_be_read():
         "efficientnet-quantization",
         "bert-quantization",
         "calibration-sweep",
-        "decoder",
         "batch-sweep",
         "width-sweep",
         "depth-sweep",

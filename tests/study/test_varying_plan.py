@@ -15,7 +15,7 @@ from shootout.study.group import own_fp32
 MIX = "tokens=40:50,64:30,100:20"
 
 
-def varying(*targets: str, mix: str = MIX, model: str = "decoder_prefill", **fields: Any) -> Any:
+def varying(*targets: str, mix: str = MIX, model: str = "bert", **fields: Any) -> Any:
     return group(*targets, model=model, mix=mix, **fields)
 
 
@@ -23,7 +23,7 @@ def test_all_sizes_are_one_group_in_a_drawn_order():
     found = varying("onnxruntime")
     assert found.arrivals
     assert Counter(found.arrivals.sizes) == {40: 25, 64: 15, 100: 10}
-    assert found.record.name == "decoder_prefill (tokens=40 to 100), batch 1, varying"
+    assert found.record.name == "bert (tokens=40 to 100), batch 1, varying"
     assert found.request.parameters["tokens"] == 100
     assert found.request.state == {}, "none is handed from one size to the next"
     assert found.request.sweep == {"tokens": (40, 100)}
@@ -43,9 +43,9 @@ def test_a_batch_may_vary():
 
 
 def test_the_sizes_of_a_mix_are_in_a_groups_name_also_at_the_models_default():
-    default = models.get("decoder_prefill").defaults["tokens"]
+    default = models.get("bert").defaults["tokens"]
     assert varying("onnxruntime", mix=f"tokens=16:1,{default}:1").record.name == (
-        f"decoder_prefill (tokens=16 to {default}), batch 1, varying"
+        f"bert (tokens=16 to {default}), batch 1, varying"
     )
 
 
@@ -86,7 +86,7 @@ def test_what_takes_no_open_shapes_is_skipped_with_what_does(target: str, reason
 
 @pytest.mark.parametrize("word", ["dynamic", "bucket-32"])
 def test_one_size_leaves_nothing_open(word: str):
-    found = group("onnxruntime", f"onnxruntime:cpu:fp32/{word}", model="decoder_prefill")
+    found = group("onnxruntime", f"onnxruntime:cpu:fp32/{word}", model="bert")
     (why,) = found.skips.values()
     assert why.reason == f"{word} is for inputs of several sizes, and this race has one"
     assert why.fix == "add a mix, such as --mix sequence=16:50,64:30"
@@ -104,7 +104,7 @@ def test_one_size_leaves_nothing_open(word: str):
 )
 def test_what_cannot_vary_is_refused(fields: dict[str, Any], told: str):
     with pytest.raises(UsageError, match=told):
-        study("onnxruntime", model="decoder_prefill", scenario="varying", **fields)
+        study("onnxruntime", model="bert", scenario="varying", **fields)
 
 
 def test_an_axis_that_the_model_does_not_have_is_refused():

@@ -178,7 +178,7 @@ def test_a_scheme_is_widened_by_the_layer_before_each() -> None:
     assert widen_floats("float-2") == "float-1.2"
     assert widen_floats("shared+float-0.4") == "shared+float-0.3.4"
     assert widen_floats("float-4to6") == "float-3to6"
-    assert [widen_floats(one) for one in ("float-0", "float-0to3", "", "shared", "mixed-drop-2")] == [""] * 5
+    assert [widen_floats(one) for one in ("float-0", "float-0to3", "", "shared")] == [""] * 4
 
 
 def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(machine: Machine, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_mix_that_leaves_nan_is_built_last() -> None:
 
 
 def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
-    words = ["shared", "accuracy-control", "mixed-drop-0.5", "float-1"]
+    words = ["shared", "accuracy-control", "float-1"]
 
     def tried(backend: str, *precisions: Precision) -> set[str]:
         default = Arm(target=Target(backend=backend), model="digits")
@@ -370,24 +370,24 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
         return {describe_setting(default, apply_changes(default, [one])) for one in changes if one.precision}
 
     assert tried("openvino", Precision.INT8) == {"int8", *(f"int8/{word}" for word in words)}
-    assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/shared", "int8/mixed-drop-0.5", "int8/float-1"}
+    assert tried("onnxruntime", Precision.INT8) == {"int8", "int8/shared", "int8/float-1"}
     assert tried("onnxruntime", Precision.INT8_DYNAMIC) == {"int8-dynamic", "int8-dynamic/float-1"}
     assert tried("openvino", Precision.BF16) == {"bf16"}
     default = Arm(target=Target(backend="openvino"), model="digits")
     both = list_changes(default, 1, (Precision.INT8, Precision.BF16), words)
     assert [one.scheme for one in both if one.precision][:3] == ["", "", "shared"], "plain precisions are built first"
-    assert tried("iree", Precision.INT8) == {"int8/shared", "int8/mixed-drop-0.5", "int8/shared+float-1"}
+    assert tried("iree", Precision.INT8) == {"int8/shared", "int8/shared+float-1"}
     by_label = {
         arm.label: arm
         for arm in (apply_changes(default, [one]) for one in list_changes(default, 1, [Precision.INT8], words))
     }
-    assert by_label["openvino:cpu:int8/mixed-drop-0.5"].quantizer == "shared"
+    assert by_label["openvino:cpu:int8/shared"].quantizer == "shared"
     assert by_label["openvino:cpu:int8/float-1"].quantizer == "vendor"
 
 
 def test_schemes_for_the_whole_model_follow_the_limit() -> None:
-    assert list_schemes_for({Limit.DROP: 0.005}) == ["shared", "accuracy-control", "mixed-drop-0.5"]
-    assert list_schemes_for({Limit.ERROR: 0.02}) == ["shared", "mixed-sqnr-34"]
+    assert list_schemes_for({Limit.DROP: 0.005}) == ["shared", "accuracy-control"]
+    assert list_schemes_for({Limit.ERROR: 0.02}) == ["shared"]
     assert list_schemes_for({}) == ["shared"], "NNCF's search goes by labels, not by a metric"
 
 
@@ -412,9 +412,9 @@ rankings: list[list[str]] = []
 
 def test_the_mixes_that_a_run_began_with_are_kept_with_it(machine: Machine, tmp_path: Path) -> None:
     machine.fidelity = losing(both("", 40))
-    bare, out = replace(asked(), mixes=("mixed-drop-1",)), tmp_path / "out"
+    bare, out = replace(asked(), mixes=("shared",)), tmp_path / "out"
     found = search.with_mixes(bare, out, ranked_by(["float-1", "float-0.1"]), fresh=False)
-    assert found.mixes == ("mixed-drop-1", "float-1", "float-0.1")
+    assert found.mixes == ("shared", "float-1", "float-0.1")
     again = search.with_mixes(bare, out, ranked_by(["float-3"]), fresh=False)
     assert (again.mixes, again.identity, rankings) == (found.mixes, found.identity, [])
     tune(machine, again, out)
@@ -422,7 +422,7 @@ def test_the_mixes_that_a_run_began_with_are_kept_with_it(machine: Machine, tmp_
     with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
         search.with_mixes(other, out, ranked_by(["float-3"]), fresh=False)
     assert rankings == [], "before anything is ranked"
-    assert search.with_mixes(other, out, ranked_by(["float-3"]), fresh=True).mixes == ("mixed-drop-1", "float-3")
+    assert search.with_mixes(other, out, ranked_by(["float-3"]), fresh=True).mixes == ("shared", "float-3")
 
 
 def test_nothing_is_ranked_where_no_layers_can_be_left_in_float(tmp_path: Path) -> None:

@@ -85,5 +85,5 @@ def test_numpys_weights_begin_on_a_cache_line(tmp_path: Path):
     arm = Arm(target=Target(backend="numpy"), model="residual_mlp", threads=1)
     exported = obtain("residual_mlp", {"d_model": 20, "n_layers": 4}, 1)
     backends.get("numpy").build(exported, arm, tmp_path)
-    weights = _read_weights(tmp_path, ())
+    weights = _read_weights(tmp_path)
     assert [array.ctypes.data % ALIGNMENT for array in weights.values()] == [0] * 4

@@ -26,8 +26,8 @@ from shootout.backends.adapter import Built
 from shootout.contract import Arm, NotRun, Target
 from shootout.errors import ArmFailed, NotRunKind, one_line
 from shootout.exported.model import ExportedModel
+from shootout.host.child import _list_session
 from shootout.host.placement import allowed_cpus
-from shootout.host.scratch import _processes_in
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
 from shootout.worker.__main__ import Worker
 from shootout.worker.fork_server import ForkServer
@@ -63,13 +63,6 @@ def process(path: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 
 def built(exported: ExportedModel, backend: str, folder: Path) -> Built:
     return Built(arm=Arm(target=Target(backend=backend), model="identity"), exported=exported, folder=folder)
-
-
-def folder_of(pid: int) -> Path:
-    """The temporary folder of a process, as the system tells it."""
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    (found,) = (text for text in variables if text.startswith(b"TMPDIR="))
-    return Path(os.fsdecode(found).partition("=")[2])
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -144,11 +137,9 @@ def test_the_reason_says_how_it_ended_and_its_last_words(
 def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_pipe(
     process: WorkerProcess, exported: ExportedModel, tmp_path: Path
 ):
-    process.ask("memory", 60)
-    mine = folder_of(process.pid)
     with pytest.raises(ArmFailed, match=r"^killed by SIGKILL \(.*memory runs out\) during 'load'$"):
         process.ask("load", 60, built=built(exported, "leaves-a-holder", tmp_path))
-    assert not _processes_in(mine)
+    until(lambda: not any(map(state, _list_session(process.pid))))
 
 
 def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_waited_for(
@@ -285,17 +276,6 @@ def test_workers_die_with_a_killed_parent_while_they_are_held(tmp_path: Path):
             parent.kill()
         parent.wait()
         until(lambda: not any(map(state, workers)))
-
-
-def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: WorkerProcess, starter: ForkServer):
-    """By it those are found and ended that outlive a worker, and nobody else is."""
-
-    process.ask("memory", 60)
-    assert starter.is_ready()
-    mine, theirs = folder_of(process.pid), folder_of(starter.pid)
-    assert mine != theirs
-    assert mine.is_dir()
-    assert theirs.is_dir()
 
 
 def test_a_killed_worker_leaves_no_temporary_files(path: str, exported: ExportedModel, tmp_path: Path):

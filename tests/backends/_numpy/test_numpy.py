@@ -38,16 +38,15 @@ class Counted(Mapping[str, Array]):
 
 def test_matrices_are_stored_in_out_and_seen_as_torch_names_them(tmp_path: Path):
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
-    weights = {"weight": matrix, "words": matrix, "bias": np.ones(2, np.float32)}
-    backend._write_weights(weights, ["words"], tmp_path)
-    found = backend._read_weights(tmp_path, ["words"])
+    weights = {"weight": matrix, "bias": np.ones(2, np.float32)}
+    backend._write_weights(weights, tmp_path)
+    found = backend._read_weights(tmp_path)
     assert all(np.array_equal(found[name], array) for name, array in weights.items())
     assert found["weight"].T.flags.c_contiguous, "what the model multiplies by"
-    assert found["words"].flags.c_contiguous, "a table, read by rows"
 
 
 def test_a_model_without_weights_has_no_file(tmp_path: Path):
-    assert backend._read_weights(tmp_path, ()) == {}
+    assert backend._read_weights(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shootout.schemes import parse
 
 DEFAULTS = {"per-channel", "asymmetric", "minmax", "rest-fp32"}
 """Words for what is done without them."""
-NUMBERS = {"samples-*": "samples-3", "mixed-*": "mixed-sqnr-30", "float-*": "float-1"}
+NUMBERS = {"samples-*": "samples-3", "float-*": "float-1"}
 
 
 @pytest.fixture

@@ -309,7 +309,7 @@ def test_methods_are_nncf_s_own() -> None:
 
 def test_only_words_that_nncf_has_are_offered() -> None:
     offered = backends.get("openvino").capabilities.schemes
-    for target in map(target_of, [*LABELS, *METHODS, "fp32/default", "int8/mixed-sqnr-20"]):
+    for target in map(target_of, [*LABELS, *METHODS, "fp32/default", "int8/shared+float-1"]):
         assert unoffered(parse(target.scheme, own=["default"]), offered.get(target.precision, ())) is None, target
     assert unoffered(parse("entropy"), offered[Precision.INT8]) == "entropy"
 

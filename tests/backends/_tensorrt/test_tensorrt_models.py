@@ -25,7 +25,6 @@ FP16, INT8 = Precision.FP16, Precision.INT8
 
 STEPS = 4
 RECURRENT: dict[str, Value] = {"inputs": 8, "hidden": 16, "steps": STEPS}
-DECODER: dict[str, Value] = {"n_layers": 1, "d_model": 64, "vocabulary": 50}
 IMAGES: dict[str, Value] = {"image_size": 32, "classes": 8}
 CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "residual_mlp": ("residual_mlp", {"d_model": 32, "n_layers": 2}),
@@ -34,8 +33,6 @@ CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "efficientnet": ("efficientnet", {"variant": "b0", **IMAGES}),
     "resnet": ("resnet", {"variant": "14", **IMAGES}),
     "bert": ("bert", {"layers": 1, "hidden": 64, "tokens": 8, "vocabulary": 50}),
-    "decoder_prefill": ("decoder_prefill", {**DECODER, "tokens": 8}),
-    "decoder_step": ("decoder_step", {**DECODER, "context": 8}),
     "linear": ("linear", {"inputs": 64, "outputs": 32}),
     "matmul": ("matmul", {"n": 32}),
     "mlp": ("mlp", {"inputs": 16, "hidden": 32}),
@@ -51,8 +48,6 @@ WITHOUT_PRODUCTS = {"nested_sin"}
 NOTHING_TO_QUANTIZE = {"nested_sin", "gru", "lstm"}
 """Also a recurrent layer that ONNX has an operator for: the quantizer knows products alone."""
 FLOPS = {
-    "decoder_prefill": 809_216,
-    "decoder_step": 107_008,
     "rnn": STEPS * 2 * 16 * (8 + 16) - 2 * 16 * 16,  # the first step has no state yet
     "gru": STEPS * 2 * 3 * 16 * (8 + 16),
     "lstm": STEPS * 2 * 4 * 16 * (8 + 16),
@@ -60,9 +55,9 @@ FLOPS = {
 """Of one call, where that is easily said."""
 
 
-SLOW = {"efficientnet", "resnet", "detector", "decoder_prefill", "decoder_step"}
+SLOW = {"efficientnet", "resnet", "detector"}
 """Their exports take longer than those of all others. What those of images tell of an engine's layers, the digits' CNN
-(convolutions) and BERT (sums around them) do, and what the decoder's, BERT.
+(convolutions) and BERT (sums around them) do.
 """
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
 

@@ -335,19 +335,11 @@ class Starts(Well):
         subprocess.Popen(["sleep", "3600"])
 
 
-class StartsApart(Well):
-    """Starts a process in a session of its own, as servers that compile do."""
-
-    def begin(self, session: NumpySession) -> None:
-        subprocess.Popen(["sleep", "3600"], start_new_session=True)
-
-
 class LeavesAHolder(Well):
-    """Is killed while a process that it forked, in a session of its own, holds all its files open."""
+    """Is killed while a process that it forked holds all its files open."""
 
     def begin(self, session: NumpySession) -> None:
         if not os.fork():
-            os.setsid()
             time.sleep(3600)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -390,7 +382,6 @@ ALL: Mapping[str, type[Well]] = {
     "well": Well,
     "starts": Starts,
     "stops-time": StopsTime,
-    "starts-apart": StartsApart,
     "builds-only": BuildsOnly,
     "litters": Litters,
     "counts": Counts,

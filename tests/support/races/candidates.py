@@ -67,9 +67,10 @@ def analysed(
         **vars(group(found)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
     )
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
+    options = dict(zip(given[::2], given[1::2], strict=True))
     return Analysed(
         document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
-        header=cast(Any, SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)),
+        header=cast(Any, SimpleNamespace(options=options, created=f"when {run} began", identity="0", study=study)),
         cells={GROUP: found},
         groups={GROUP: cast(Any, part)},
     )
