@@ -82,7 +82,7 @@ frame.loc[frame.outcome == "measured", list(columns)].rename(columns=columns)
 # %%
 backends = ["onnxruntime", "onnxruntime:cpu:int8", "openvino", "openvino:cpu:int8", "torch-eager", "numpy", "litert"]
 digits = measured("decide-digits", "digits", backends=backends, goal="resolve 2%", max_time_s=150)
-decided = digits.decide({"limits": {"p99": "1ms", "install": "100MB", "max-accuracy-drop": "1pp"}})
+decided = digits.decide({"limits": {"p99": "1ms", "install": "100MB", "max-drop": "1pp"}})
 decided
 
 # %% [markdown]
@@ -95,14 +95,14 @@ decided.plot()
 # Another need has another answer. This is the smallest model that is right at least 95 times in 100.
 
 # %%
-digits.decide({"objective": "size", "limits": {"min-accuracy": "95%"}})
+digits.decide({"objective": "size", "limits": {"min-metric": 0.95}})
 
 # %% [markdown]
 # A limit that the data don't settle is neither met nor broken. Then nothing is chosen, and the reason says what would
 # settle it.
 
 # %%
-undecided = digits.decide({"limits": {"min-accuracy": "97%"}})
+undecided = digits.decide({"limits": {"min-metric": 0.97}})
 print(undecided.outcome, "-", undecided.decision.reason)
 
 # %% [markdown]

@@ -66,7 +66,7 @@ shootout run model.onnx --scenario serve --p99 5ms
 shootout run batch-sweep --dry-run"""
 DECIDE_EXAMPLES = """\
 shootout decide results/run --policy deploy.toml
-shootout decide results/run --p99 5ms --max-accuracy-drop 0.5pp
+shootout decide results/run --p99 5ms --max-drop 0.5pp
 shootout decide runs/small runs/large --policy deploy.toml --json"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
@@ -79,7 +79,7 @@ EXPLAIN_EXAMPLES = """\
 shootout explain results/run
 shootout explain results/run onnxruntime openvino:cpu:int8"""
 GATE_EXAMPLES = """\
-shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp --inputs rows.npz --labels labels.npz
+shootout gate model-1 --candidate openvino:cpu:int8 --max-drop 0.5pp --inputs rows.npz --labels labels.npz
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 SENSITIVITY_EXAMPLES = """\

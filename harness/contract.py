@@ -486,9 +486,6 @@ class Fidelity:
         cosine: of all outputs as one vector; None also when one side is zero.
         top1_agreement: share of rows of the first output with the reference's largest class, None unless (batch,
             classes).
-        accuracy: share of the report split that is classified rightly; None without labels.
-        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without,
-            and where the journal has it in the line of the arm's first check.
         shared_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
             gives as it is written; None for other rows.
         mismatches: integer or boolean output elements that differ from the reference's.
@@ -507,8 +504,6 @@ class Fidelity:
     mismatches: int = 0
     shared_l2: float | None = None
     gradient_l2: float | None = None
-    accuracy: float | None = None
-    right: str = ""
     error_bound: float | None = None
     standing: BoundStanding = BoundStanding.MET
     by_output: tuple[OutputError, ...] = ()

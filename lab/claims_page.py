@@ -15,13 +15,13 @@ from enum import StrEnum
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 from scipy.special import stdtrit
 
 from shootout.constants import ALPHA
 from shootout.contract import Array, Scenario, Value
-from shootout.decide.limits import wilson
 from shootout.journal import journal
 from shootout.messages import Scope
 from shootout.results.analysis import Analysed, analyse_cells
@@ -204,9 +204,20 @@ def start_figures(*backends: str) -> tuple[Spec, ...]:
     def find(backend: str) -> Iterator[Figure]:
         if found := find_starts().get(backend, []):
             soon = sum(one is not None and one <= SOON for one in found)
-            yield _make_share(backend, soon / len(found), *wilson(soon, len(found), ALPHA))
+            yield _make_share(backend, soon / len(found), *_wilson(soon, len(found), ALPHA))
 
     return tuple(Spec(STARTED, partial(find, backend)) for backend in backends)
+
+
+def _wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
+    """Return a share's interval that errs on either side with `alpha` in all.
+
+    Source: Wilson 1927, JASA 22.
+    """
+    z, share = NormalDist().inv_cdf(1 - alpha / 2), right / count
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    reach = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
 def _make_share(label: str, share: float, low: float | None, high: float | None) -> Figure:
@@ -333,7 +344,7 @@ def _front() -> str:
     """Say which rows of the frontier nothing beats."""
     run = read("frontier")
     told = [
-        f"{one.group.partition(', batch')[0]} on {one.arm}, {one.accuracy:.1%}, {duration(one.median_ns)}"
+        f"{one.group.partition(', batch')[0]} on {one.arm}, {one.score:.1%}, {duration(one.median_ns)}"
         for one in (run.document.pareto if run else ())
     ]
     return f"The front: {'; '.join(told)}" if told else ""
@@ -350,8 +361,8 @@ def _front_is_moved(moves: Callable[[str], bool]) -> Standing | None:
 def _accuracies() -> str:
     run = read("trees")
     rows = [row for row in (run.document.rows if run else ()) if row.fidelity and row.batch == 1]
-    told = {("MLP" if row.file else "forest"): row.fidelity.accuracy for row in rows if row.fidelity}
-    return ", ".join(f"{name}: {accuracy:.1%} right" for name, accuracy in told.items() if accuracy is not None)
+    told = {("MLP" if row.file else "forest"): row.fidelity.metric for row in rows if row.fidelity}
+    return ", ".join(f"{name}: {metric.value:.1%} right" for name, metric in told.items() if metric is not None)
 
 
 def _sizes(name: str, model: str, *arms: str) -> str:

@@ -102,7 +102,7 @@ def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: 
         restarts_needed=lambda *_: None,
     )
     group = cast(Group, SimpleNamespace(blocks=lambda _: blocks))
-    plays = [Play(run="made", cell=made, row=one, group=group, right={}) for one in rows]
+    plays = [Play(run="made", cell=made, row=one, group=group) for one in rows]
     candidates = tuple(Candidate(label=one.row.arm, machine=HERE, plays=(one,)) for one in plays)
     return Question(title=("toy",), candidates=candidates, documents=(document(made),), answers=())
 

@@ -269,7 +269,7 @@ def _ask_worker(worker: WorkerProcess, backend: str, taken: Taken, folder: Path)
         return AGREES
     for reference, exported in (("the reference outputs", taken.exported), ("the package's outputs", taken.expected)):
         worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, exported=exported, folder=folder, facts=facts))
-        verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
+        verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S)
         worker.ask("close", LOAD_TIMEOUT_S)
         if verified.fault:
             return f"beside {reference}: {verified.fault}"

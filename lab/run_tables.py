@@ -83,7 +83,7 @@ def _tell(write: Callable[[Any], str], value: Any) -> str:
 COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "time": lambda row: _tell(lambda timing: duration(timing.median_ns), row.end_to_end),
     "error": lambda row: _tell("{:.1e}".format, row.fidelity and row.fidelity.relative_l2),
-    "accuracy": lambda row: _tell("{:.1%}".format, row.fidelity and row.fidelity.accuracy),
+    "accuracy": lambda row: _tell(lambda metric: f"{metric.value:.1%}", row.fidelity and row.fidelity.metric),
     "size": lambda row: _tell(size, row.artifact_bytes),
     "installed": lambda row: _tell(size, row.install_bytes),
     "memory": lambda row: _tell(size, row.memory_bytes),

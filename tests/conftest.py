@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import compiled, exporting
+from support import compiled, exporting, scoring_process
 
 from shootout.contract import Precision
 from shootout.export import client
+from shootout.host import child
 from shootout.host.child import QUIET
 from shootout.testing.plugin import add_option
 
@@ -151,6 +152,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SHOOTOUT_TEST_CACHE", folder)
         patch.setenv("SHOOTOUT_CACHE", folder)
         patch.setattr(client, "run", exporting.run)
+        patch.setattr(child, "run", scoring_process.run)
         patch.setattr(os, "fsync", lambda _: None)  # no power is cut, but where a test says so (tests/journal)
         patch.setenv(
             "TORCHINDUCTOR_VEC_ISA_OK", "1"

@@ -184,8 +184,7 @@ class Preparation:
         Raises:
             UsageError: it fails; says the shapes.
         """
-        if not (measure := measure_of(self.plan.study)):
-            return
+        measure = measure_of(self.plan.study)
         made = {
             one.model: one
             for group in groups

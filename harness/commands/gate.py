@@ -36,6 +36,7 @@ from shootout.journal.run_folder import (
     new_folder,
     refuse_foreign,
 )
+from shootout.models.user.scoring import ACCURACY
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.study.plan import Plan
@@ -76,6 +77,8 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     target, policy, group = options.get("target"), options.get("policy"), options.get("group")
     reference = read_reference(place, target, policy, group, options.get("reference_sha256"))
     metric = options.get("metric") or reference.given.get("metric") or reference.metric
+    if not metric and (options.get("max_drop") or options.get("labels") or reference.given.get("labels")):
+        metric = ACCURACY
     limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)

@@ -32,7 +32,6 @@ ELSEWHERE = {
     "--precision": f"{_TARGET} precision=int8",
     "--dtype": f"{_TARGET} precision=bf16",
     "--output": "--out FOLDER keeps the run, --json prints it",
-    "--max-accuracy-drop": "--metric accuracy --max-drop 0.5pp; it is an option of `shootout decide RUN`",
     **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
 }
 """Options of other tools or commands, and what there is here in their place."""

@@ -17,8 +17,7 @@ from shootout.host import environment
 from shootout.host.store import in_use
 from shootout.quantize.sensitivity import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
 from shootout.report.sensitivity import FLOATS, OFFERING_FLOATS, render
-from shootout.results.accuracy import ask_drop
-from shootout.stats.paired import DEFAULT_DROP
+from shootout.stats.paired import ask_drop
 from shootout.study import points, reproduce, selection
 from shootout.study.options import SensitivityOptions
 from shootout.study.plan import check_metric, measure_of
@@ -78,14 +77,12 @@ def write_search(every: Sequence[PrecisionSensitivity], study: Study, point: poi
     arm = Arm(target=Target(backend=names[0]), model=point.model, parameters=point.parameters, batch=point.batch)
     given = reproduce.options([arm], reproduce.given(study))
     score = found.whole.score
-    if score is None or (score.name != "accuracy" and not study.truth):
+    if score is None or (study.metric and not (study.truth or study.labels)):
         error = 10 ** (-(found.without_worst or found.whole).sqnr_db / 20)
         limit = "--max-error", round_limit(min(max(TIMES_THE_REST * error, LEAST_ERROR), MOST_ERROR))
         given = [option for option in given if option[0] not in ("--metric", "--labels")]
-    elif score.name == "accuracy":
-        limit = "--max-drop", ask_drop(score.rows)
     else:
-        limit = "--max-drop", DEFAULT_DROP
+        limit = "--max-drop", ask_drop(score.rows)
     return reproduce.search_mix(given, ",".join(names), found.precision, limit)
 
 

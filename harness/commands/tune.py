@@ -80,10 +80,8 @@ def _make_search(options: TuneOptions) -> TuningSearch:
 
 
 def _without_limits(options: TuneOptions, limits: Mapping[Limit, float]) -> dict[str, Any]:
-    """Return the options as a study has them: a metric's limit is its own, an error under its limit is tolerated."""
+    """Return the options as a study has them: a drop is its own, an error under its limit is tolerated."""
     given: dict[str, Any] = {**options}
-    if not options.get("metric"):
-        given.pop("max_drop", None)
     if Limit.ERROR in limits:
         given["max_error"] = limits[Limit.ERROR]
     return given

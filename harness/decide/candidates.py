@@ -16,7 +16,6 @@ from shootout.compare.matching import Machine, machine_of, name_machines, read_a
 from shootout.contract import Device, Scenario
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
-from shootout.results.accuracy import right_rows
 from shootout.results.analysis import analyse_cells
 from shootout.results.choice import Cell
 from shootout.results.document import Answer, Document, Row
@@ -36,14 +35,12 @@ class Play:
 
     Attributes:
         group: its part of the journal, for what each restart showed.
-        right: by arm of the cell, which rows of the report split were right.
     """
 
     run: str
     cell: Cell
     row: Row
     group: Group
-    right: Mapping[str, str]
 
     @property
     def restarts(self) -> int:
@@ -139,10 +136,9 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
     for run, cell in cells:
         machine = whole_machine(machines[id(run)], machines.values())
         found = run.groups[cell.group]
-        right = {arm: rows for (_, arm), rows in right_rows(found).items()}
         for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
             key = machine, family(row.arm), row.batch, row.threads, row.instances  # plain, it has no setting
-            play = Play(run=run.document.run, cell=cell, row=row, group=found, right=right)
+            play = Play(run=run.document.run, cell=cell, row=row, group=found)
             plays.setdefault(key, []).append(play)
     named = {cell.group for _, cell in cells}
     return Question(

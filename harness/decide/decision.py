@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits, refuse_unscored
+from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits
 from shootout.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
@@ -132,10 +132,9 @@ def decide(policy: Policy, question: Question) -> Decision:
     """Choose a candidate by the policy.
 
     Raises:
-        UsageError: a cost is asked for, and the runs are of several machines; or a limit is on a score that none has.
+        UsageError: a cost is asked for, and the runs are of several machines.
     """
     candidates = question.candidates
-    refuse_unscored(policy, candidates)
     if policy.asks_cost and (count := len({one.machine for one in candidates})) > 1:
         raise UsageError(f"a price is of one machine, and these runs are of {count}: decide on the runs of one")
     measures = {one.label: measure(policy, one) for one in candidates}

@@ -7,12 +7,11 @@ four. Bounds that rest on a sample of rows share the chance of an error, step by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 
 from shootout.constants import TAIL_S
-from shootout.decide.candidates import ONE_BY_ONE, Candidate, Play
+from shootout.decide.candidates import ONE_BY_ONE, Candidate
 from shootout.decide.objective import (
     NO_CPU,
     ObjectiveValue,
@@ -26,17 +25,14 @@ from shootout.decide.objective import (
 )
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
-from shootout.errors import UsageError
 from shootout.export.input_sets import tell_rows_to_bring
-from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Rate, Row, Timing
 from shootout.results.p99_limit import TOO_BUSY, explain_unknown
 from shootout.results.wording import tell_limit_doubt
 from shootout.stats.paired import (
     CONFIDENCE,
-    MOST_ROWS,
-    compare_right,
+    bound_rare,
     count_rows_for_rare,
     count_rows_needed,
     quantile_of,
@@ -50,11 +46,10 @@ ALPHA = 0.05
 
 Except for limits that the run judged: each has 5 % of its own.
 """
-_OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
-FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
+FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
-WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
+WITH_METRIC = "--inputs data.npz --labels labels.npz"
 MORE = "--goal 'resolve 2%'"
 """The option that makes a run go on for more restarts."""
 _NEVER_ALONE = "never timed one call after another"
@@ -114,23 +109,21 @@ class _Asked:
 def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
     """Return the policy's limits and, if it has none on what outputs are worth, that they be as good as plain FP32's.
 
-    A metric that the run was given decides that, with the run's own limit; else the accuracy.
+    A metric decides that, with the run's own limit.
     """
-    if Limit.METRIC_DROP in policy.shares:
-        return {**policy.limits, Limit.METRIC_DROP: _share_of_mean(policy, candidate)}
+    if Limit.DROP in policy.shares:
+        return {**policy.limits, Limit.DROP: _share_of_mean(policy, candidate)}
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
-    if not _goes_by_metric(candidate):
-        return {**policy.limits, Limit.DROP: MARGIN}
     metric = _metric_of(candidate)
     if metric and metric.against == "outputs" and metric.limits != "drop":
         return {**policy.limits, Limit.AGREEMENT: 1.0 if metric.limit is None else metric.limit}
-    return {**policy.limits, Limit.METRIC_DROP: (metric.limit if metric else None) or 0.0}
+    return {**policy.limits, Limit.DROP: (metric.limit if metric else None) or 0.0}
 
 
 def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
     """Return the most drop that a policy names as a share of plain FP32's mean, in the metric's unit."""
-    share, metric = policy.limits[Limit.METRIC_DROP], _metric_of(candidate)
+    share, metric = policy.limits[Limit.DROP], _metric_of(candidate)
     if metric is None:
         return share
     most = share * abs(_mean_before(metric))
@@ -141,57 +134,6 @@ def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
 def _mean_before(metric: Metric) -> float:
     """Return plain FP32's mean score."""
     return metric.value - (metric.change.value if metric.change else 0.0)
-
-
-def refuse_unscored(policy: Policy, candidates: Sequence[Candidate]) -> None:
-    """Refuse limits on an accuracy if a metric scored the runs' rows, and on a metric if labels alone did.
-
-    Raises:
-        UsageError: the policy has one; names the limit that fits.
-    """
-    metric = next((found for one in candidates if (found := _metric_of(one))), None)
-    if metric and not any(_has_accuracy(one) for one in candidates):
-        refuse_limits_of_accuracy(policy, metric.name)
-    if candidates and not any(map(_goes_by_metric, candidates)) and any(map(_has_accuracy, candidates)):
-        refuse_limits_of_metric(policy)
-
-
-def refuse_limits_of_accuracy(policy: Policy, metric: str) -> None:
-    """Refuse limits on an accuracy, which a run by a metric doesn't have.
-
-    Raises:
-        UsageError: the policy has one.
-    """
-    fitting = {Limit.DROP: f"{Limit.METRIC_DROP}", Limit.ACCURACY: f"{Limit.METRIC} or {Limit.MOST_METRIC}"}
-    for limit in fitting.keys() & policy.limits.keys():
-        raise UsageError(
-            f"{limit}: this run has no accuracy, since a metric ({metric}) scores its rows: limit that by "
-            f"{fitting[limit]}"
-        )
-
-
-def refuse_limits_of_metric(policy: Policy) -> None:
-    """Refuse limits on a metric, which a run by labels alone doesn't have.
-
-    Raises:
-        UsageError: the policy has one.
-    """
-    fitting = {Limit.METRIC_DROP: Limit.DROP, Limit.METRIC: Limit.ACCURACY, Limit.MOST_METRIC: Limit.ACCURACY}
-    for limit in fitting.keys() & policy.limits.keys():
-        raise UsageError(
-            f"{limit}: this run has no metric, since its rows are scored by their labels: limit the accuracy by "
-            f"{fitting[limit]}, or run it with --metric"
-        )
-
-
-def _has_accuracy(candidate: Candidate) -> bool:
-    """Tell whether rows with labels say which share is right."""
-    return any(play.right or (play.row.fidelity and play.row.fidelity.accuracy is not None) for play in candidate.plays)
-
-
-def _goes_by_metric(candidate: Candidate) -> bool:
-    """Tell whether the run was given a metric, which decides in place of the accuracy."""
-    return any(play.cell.by_metric for play in candidate.plays)
 
 
 def judge_limits(
@@ -330,9 +272,7 @@ def _answer_of_run(asked: _Asked) -> Finding | None:
 
 def _limit_of_run(limit: Limit, candidate: Candidate) -> float | None:
     """Return the limit of this kind that the run held the candidate to; None if there was none."""
-    if limit is Limit.DROP:
-        return None if _goes_by_metric(candidate) else MARGIN
-    kind = {Limit.METRIC_DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
+    kind = {Limit.DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
     metric = _metric_of(candidate)
     return metric.limit if kind and metric and metric.limits == kind else None
 
@@ -459,96 +399,13 @@ def _tell_count(count: int, what: str) -> str:
     return f"{count} of {LEAST_TAILS} {what}"
 
 
-def _bound_accuracy(asked: _Asked) -> Bounds:
-    right = _right_of(asked.candidate, asked.row.arm)
-    if not right:
-        known = asked.row.fidelity.accuracy if asked.row.fidelity else None
-        reason = "nothing is labeled" if known is None else "of how many rows isn't known: the run is an older one"
-        return _without_labels(asked, value=known, reason=reason)
-    count, share = len(right), right.count("1") / len(right)
-    low, high = wilson(right.count("1"), count, asked.alpha)
-    told = _told_rows(count, _rows_for_accuracy(share, asked), scores_all=_scores_all(asked.candidate))
-    return Bounds(value=share, low=low, high=high, reason=told)
-
-
-def _scores_all(candidate: Candidate) -> bool:
-    """Tell whether the runs scored all of the user's rows, so that one more row is one more that is scored."""
-    return all(play.group.record.scores_all for play in candidate.plays)
-
-
-def _without_labels(asked: _Asked, *, reason: str, value: float | None = None) -> Bounds:
-    """Return that no rows have labels, and what would tell; labels don't go beside a metric and its truth."""
-    if _goes_by_metric(asked.candidate):
-        limits = f"{Limit.METRIC}, {Limit.MOST_METRIC} or {Limit.METRIC_DROP}"
-        return Bounds(value=value, reason=f"{reason}: a metric scored the rows, which {limits} limits")
-    return Bounds(value=value, reason=reason, needs="--inputs data.npz --labels labels.npz")
-
-
-def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
-    """Return a share's interval that errs on either side with `alpha` in all.
-
-    Source: Wilson 1927, JASA 22.
-    """
-    z, share = NormalDist().inv_cdf(1 - alpha / 2), right / count
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    reach = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
-
-
-def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
-    """Return how many labeled rows would tell, if the share stayed; None: no number that anybody has."""
-    count = 1
-    while count <= MOST_ROWS:
-        low, high = wilson(round(share * count), count, asked.alpha)
-        if low >= asked.wanted or high < asked.wanted:
-            return count
-        count *= 2
-    return None
-
-
-def _told_rows(count: int, needed: int | None, what: str = "labeled row", *, scores_all: bool = False) -> str:
-    if needed and what in ("labeled row", "row"):
-        return f"{counted(count, what)} scored; {tell_rows_to_bring(needed, scores_all=scores_all)}"
-    return f"{counted(count, what)}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
-
-
-def _bound_drop(asked: _Asked) -> Bounds:
-    """Compare with plain FP32, in pairs of rows; of plain FP32 itself it is none."""
-    if is_plain(asked.row):
-        return Bounds(value=0.0, low=0.0, high=0.0)
-    play, against = next(_with_reference(asked.candidate), (None, ""))
-    if play is None:
-        return _without_labels(asked, reason="no accuracy of plain FP32 is known to compare with")
-    scores_all = play.group.record.scores_all
-    return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha, scores_all=scores_all)
-
-
-def bound_drop(before: str, after: str, wanted: float, alpha: float, *, scores_all: bool = False) -> Bounds:
-    """Return the share of rows that `after` has lost, in pairs of rows, with how many would tell it from a limit.
-
-    Args:
-        before, after: "1" for each row of the same split that was right.
-        wanted: the limit, a share.
-        alpha: how often the interval may miss the truth.
-        scores_all: whether all of the user's rows are scored; else it is half.
-    """
-    change = compare_right(before, after, confidence=1 - alpha)
-    low, value, high = (0.0 - one for one in (change.high, change.value, change.low))
-    needed = count_rows_needed(len(before), (high - low) / 2, wanted - value)
-    return Bounds(value=value, low=low, high=high, reason=_told_rows(len(before), needed, scores_all=scores_all))
-
-
-def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:
-    return (
-        (play, against)
-        for play in candidate.plays
-        if play.row.arm in play.right
-        for against in (one.arm for one in play.cell.rows if is_plain(one) and one.arm in play.right)
-    )
-
-
-def _right_of(candidate: Candidate, arm: str) -> str:
-    return next((play.right[arm] for play in candidate.plays if arm in play.right), "")
+def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
+    """Tell how many rows are scored, and how many would settle it; half are scored unless the runs scored all."""
+    rows = counted(metric.rows, metric.unit)
+    if needed and metric.unit == "row":
+        scores_all = all(play.group.record.scores_all for play in asked.candidate.plays)
+        return f"{rows} scored; {tell_rows_to_bring(needed, scores_all=scores_all)}"
+    return f"{rows}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
 
 def _exact_bounds(value: float | None, reason: str, needs: str = "") -> Bounds:
@@ -575,7 +432,7 @@ def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
     if is_plain(asked.row):
         return Bounds(value=1.0, low=1.0, high=1.0)
     if metric.lower_is_better:
-        reason = f"lower is better in {metric.name}: limit it with {Limit.METRIC_DROP}"
+        reason = f"lower is better in {metric.name}: limit it with {Limit.DROP}"
         return Bounds(reason=reason, needs="--max-drop 0.01")
     if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
         return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs="--min-agreement 99%")
@@ -599,11 +456,17 @@ def _bound_most_metric(asked: _Asked) -> Bounds:
 def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
     metric = _metric_of(asked.candidate)
     if metric is None:
-        return Bounds(reason="no metric is measured", needs=WITH_METRIC)
+        return _without_metric(asked)
     if metric.lower_is_better is not is_lower_better:
         better, other = ("lower", Limit.MOST_METRIC) if metric.lower_is_better else ("higher", Limit.METRIC)
         return Bounds(value=metric.value, reason=f"{better} is better in {metric.name}: limit it with {other}")
     return _bound_mean_score(metric, asked)
+
+
+def _without_metric(asked: _Asked) -> Bounds:
+    """Return that there is none, and what would tell; a metric that failed says so itself."""
+    is_scored = any(play.cell.is_scored for play in asked.candidate.plays)
+    return Bounds(reason="no metric is measured", needs="" if is_scored else WITH_METRIC)
 
 
 def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
@@ -620,11 +483,11 @@ def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
     middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
     needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
     return Bounds(
-        value=metric.value, low=middle - reach, high=middle + reach, reason=_told_rows(metric.rows, needed, metric.unit)
+        value=metric.value, low=middle - reach, high=middle + reach, reason=_told_metric_rows(metric, needed, asked)
     )
 
 
-def _bound_metric_drop(asked: _Asked) -> Bounds:
+def _bound_drop(asked: _Asked) -> Bounds:
     """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none.
 
     Of several outputs it is what the worst lost: by the policy's limit, or else by their own limits in the run.
@@ -633,10 +496,10 @@ def _bound_metric_drop(asked: _Asked) -> Bounds:
         return Bounds(value=0.0, low=0.0, high=0.0)
     metric = _metric_of(asked.candidate)
     if metric is None:
-        return Bounds(reason="no metric is measured", needs=WITH_METRIC)
-    others = metric.other_outputs if Limit.METRIC_DROP in asked.policy.limits else ()
+        return _without_metric(asked)
+    others = metric.other_outputs if Limit.DROP in asked.policy.limits else ()
     found = [_bound_drop_of_output(one, asked) for one in (metric, *others)]
-    if Limit.METRIC_DROP in asked.policy.shares:  # each output's loss is a share of its own mean
+    if Limit.DROP in asked.policy.shares:  # each output's loss is a share of its own mean
         means = [abs(_mean_before(one)) for one in (metric, *others)]
         found = [_scale(one, means[0] / mean) if mean else one for one, mean in zip(found, means, strict=True)]
     return max(found, key=lambda one: math.inf if one.high is None else one.high)
@@ -651,11 +514,13 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     if (change := metric.change) is None:
         return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
     sign = 1.0 if metric.lower_is_better else -1.0
-    loss = sign * change.value
+    loss = sign * change.value + 0.0  # not -0
     if doubt := tell_limit_doubt(metric, asked.wanted):
         return Bounds(value=loss, reason=doubt)
     middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
     needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
+    if not change.sd:  # no row changed, and the interval is the exact one
+        needed = count_rows_for_rare(change.high / bound_rare(metric.rows), asked.wanted)
     if (metric.limits, metric.limit) == ("drop", asked.wanted):
         needed = metric.rows_needed  # as the run has told
     if metric.worst is not None and loss < asked.wanted:
@@ -663,7 +528,7 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     high = middle + reach
     if metric.rows < rare:  # so few rows say nothing of a failure that is rare
         high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
-    return Bounds(value=loss, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed, metric.unit))
+    return Bounds(value=loss, low=middle - reach, high=high, reason=_told_metric_rows(metric, needed, asked))
 
 
 def _widening(asked: _Asked) -> float:
@@ -741,11 +606,9 @@ def _bound_measured_rate(asked: _Asked, rate: Rate | str, wanted: float) -> Boun
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.P99: _bound_p99,
-    Limit.ACCURACY: _bound_accuracy,
-    Limit.DROP: _bound_drop,
     Limit.METRIC: _bound_least_metric,
     Limit.MOST_METRIC: _bound_most_metric,
-    Limit.METRIC_DROP: _bound_metric_drop,
+    Limit.DROP: _bound_drop,
     Limit.ERROR: _bound_error,
     Limit.AGREEMENT: _bound_agreement,
     Limit.MEMORY: _bound_memory,

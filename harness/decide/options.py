@@ -74,10 +74,6 @@ class Unit:
         return "", wanted  # all that is known of the value is on which side of the limit it lies
 
 
-def _tell_points(count: str) -> str:
-    return f"{count} point{'' if count == '1' else 's'}"
-
-
 def _tell_share(value: float, digits: int) -> str:
     """Write a share in per cent; one below 100 % isn't rounded to that."""
     told = f"{100 * value:.{digits}g}"
@@ -102,13 +98,6 @@ SHARE = Unit(
 )
 SCORE = replace(SHARE, what="a share", worth={"%": 0.01, "": 1.0}, examples="95% or 0.95")
 """Metrics give such scores as parts of one too; of a margin, a bare 1 may be meant as 1 %."""
-POINTS = Unit(
-    what="percentage points with their unit",
-    worth={"pp": 0.01},
-    examples="0.5pp",
-    told=lambda value, digits: _tell_points(f"{100 * value:.{digits}g}"),
-    most=1.0,
-)
 PER_SECOND = Unit(
     what="a rate with its unit",
     worth={"/s": 1.0},
@@ -134,11 +123,9 @@ class Limit(StrEnum):
     """A figure that a policy can limit."""
 
     P99 = "p99"
-    ACCURACY = "min-accuracy"
-    DROP = "max-accuracy-drop"
     METRIC = "min-metric"
     MOST_METRIC = "max-metric"
-    METRIC_DROP = "max-metric-drop"
+    DROP = "max-drop"
     ERROR = "max-error"
     AGREEMENT = "min-agreement"
     MEMORY = "memory"
@@ -174,26 +161,20 @@ LIMITS: Mapping[Limit, Quantity] = {
     Limit.P99: Quantity(
         unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
     ),
-    Limit.ACCURACY: Quantity(
-        unit=SCORE, side="least", example="95%", words="Share of labeled rows that are classified correctly"
-    ),
-    Limit.DROP: Quantity(
-        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labeled rows"
-    ),
     Limit.METRIC: Quantity(
-        unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better (run --metric)"
+        unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better, such as accuracy"
     ),
     Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", words="Mean of a metric of which lower is better"),
-    Limit.METRIC_DROP: Quantity(
+    Limit.DROP: Quantity(
         unit=BARE,
         read_as=replace(
             BARE,
             what="a drop in the metric's own unit, or a share of FP32's mean,",
-            worth={"": 1.0, "%": 0.01},
-            examples="0.005 or 1%",
+            worth={"": 1.0, "pp": 0.01, "%": 0.01},
+            examples="0.005, 0.5pp or 1%",
         ),
         example="0.005",
-        words="Loss of the metric against plain FP32 on the same rows, in its unit or as 1% of FP32's mean",
+        words="Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean",
     ),
     Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
     Limit.AGREEMENT: Quantity(
@@ -271,11 +252,9 @@ class PolicyOptions(TypedDict, total=False):
         ),
     ]
     p99: Annotated[str, _limit_flag(Limit.P99)]
-    min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
-    max_accuracy_drop: Annotated[str, _limit_flag(Limit.DROP)]
     min_metric: Annotated[str, _limit_flag(Limit.METRIC)]
     max_metric: Annotated[str, _limit_flag(Limit.MOST_METRIC)]
-    max_metric_drop: Annotated[str, _limit_flag(Limit.METRIC_DROP)]
+    max_drop: Annotated[str, _limit_flag(Limit.DROP)]
     max_error: Annotated[str, _limit_flag(Limit.ERROR)]
     min_agreement: Annotated[str, _limit_flag(Limit.AGREEMENT)]
     memory: Annotated[str, _limit_flag(Limit.MEMORY)]

@@ -179,4 +179,4 @@ def read_limit(limit: Limit, given: Any) -> float:
 
 
 def _is_share(limit: Limit, given: Any) -> bool:
-    return limit is Limit.METRIC_DROP and str(given).strip().endswith("%")
+    return limit is Limit.DROP and str(given).strip().endswith("%")

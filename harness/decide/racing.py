@@ -16,8 +16,6 @@ from shootout.decide.limits import (
     Finding,
     judge_figure,
     judge_limits,
-    refuse_limits_of_accuracy,
-    refuse_limits_of_metric,
     tell_finding,
 )
 from shootout.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
@@ -25,15 +23,16 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.export.client import Request
-from shootout.export.request import check_sizes, labels_of
+from shootout.export.request import check_sizes, may_be_scored
 from shootout.journal.records import Played
 from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import selection
-from shootout.study.few_rows import refuse_few_labels, refuse_few_scores
+from shootout.study.few_rows import refuse_few_rows as refuse_few_scored
 from shootout.study.group import GroupRecord
+from shootout.study.plan import measure_of
 from shootout.study.schema import Study
 
 BY_CALL = (Scenario.LATENCY,)
@@ -53,7 +52,7 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
 
 
 def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
-    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept, or on what scores none.
+    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept.
 
     Args:
         requests: one for each group.
@@ -61,20 +60,14 @@ def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -
     Raises:
         UsageError: they are.
     """
-    drop, mean = policy.limits.get(Limit.DROP), policy.limits.get(Limit.METRIC_DROP)
+    drop = policy.limits.get(Limit.DROP)
+    if drop is None or study.stream or study.rows_by:
+        return
     for request in requests:
-        labels = labels_of(request)
-        if study.metric and not labels:
-            refuse_limits_of_accuracy(policy, study.metric)
-        elif labels and not study.metric:
-            refuse_limits_of_metric(policy)
-        if drop is not None and not study.metric:
-            refuse_few_labels(str(Limit.DROP), drop, request)
-        if mean is None or not study.metric or study.stream or study.rows_by:
-            continue
-        if (rows := check_sizes(request)) is not None:
-            option = f"{Limit.METRIC_DROP} {{}}" + ("%" if Limit.METRIC_DROP in policy.shares else "")
-            refuse_few_scores(option, mean, study.metric, rows, request, str(study.inputs))
+        rows = check_sizes(request) if study.metric or may_be_scored(request) else None
+        if rows is not None:
+            option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
+            refuse_few_scored(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

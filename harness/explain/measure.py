@@ -44,9 +44,8 @@ from shootout.host.placement import Placement, allowed_cpus, child_environment, 
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
-from shootout.results.accuracy import ask_drop
 from shootout.ship.artifact import find_built, find_own_graph
-from shootout.stats.paired import DEFAULT_DROP
+from shootout.stats.paired import ask_drop
 from shootout.study import reproduce
 from shootout.study.target import own_words
 from shootout.units import span
@@ -290,8 +289,8 @@ def write_search(side: Side) -> str:
     is_known = reproduce.numbers_layers(arm.model, backends.capabilities(arm.target.backend).consumes)
     if not is_known or arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
         return reproduce.rank_layers(options, arm.target.precision)
-    right = row.fidelity.right if row.fidelity else ""
-    limit = DEFAULT_DROP if "--metric" in names else ask_drop(len(right))
+    metric = row.fidelity.metric if row.fidelity else None
+    limit = ask_drop(metric.rows if metric else 0)
     return reproduce.search_mix(options, row.backend, arm.target.precision, ("--max-drop", limit))
 
 

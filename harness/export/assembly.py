@@ -91,11 +91,7 @@ class ExportFindings:
 
 
 def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
-    """Write all arrays of an exported model into its folder, and return it, not sealed yet.
-
-    Raises:
-        UsageError: labels that don't fit the outputs.
-    """
+    """Write all arrays of an exported model into its folder, and return it, not sealed yet."""
     folder = Path(job.folder)
     sets = {
         INPUTS: found.buffers,
@@ -114,9 +110,6 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
     if found.split:
         found.split.save(folder)
     weights = Path(job.opened_folder) if found.shares else folder
-    class_scores = ""
-    if found.split and found.split.report_labels is not None:
-        class_scores = found.split.find_class_scores(found.outputs, job.request.class_scores)
     return ExportedModel(
         folder=folder,
         key=job.key,
@@ -143,7 +136,6 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         source_sha256=job.source_sha256,
         drawn=found.drawn,
         spread=spread(found.reference_outputs),
-        class_scores=class_scores,
         trained=tuple(found.gradients[0]) if found.gradients else (),
         shared=weights.name if found.shares else "",
         graph=f"{job.key}{ONNX_SUFFIX}" if found.shares else "",

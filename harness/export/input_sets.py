@@ -244,34 +244,6 @@ class RowSplit:
         stacked = {str(at): np.concatenate([one[name] for one in outputs])[:count] for at, name in enumerate(names)}
         np.savez(folder / REPORT_OUTPUTS, **stacked)  # type: ignore[arg-type] # as in save_sets
 
-    def find_class_scores(self, outputs: Sequence[TensorSpec], named: str = "") -> str:
-        """Return the output that holds the class scores, (rows, classes): the first of such a shape, if none is named.
-
-        Raises:
-            UsageError: there is none, or a label is no class of it.
-        """
-        fits = [one for one in outputs if _is_class_scores(one, self.batch) and named in ("", one.name)]
-        if not fits:
-            got = ", ".join(f"{one.name!r} {one.dtype}{list(one.shape)}" for one in outputs)
-            asked = f"output {named!r} to be" if named else "an output of"
-            fix = "give --truth and --metric for another task" if not named else "name another with --scores"
-            raise UsageError(f"labels need {asked} class scores [{self.batch}, classes]; got {got}: {fix}")
-        if self.report_labels is not None and self.other_labels is not None:
-            _refuse_unknown_classes(np.concatenate([self.report_labels, self.other_labels]), fits[0])
-        return fits[0].name
-
-
-def _refuse_unknown_classes(labels: Array, scores: TensorSpec) -> None:
-    classes = scores.shape[1]
-    if len(labels) and (labels.min() < 0 or labels.max() >= classes):
-        asked = f"labels must be from 0 to {classes - 1}, indices of the classes of output {scores.name!r}"
-        raise UsageError(f"{asked}; got {labels.min()} to {labels.max()}")
-
-
-def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
-    is_matrix = len(spec.shape) == 2 and spec.shape[0] == batch and spec.shape[1] > 1
-    return is_matrix and not spec.dtype.startswith(("int", "uint", "bool"))
-
 
 def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, Array]) -> None:
     """Store rows as `ExportedModel.report` and `selection` read them.
@@ -313,7 +285,7 @@ def split_rows(
     """Take every other row for the report, the rest for calibration and searches; all for both if they are few.
 
     Args:
-        labels: the right class of each row; None if another metric than accuracy scores them.
+        labels: the right class of each row, the truth of a metric without --truth; None if there are none.
         units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
         stream: rows are the calls of its clips, which stay whole; they are put in the order in which calls take them.
         scores_all: no row calibrates anything or chooses among targets, so that none is kept from the report.
@@ -336,15 +308,14 @@ def split_rows(
         report, other = numbers, numbers
     if stream:
         report, other = stream.in_order(report, batch), stream.in_order(other, batch)
-    what, kind = ("the metric", "") if labels is None else ("accuracy", "labeled ")
     if len(report) < len(numbers):
         uses = "calibration, `tune` and timing" if stream else "calibration and `tune`"
-        note = f"{what} is of {len(report)} of your {count} {kind}rows; the other {len(other)} are for {uses}"
+        note = f"the metric is of {len(report)} of your {count} rows; the other {len(other)} are for {uses}"
     elif scores_all:
-        note = f"all your {count} {kind}rows are scored, since nothing is calibrated on them"
+        note = f"all your {count} rows are scored, since nothing is calibrated on them"
     else:
         enough = f"; {2 * least:,} would do" if units is None else ""
-        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: {TOO_FEW}{enough}"
+        note = f"all your {count} rows serve the metric, calibration and timing alike: {TOO_FEW}{enough}"
     return RowSplit(
         batch=batch,
         shared=shared,
@@ -374,25 +345,15 @@ def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
         raise UsageError(f"labels: expected {asked}, got {got}")
 
 
-def check_labels(
-    labels: Path, counts: Collection[int], outputs: Sequence[TensorSpec] = (), batch: int = 1, named: str = ""
-) -> None:
+def check_labels(labels: Path, counts: Collection[int]) -> None:
     """Refuse a file of labels that aren't one class for each row; see `refuse_misfits`.
 
-    Args:
-        outputs: of the model, as far as they are known.
-        batch: rows of a call.
-        named: the output of class scores; "" for the first.
-
     Raises:
-        UsageError: it holds such labels, or can't be read; or one is no class of the outputs.
+        UsageError: it holds such labels, or can't be read.
     """
     found = read_labels(labels)
-    scores = (one for one in outputs if _is_class_scores(one, batch) and named in ("", one.name))
     try:
         refuse_misfits(found, counts)
-        if first := next(scores, None):
-            _refuse_unknown_classes(found, first)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 
@@ -411,7 +372,7 @@ def read_split(
 
     Args:
         inputs: data, see `data_files`.
-        labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
+        labels: the same, or a file of labels alone; None if there are none.
         specs: the model's inputs; axis 0 of each is the batch.
         rows_by: a file with what each row belongs to.
         stream, scores_all: see `split_rows`.

@@ -65,7 +65,6 @@ class Request:
         needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
             `outputs`; "" if there is no metric.
-        class_scores: the output that holds the scores of the labels' classes; "" for the first of their shape.
         rows_by: a file with what each row belongs to; the rows of one stay together.
         scores_all: whether all rows are scored: nothing is calibrated on any, or chosen by any (see `split_rows`).
         saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
@@ -91,7 +90,6 @@ class Request:
     training: bool = False
     needs: tuple[str, ...] = ()
     scored: Literal["", "truth", "outputs"] = ""
-    class_scores: str = ""
     rows_by: Path | None = None
     scores_all: bool = False
     saturates: bool | None = None
@@ -400,9 +398,9 @@ def _data_hashes(request: Request) -> dict[str, str]:
 
 
 def _labeling(request: Request) -> dict[str, Any]:
-    """Return where the labels are, and what a metric goes by: labels are truth, too."""
+    """Return where the labels are, and what a metric goes by: labels are the truth of a metric, by default accuracy."""
     labels = labels_of(request)
-    return {"labels_npz": labels, "scored": "truth" if request.scored and labels else request.scored}
+    return {"labels_npz": labels, "scored": "truth" if labels else request.scored}
 
 
 def labels_of(request: Request) -> Path | None:
@@ -420,6 +418,15 @@ def labels_of(request: Request) -> Path | None:
     if among and request.labels_npz:
         raise UsageError(f"{among} holds labels, and --labels gives some too: pass only one of them")
     return request.labels_npz or among
+
+
+def may_be_scored(request: Request) -> bool:
+    """Return whether a metric may score rows: with truth or labels, of a zoo model's own, or that code may bring."""
+    if request.inputs_npz:
+        return bool(request.scored or labels_of(request))
+    if is_file(request.model):
+        return False
+    return models.is_own(request.model) or models.get(request.model).task is not None
 
 
 def axis_sizes_of(request: Request) -> dict[str, int]:
@@ -574,9 +581,8 @@ def check_sizes(request: Request) -> int | None:
         hint = f"if {told}, add --stream N: rows are clips of N calls"
         raise UsageError(f"{error}; {hint}") from None
     if place:
-        batch = input_sets.common_batch(specs, stream)
-        judged = () if request.scored else output_specs(request)  # a metric takes labels of any kind
-        input_sets.check_labels(place, [count] if count else [], judged, batch, request.class_scores)
+        input_sets.common_batch(specs, stream)
+        input_sets.check_labels(place, [count] if count else [])
     return count
 
 
@@ -599,10 +605,6 @@ def stream_of(
         return None  # a guess is no reason to refuse a model
     if found:
         found.count_clips(set_bytes(inputs))
-    if found and labels_of(request):
-        why = "calls of one clip are no independent rows"
-        fix = "give them as --truth with --metric accuracy, which counts a clip once"
-        raise UsageError(f"labels don't go with a stream, since {why}: {fix}")
     return found
 
 

@@ -128,8 +128,6 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     calibrating = 0 if asked.calibration_npz or fault or native or found.split else len(sets)
     sampled = input_sets.note_sample(len(found.buffers), whole, calibrating)
     require_telling(asked.model, found.outputs, found.reference_outputs)
-    if found.split and asked.labels_npz:
-        found.split.find_class_scores(found.outputs, asked.class_scores)
     reference_run = onnx_error_bounds.ReferenceRun(
         path=prepared.graph,
         buffers=found.buffers,
@@ -177,7 +175,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         shared_outputs=found.reference_outputs,
         drawn=original.drawn,
     )
-    return replace(assemble(job, beside), whole_s=original.whole_s, class_scores=original.class_scores)
+    return replace(assemble(job, beside), whole_s=original.whole_s)
 
 
 def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -284,7 +282,7 @@ def prepare(
     split, given, buffer_rows = None, None, None
     if original:
         real = _all_typed(original.input_buffers(), specs)
-    elif asked.inputs_npz and (asked.labels_npz or asked.scored):
+    elif asked.inputs_npz and asked.scored:
         files = asked.inputs_npz, asked.labels_npz
         whole = asked.scores_all
         split = read_split(*files, specs, asked.rows_by, stream, takes_nan=takes_nan, scores_all=whole)

@@ -95,9 +95,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     calibrating = 0 if asked.calibration_npz or fault or data.split else len(sets)
     outputs = _output_specs(called, reference_outputs)
     require_telling(job.short, outputs, reference_outputs)
-    if data.split and data.split.report_labels is not None:
-        data.split.find_class_scores(outputs, asked.class_scores)
-    elif data.split and asked.scored == "outputs":
+    if data.split and data.split.report_labels is None and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
         run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
         data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(run(sets)))
@@ -162,7 +160,7 @@ def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...]
     elif called.batch is None and batch not in (1, rows):
         given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
         raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
-    elif called.batch is None and (job.request.labels_npz or job.request.scored):
+    elif called.batch is None and job.request.scored:
         batch = rows or batch
     specs = tuple(
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
@@ -238,7 +236,7 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
     asked = job.request
     npz = asked.inputs_npz
     split = None
-    if npz and (asked.labels_npz or asked.scored):
+    if npz and asked.scored:
         whole = asked.scores_all
         split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, scores_all=whole)
     elif called.labels is not None and not npz:

@@ -19,14 +19,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.contract import Array, Arrays, BoundStanding, Fidelity, OutputError, TensorSpec
-from shootout.exported.model import ReportRows
 from shootout.exported.streams import Stream
 
 POOLED = 256
@@ -227,29 +226,6 @@ def useful_flips(flips: Mapping[str, float], reference_outputs: Sequence[Arrays]
         name: min(share, USEFUL_BOUND * moved[name] / max(reference_outputs[0][name].size, 1))
         for name, share in flips.items()
     }
-
-
-def with_accuracy(
-    found: Fidelity, run: Callable[[Arrays], Arrays], report: ReportRows, batch: int, class_scores: str
-) -> Fidelity:
-    """Run the report split and return `found` with the accuracy on it, if its rows have labels.
-
-    Args:
-        run: one batch of inputs → outputs.
-        batch: rows the model takes at a time; the last batch is filled up with rows that aren't counted.
-        class_scores: the output that holds the scores of the classes.
-    """
-    right: list[Array] = []
-    for first in range(0, len(report.rows), batch):
-        outputs = run(report.take(np.arange(first, first + batch)))
-        if report.labels is not None:
-            labels = report.labels[first : first + batch]
-            right.append(outputs[class_scores][: len(labels)].argmax(axis=-1) == labels)
-    if not right:
-        return found
-    found_right = np.concatenate(right)
-    kept = "".join(map(str, found_right.astype(int)))
-    return dataclasses.replace(found, accuracy=float(found_right.mean()), right=kept)
 
 
 OF_ZEROS = ", the limit for any precision (outputs of zeros alone would err by 1)"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -106,6 +106,10 @@ class ReportRows:
             for name, array in self.inputs.items()
         }
 
+    def calls(self, batch: int) -> Iterator[dict[str, Array]]:
+        """Yield the inputs of each call; the last one is filled up with rows that don't count."""
+        return (self.take(np.arange(first, first + batch)) for first in range(0, len(self.rows), batch))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedModel:
@@ -135,7 +139,6 @@ class ExportedModel:
         unpredicted: keys of `error_bounds` that such an exported model left out, though the model may have them.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
         spread: of the reference outputs (see `fidelity.spread`).
-        class_scores: the output that holds the scores of the labels' classes; "" without labels.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
@@ -172,7 +175,6 @@ class ExportedModel:
     spread: float = 1.0
     source_sha256: str = ""
     work: Work | None = None
-    class_scores: str = ""
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
     unpredicted: tuple[str, ...] = ()
@@ -395,6 +397,11 @@ class ExportedModel:
     def has_report(self) -> bool:
         """Return whether there is a report split, without reading it."""
         return (self.folder / REPORT).exists()
+
+    @property
+    def is_scored(self) -> bool:
+        """Return whether a metric scores the rows of the report split, which take one size and no training step."""
+        return self.has_report and not self.varying and not self.trained
 
     @property
     def report_calls(self) -> int:

@@ -18,6 +18,7 @@ from shootout.errors import printable
 from shootout.results.document import Document, Part, Row
 from shootout.results.frame import arrow_table, flatten_rows
 from shootout.results.rows import BY_CALL
+from shootout.results.wording import name_metric
 
 LONGEST_NAME = 1024
 """Letters that Bencher takes for a benchmark's name."""
@@ -115,13 +116,14 @@ def _list_measures(row: Row) -> Iterator[tuple[str, Metric]]:
         yield "latency-p99", _make_metric(of_calls.p99_ns, of_calls.p99_low_ns)
     if row.cpu:
         yield "cpu-time", _make_metric(row.cpu.median_ns, row.cpu.low_ns, row.cpu.high_ns)
+    if row.fidelity and (metric := row.fidelity.metric):
+        yield name_metric(metric), _make_metric(metric.value, metric.low, metric.high)
     plain: dict[str, float | None] = {
         "file-size": row.artifact_bytes,
         "install-size": row.install_bytes,
         "memory": row.memory_bytes,
         "build-time": None if row.build_cached else row.build_s,
         "ready-time": row.ready_s,
-        "accuracy": row.fidelity.accuracy if row.fidelity else None,
         "error": row.fidelity.relative_l2 if row.fidelity else None,
     }
     yield from (

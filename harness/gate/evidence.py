@@ -11,14 +11,14 @@ from typing import Any
 from shootout.constants import ALPHA, BIAS_FLOOR, FIDELITY_MARGIN, FP32_BOUND_FLOOR, INDIFFERENT, SHIPPED, USEFUL_BOUND
 from shootout.contract import BoundStanding, NotRunKind, Precision
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Bounds, bound_drop, judge_limits
-from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
+from shootout.decide.limits import judge_limits
+from shootout.decide.options import LIMITS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
 from shootout.export.input_sets import tell_rows_to_bring
 from shootout.messages import Scores
-from shootout.report.columns import error, share
-from shootout.results.accuracy import MetricLimits, find_ends, judge_drop, list_outputs, right_rows
+from shootout.report.columns import error
+from shootout.results.accuracy import MetricLimits, find_ends, judge_drop, list_outputs
 from shootout.results.analysis import Analysed, read_metric_limits
 from shootout.results.choice import is_judged, is_plain
 from shootout.results.document import Part, Row
@@ -47,7 +47,6 @@ class Limits:
 
     Attributes:
         slower: as a share of the reference's time.
-        accuracy_drop: as a share of the rows.
         size: by which share its artifact may be larger.
         same_proof: whether what ran must be alike.
         max_error: the relative error that is accepted of any precision; 0: its error bound.
@@ -55,7 +54,6 @@ class Limits:
     """
 
     slower: float = INDIFFERENT
-    accuracy_drop: float | None = None
     size: float | None = None
     same_proof: bool = False
     policy: Policy | None = None
@@ -64,8 +62,8 @@ class Limits:
 
     @property
     def shares(self) -> int:
-        """Return into how many parts the chance of an error goes: race, accuracy, metric and policy have one each."""
-        return 1 + (self.accuracy_drop is not None) + bool(self.metric) + bool(self.policy and self.policy.limits)
+        """Return into how many parts the chance of an error goes: race, metric and policy have one each."""
+        return 1 + bool(self.metric) + bool(self.policy and self.policy.limits)
 
     @property
     def goal(self) -> Goal:
@@ -88,10 +86,9 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
             f"invalid --slower {100 * slower:g}%: use a value from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
             f"to {MOST_PERCENT}%"
         )
-    drop, size = options.get("accuracy_drop"), options.get("size")
+    size = options.get("size")
     return Limits(
         slower=slower,
-        accuracy_drop=None if drop is None else POINTS.read("--accuracy-drop", drop),
         size=None if size is None else SHARE.read("--size", size, "10%"),
         same_proof=options.get("same_proof", False),
         policy=policy,
@@ -133,8 +130,7 @@ def find_evidence(
         _check_outputs(mine, other, limits),
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
-        *_check_accuracy(run, mine, other, limits),
-        *_check_metric(run, mine, other, limits),
+        *_check_metric(run, mine, other, limits, read_metric_limits(run.header)),
         _check_versions(mine.executed, other.executed),
         *_check_policy(run, mine, other, limits),
     )
@@ -200,7 +196,7 @@ def _tell_another(mine: Row) -> str:
     if found is None:
         return f"{told}: {mine.reason}"
     allow = f"--max-error {OTHER_FUNCTION if found <= OTHER_FUNCTION else round_limit(found)}"
-    return f"{told}; if that is wanted, as of a retrained model, add {allow}, and limit it by --accuracy-drop"
+    return f"{told}; if that is wanted, as of a retrained model, add {allow}, and limit it by --max-drop"
 
 
 def _is_unchecked(mine: Row, other: Row) -> bool:
@@ -269,52 +265,10 @@ def _check_size(mine: Row, other: Row, limits: Limits) -> Check:
     return Check(name="size", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason)
 
 
-def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
-    """Compare in pairs of rows: they err on the same ones, mostly."""
-    if limits.accuracy_drop is None and not (mine.fidelity and mine.fidelity.accuracy is not None):
-        return
-    shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
-    told = [None if one is None else share(one) for one in shares]
-    group = run.groups[mine.group]
-    right = {arm: rows for (_, arm), rows in right_rows(group).items()}
-    drop = None
-    if {mine.arm, other.arm} <= right.keys():
-        most, all_ = limits.accuracy_drop or 0.0, group.record.scores_all
-        drop = bound_drop(right[mine.arm], right[other.arm], most, ALPHA / limits.shares, scores_all=all_)
-    lost = None
-    if drop:
-        value, low, high = (f"{round(100 * (one or 0.0), 2) + 0.0:.2f}" for one in (drop.value, drop.low, drop.high))
-        lost = f"{value} points lost [{low}, {high}]"
-    if limits.accuracy_drop is None:
-        yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
-        return
-    standing, why = Standing.UNKNOWN, "no labeled rows: give --inputs and --labels to this gate"
-    if drop:
-        standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
-        why = "; ".join(filter(None, [drop.reason, _tell_provable(drop)])) if standing is Standing.UNKNOWN else ""
-        if standing is Standing.UNKNOWN and right[mine.arm] == right[other.arm] and is_same_function(mine, other):
-            standing, why = (
-                Standing.MET,
-                f"no row changed, and both compute the same function: {_tell_rounding(mine, other)}",
-            )
-    reason = "; ".join(filter(None, [lost, why]))
-    limit = f"at most {POINTS.tell_limit(limits.accuracy_drop)} lost"
-    yield Check(
-        name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
-    )
-
-
-def _tell_provable(drop: Bounds) -> str:
-    """Tell the smallest limit that these rows show to be kept, by the interval that decides; "" if more were lost."""
-    if drop.high is None or drop.value is None or drop.value > 0:
-        return ""
-    return f"with these rows --accuracy-drop {round_limit(100 * drop.high)}pp passes"
-
-
 def is_same_function(mine: Row, other: Row) -> bool:
     """Tell whether both give the outputs of one model in float64, but for the rounding of plain FP32.
 
-    Then no accuracy is lost that rows could show, however few they are.
+    Then nothing is lost that rows could show, however few they are.
     """
     pair = (mine, other)
     return all(
@@ -332,23 +286,29 @@ def _tell_rounding(mine: Row, other: Row) -> str:
     return f"errors {' and '.join(map(error, errors))} are float rounding"
 
 
-def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
-    """Compare each row's score with the reference's; the limit is that of a run."""
-    if not limits.metric:
-        return
+def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits, wanted: MetricLimits) -> Iterator[Check]:
+    """Compare each row's score with the reference's: they err on the same ones, mostly.
+
+    Args:
+        wanted: the limits, as in a run.
+    """
     checked = run.groups[mine.group].checked
     scores = [line.scores if (line := checked.get(row.arm)) else None for row in (mine, other)]
     before, after = ([] if one is None else list_outputs(one) for one in scores)
     why = next((one.fault for one in (*before, *after) if one.fault), "")
     if why or not before or [len(one.rows) for one in before] != [len(one.rows) for one in after]:
-        reason = why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
-        yield Check(name=f"metric {limits.metric}", limit="as in a run", standing=Standing.UNKNOWN, reason=reason)
+        if limits.metric:
+            reason = why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
+            yield Check(name=f"metric {limits.metric}", limit="as in a run", standing=Standing.UNKNOWN, reason=reason)
         return
     is_same_model = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
     for one, another in zip(before, after, strict=True):
         all_ = run.groups[mine.group].record.scores_all
-        check = _compare_scores(one, another, read_metric_limits(run.header), ALPHA / limits.shares, scores_all=all_)
-        if is_same_model and is_plain(other):  # its error bound says that it computes what plain FP32 does
+        check = _compare_scores(one, another, wanted, ALPHA / limits.shares, scores_all=all_)
+        if check.standing is Standing.UNKNOWN and one.rows == another.rows and is_same_function(mine, other):
+            why = f"no row changed, and both compute the same function: {_tell_rounding(mine, other)}"
+            check = check.model_copy(update={"standing": Standing.MET, "reason": why})
+        if not limits.metric or (is_same_model and is_plain(other) and not wanted.max_drop):
             check = check.model_copy(update={"limit": None, "standing": None})
         yield check
 
@@ -415,7 +375,10 @@ def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Itera
             yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)
             continue
         if found.limit is Limit.DROP and is_plain(other) and not is_same:
-            for check in _check_accuracy(run, mine, other, replace(limits, accuracy_drop=found.wanted)):
+            percent = found.limit in policy.shares
+            most = MetricLimits(max_drop=f"{found.wanted * (100 if percent else 1):.12g}{'%' * percent}")
+            named = replace(limits, metric=limits.metric or name)
+            for check in _check_metric(run, mine, other, named, most):
                 yield check.model_copy(update={"name": name})
             continue
         value = None if found.value is None else unit.tell(found.value)

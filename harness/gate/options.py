@@ -71,14 +71,6 @@ class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, tot
             help=f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.",
         ),
     ]
-    accuracy_drop: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.LIMITS,
-            word="0.5pp",
-            help="Loss of accuracy to accept, on the rows of --inputs and --labels.",
-        ),
-    ]
     size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="Growth of the model's files to accept.")]
     same_proof: Annotated[
         bool,

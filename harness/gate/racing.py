@@ -22,11 +22,12 @@ from shootout.decide.limits import SPREAD
 from shootout.decide.options import Limit
 from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
 from shootout.export.client import is_file
-from shootout.export.request import Request, labels_of, path_of
+from shootout.export.request import may_be_scored, path_of
 from shootout.exported.shipped_folder import open_shipped
 from shootout.gate.evidence import Limits
 from shootout.gate.reference import Reference
 from shootout.messages import Progress
+from shootout.models.user.scoring import ACCURACY
 from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.artifact import find_built
 from shootout.ship.folder import write_folder
@@ -35,7 +36,7 @@ from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study import reproduce
 from shootout.study.options import MetricOptions, ModelOptions, StreamOptions
 from shootout.study.plan import Plan, make_plan
-from shootout.study.points import describe, rows_of
+from shootout.study.points import describe, points, request
 from shootout.study.schema import Study, checked
 from shootout.study.target import open_once, parse_targets, provider
 from shootout.worker.availability import known_available
@@ -315,26 +316,14 @@ def refuse_unjudged(study: Study, limits: Limits) -> None:
     Raises:
         UsageError: it says what to give.
     """
-    model = study.model[0]
-    has_own = not study.inputs and (models.is_own(model) or (not is_file(model) and models.get(model).task is not None))
     wanted = limits.policy.limits if limits.policy else {}
-    drop = "" if limits.accuracy_drop is None else f"--accuracy-drop {100 * limits.accuracy_drop:g}pp"
-    least = f"{Limit.ACCURACY} of the policy" if Limit.ACCURACY in wanted else ""
-    if (drop or least) and not has_own and not _has_labels(study):
-        raise UsageError(f"{drop or least} needs labeled rows: give --inputs rows.npz --labels labels.npz")
-    named = next((str(one) for one in (Limit.METRIC, Limit.MOST_METRIC) if one in wanted), "")
-    if (named or limits.metric) and not study.metric:
-        told = f"{named} of the policy" if named else "the metric that admitted the reference"
-        name = limits.metric or "NAME"
-        raise UsageError(f"{told} needs rows: give --inputs rows.npz --truth truth.npz --metric {name}")
-
-
-def _has_labels(study: Study) -> bool:
-    rows = rows_of(study)
-    asked = Request(
-        model=study.model[0], inputs_npz=rows.inputs, labels_npz=Path(study.labels) if study.labels else None
-    )
-    return labels_of(asked) is not None
+    named = next((f"{one} of the policy" for one in (Limit.METRIC, Limit.MOST_METRIC) if one in wanted), "")
+    told = named or (f"--max-drop {study.max_drop}" if study.max_drop else "the metric that admitted the reference")
+    is_accuracy = limits.metric in ("", ACCURACY)
+    is_of_rows = may_be_scored(request(study, points(study)[0])) and (study.metric or is_accuracy)
+    if (named or limits.metric) and not is_of_rows:
+        data = "--labels labels.npz" if is_accuracy else f"--truth truth.npz --metric {limits.metric}"
+        raise UsageError(f"{told} needs rows: give --inputs rows.npz {data}")
 
 
 def why_unshippable(contest: Contest) -> str:

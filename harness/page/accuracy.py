@@ -12,13 +12,13 @@ from shootout.contract import Precision
 from shootout.page.charts import WIDTH, Chart, can_show, color_names, cut, layer, marks, stack
 from shootout.report.table import compare_rows
 from shootout.results.document import Document, Row
-from shootout.results.wording import name_metric
+from shootout.results.wording import bound_metric, name_metric
 from shootout.stats.quantiles import CONFIDENCE
 from shootout.study.group import is_exact, short
 from shootout.units import counted
 
 MOST_PANELS, HEIGHT = 3, 260
-ACCURACY, ERROR = "accuracy", "relative error (log)"
+ERROR = "relative error (log)"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 """Of precisions, of which FP32 is the first."""
 
@@ -28,7 +28,7 @@ class AccuracyPanel:
     """Targets whose outputs are judged in the same way.
 
     Attributes:
-        quality: the title of the axis: the accuracy, a metric, or `ERROR` where there is neither.
+        quality: the title of the axis: a metric, or `ERROR` without one.
         rows: with a time and that quality, and whether each may be shipped.
     """
 
@@ -60,7 +60,7 @@ def tell_undrawn_panels(document: Document) -> str:
 
 
 def find_panels(document: Document) -> list[AccuracyPanel]:
-    """Find the groups with a lower precision; models that share labels are one panel at each batch and thread count."""
+    """Find the groups with a lower precision; models with one metric are one panel at each batch and thread count."""
     panels: dict[tuple[object, ...], list[tuple[Row, bool]]] = {}
     for summary in document.groups:
         found = compare_rows(summary, document)
@@ -68,7 +68,7 @@ def find_panels(document: Document) -> list[AccuracyPanel]:
         best = next((name for row in timed if (name := _name_quality(row)) not in ("", ERROR)), ERROR)
         for row in timed if found.answer else ():
             if _name_quality(row) == best:
-                place = (row.scenario, row.batch, row.threads) if best == ACCURACY else (summary.name,)
+                place = (row.scenario, row.batch, row.threads) if best != ERROR else (summary.name,)
                 panels.setdefault((best, *place), []).append((row, not found.is_refused(row)))
     made = [AccuracyPanel(quality=str(quality), rows=rows) for (quality, *_), rows in panels.items()]
     return [
@@ -85,26 +85,22 @@ def _name_quality(row: Row) -> str:
         return ""
     if fidelity.metric:
         return f"{name_metric(fidelity.metric)}{', lower is better' if fidelity.metric.lower_is_better else ''}"
-    if fidelity.accuracy is not None:
-        return ACCURACY
     return ERROR if can_show(fidelity.relative_l2 or 0.0) else ""
 
 
-def _place_quality(row: Row, quality: str) -> tuple[float, float, float]:
-    """Return the place of a row, and the ends of its interval: that of a metric, or of the change of the accuracy."""
+def _place_quality(row: Row) -> tuple[float, float, float]:
+    """Return the place of a row, and the ends of its interval: that which decides."""
     fidelity = row.fidelity
     assert fidelity is not None, "rows without a quality are left out"
     if metric := fidelity.metric:
-        low, high = (metric.value if end is None else end for end in (metric.low, metric.high))
+        low, high = bound_metric(metric) or (metric.value, metric.value)
         return metric.value, low, high
-    value = (fidelity.relative_l2 if quality == ERROR else fidelity.accuracy) or 0.0
-    change = fidelity.accuracy_change if quality == ACCURACY else None
-    return (value, value + change.low - change.value, value + change.high - change.value) if change else (value,) * 3
+    return (fidelity.relative_l2 or 0.0,) * 3
 
 
 def _place_row(row: Row, panel: AccuracyPanel, *, may_ship: bool) -> dict[str, Any]:
     assert row.end_to_end is not None, "rows without a time are left out"
-    timing, (value, low, high) = row.end_to_end, _place_quality(row, panel.quality)
+    timing, (value, low, high) = row.end_to_end, _place_quality(row)
     times = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
     model = row.group.removesuffix(f", batch {row.batch}")
     return {

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, tell_finding
-from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
+from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, SHARE, Limit
 from shootout.decide.policy import Objective
 from shootout.page.charts import (
     BEHIND,
@@ -271,7 +271,6 @@ SHOWN = {
     NANOSECONDS.what: (1e-6, "ms"),
     BYTES.what: (1e-6, "MB"),
     SHARE.what: (100.0, "%"),
-    POINTS.what: (100.0, "points"),
 }
 """The factor and the unit with which a quantity is drawn; others are drawn as they are."""
 
@@ -366,7 +365,7 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     found = [(judged, finding) for judged in candidates for finding in judged.limits if finding.limit is limit]
     wanted = found[0][1].wanted
     side = "at most" if quantity.side == "most" else "at least"
-    is_log = quantity.unit not in (SHARE, POINTS)
+    is_log = quantity.unit is not SHARE and limit is not Limit.DROP
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
     lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
     return f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}", lines, axis

@@ -19,13 +19,13 @@ import numpy as np
 
 from shootout.clock import Deadline, Stopwatch
 from shootout.contract import Arrays, Artifact, Precision
-from shootout.errors import ModelError, UsageError
-from shootout.exported.fidelity import NOTHING, compare, with_accuracy
+from shootout.errors import ModelError
+from shootout.exported.fidelity import compare
 from shootout.exported.layers import Layer
 from shootout.exported.model import ExportedModel, ReportRows
 from shootout.messages import Scores
 from shootout.models.user.scoring import Measure, saving, score_rows
-from shootout.stats.paired import compare_means, compare_right
+from shootout.stats.paired import compare_means
 
 if TYPE_CHECKING:
     from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
@@ -51,7 +51,7 @@ class Wanted:
         precisions: of PRECISIONS.
         by: what is rounded at once.
         is_detailed: whether weights and activations are also rounded apart from each other, and selection rows scored.
-        metric: what scores these rows; None: labels, if there are some.
+        metric: what scores these rows, if the model has some; None: nothing.
         limit_s: seconds after which no further figure is begun; None: no limit.
     """
 
@@ -64,10 +64,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreChange:
-    """Hold how the accuracy or a metric changed on the selection rows.
+    """Hold how a metric changed on the selection rows.
 
     Attributes:
-        name: `accuracy`, or the metric's.
+        name: the metric's.
         before: of the float model.
         after: of the rounded one.
         value: after less before.
@@ -286,60 +286,33 @@ class _Measuring:
         return _find_sqnr(self._rounded.run(weights, activations), self._right)
 
     def _find_rows(self) -> ReportRows | None:
-        """Return the rows that a search may look at, if anything scores them.
-
-        Raises:
-            UsageError: a metric has none.
-        """
-        if not self.wanted.is_detailed:
-            return None
-        rows = self._exported.selection()
-        if rows is None and self.wanted.metric:
-            raise UsageError(f"--metric {self.wanted.metric.metric} scores rows: give some, with --inputs data.npz")
-        return rows if rows is not None and (self.wanted.metric or rows.labels is not None) else None
+        """Return the rows that a search may look at, if anything scores them."""
+        return self._exported.selection() if self.wanted.is_detailed and self.wanted.metric else None
 
     def _run_rows(self, rows: ReportRows) -> Arrays:
         """Return the float model's own outputs for these rows, by name."""
-        outputs: list[Arrays] = []
-
-        def keep(inputs: Arrays) -> Arrays:
-            outputs.append(call(inputs))
-            return outputs[-1]
-
         call = self._call(())
-        with_accuracy(NOTHING, keep, rows, self._exported.batch, self._exported.class_scores)
+        outputs = [call(inputs) for inputs in rows.calls(self._exported.batch)]
         return {name: np.concatenate([one[name] for one in outputs])[: len(rows.rows)] for name in outputs[0]}
 
     def _call(self, layers: Sequence[RoundableLayer]) -> Callable[[Arrays], Arrays]:
         call = self._rounded.call(layers, layers)
         return self._exported.stream.carry(call) if self._exported.stream else call
 
-    def _score(self, rows: ReportRows, layers: Sequence[RoundableLayer]) -> str | Scores:
-        """Return which rows are right ("1" or "0" each), or what the metric gives them."""
-        exported, call, metric = self._exported, self._call(layers), self.wanted.metric
+    def _score(self, rows: ReportRows, layers: Sequence[RoundableLayer]) -> Scores:
+        """Return what the metric gives the rows."""
+        exported, metric = self._exported, self.wanted.metric
+        assert metric, "without one no rows are looked for"
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            calls = -(-len(rows.rows) // exported.batch)
-            run = saving(call, folder, calls) if metric else call
-            found = with_accuracy(NOTHING, run, rows, exported.batch, exported.class_scores)
-            return score_rows(metric, folder, exported, rows, self._own) if metric else found.right
+            run = saving(self._call(layers), folder, -(-len(rows.rows) // exported.batch))
+            for inputs in rows.calls(exported.batch):
+                run(inputs)
+            return score_rows(metric, folder, exported, rows, self._own)
 
 
-def _compare_scores(before: str | Scores, after: str | Scores) -> ScoreChange:
+def _compare_scores(before: Scores, after: Scores) -> ScoreChange:
     """Compare row by row; of several outputs return the one that lost most."""
-    if isinstance(before, str) and isinstance(after, str):
-        change, rows = compare_right(before, after), len(before)
-        return ScoreChange(
-            name="accuracy",
-            before=before.count("1") / rows,
-            after=after.count("1") / rows,
-            value=change.value,
-            low=change.low,
-            high=change.high,
-            rows=rows,
-        )
-    assert isinstance(before, Scores), "both are scored alike"
-    assert isinstance(after, Scores), "both are scored alike"
     pairs = zip((before, *before.other_outputs), (after, *after.other_outputs), strict=True)
     found = [_compare_output(*pair) for pair in pairs]
     return max(found, key=lambda one: one.value if one.lower_is_better else -one.value)

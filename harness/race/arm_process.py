@@ -178,10 +178,8 @@ class ArmProcess:
         calls_s = (sets + (exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
-        ask = partial(self._ask_in_time, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
-        ask = partial(ask, is_scored=self._launcher.measure is not None)
-        wanted = self._launcher.measure if self._first else None
-        measure = wanted if wanted and exported.has_report else None
+        ask = partial(self._ask_in_time, "verify", limit_s, calls_s, max_error=allowed, is_scored=exported.is_scored)
+        measure = self._launcher.measure if self._first and exported.is_scored else None
         with scratch() if measure else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = self._score_outputs(keep, measure) if keep and measure and not verified.fault else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -223,7 +223,7 @@ def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str
         warm_up_calls=live.warm_up.calls,
         steady_from=live.warm_up.steady_from,
         executed=live.verified.executed,
-        fidelity=replace(live.verified.fidelity, right=""),  # a letter for each labeled row: `checked` has written it
+        fidelity=live.verified.fidelity,
         per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
         | ({samples.SINGLE: 1} if live.single_ns.size else {}),
         block_median_ns=block_medians(live),

@@ -21,7 +21,6 @@ from shootout.report.over_time import tell_over_time
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_library
 from shootout.results.document import (
-    AccuracyChange,
     Answer,
     Chosen,
     Crossover,
@@ -51,7 +50,6 @@ from shootout.results.wording import (
     tell_lost_part,
     tell_metric,
     tell_metric_limit,
-    tell_points,
     tell_ratio,
     tell_threads,
 )
@@ -91,9 +89,9 @@ def tell_untried(
 def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
     """Return the INT8 targets of a scored run that may win, the likeliest first: of backends as fast as that in FP32.
 
-    Without labels or a metric, no run could show what their answers are worth.
+    Without scores, no run could show what their answers are worth.
     """
-    if not any(row.fidelity and (row.fidelity.metric or row.fidelity.accuracy is not None) for row in rows):
+    if not any(row.fidelity and row.fidelity.metric for row in rows):
         return []
     tried = {row.backend.partition("+")[0] for row in rows if row.precision == Precision.INT8}
     plain = sorted(
@@ -303,7 +301,7 @@ def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
     figures, library = row.fidelity, name_reference(rows)
     if figures is None or figures.top1_agreement is None or row.backend == library:
         return ""
-    if figures.accuracy is None and not (library and figures.by_output[0].name == PROBABILITIES):
+    if figures.metric is None and not (library and figures.by_output[0].name == PROBABILITIES):
         return ""
     share = figures.top1_agreement
     often = "all timed rows" if share == 1 else f"{math.floor(1000 * share) / 10:g}% of the timed rows"
@@ -350,14 +348,11 @@ def tell_time(row: Row) -> str:
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
-    """List the accuracy or error of an arm that isn't plain FP32."""
+    """List the metric or error of an arm that isn't plain FP32."""
     if ship.metric:
         yield tell_metric(ship.metric)
         if lost := tell_lost_part(ship.metric):
             yield lost
-    elif ship.accuracy is not None:
-        doubt = "" if ship.accuracy else ": no row is right; do the labels belong to these rows and this output?"
-        yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}{doubt}"
     if text := tell_error_of_ship(ship, row):
         yield f"error {text}"
     if ship.admitted == "alone":
@@ -368,11 +363,6 @@ def tell_error_of_ship(ship: Shipped, row: Row) -> str:
     """Return the error of the row to ship unless it is plain FP32; a file in its own precisions has an error too."""
     is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
     return "" if is_exact or ship.relative_l2 is None else error(ship.relative_l2)
-
-
-def tell_accuracy_change(change: AccuracyChange | None) -> str:
-    """Return `, -1.8 points (-3.2 to -0.3)`, or "" without a change."""
-    return f", {tell_points(change)}" if change else ""
 
 
 def name_metric_verdict(metric: Metric) -> str:
@@ -462,7 +452,7 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
             yield f"not yet: {answer.reason}"
         return
     figures = [row.fidelity for row in rows if row.fidelity]
-    judged = any(figure.accuracy_change or figure.metric for figure in figures)
+    judged = any(figure.metric for figure in figures)
     plain = answer.ship and answer.ship.admitted == "fp32" and not judged
     kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
     others = max(len(answer.eligible) - 1, 0)
@@ -552,7 +542,7 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield measure
     if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
         name = short(accept.arm) if len(faster) > 1 else ""
-        what = "loss" if accept.metric or accept.accuracy_change else "error"
+        what = "loss" if accept.metric else "error"
         yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
     yield from list_ways_in(faster)
     if mixed := next((change for change in faster if change.mix), None):
@@ -560,12 +550,10 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
 
 
 def measure_loss(known: WouldChange | FidelityFigures) -> float:
-    """Return how much a target loses, by what the run knows best of it: a metric, the accuracy, or the error."""
+    """Return how much a target loses, by what the run knows best of it: a metric or the error."""
     if metric := known.metric:
         value = metric.change.value if metric.change else metric.value
         return value if metric.lower_is_better else -value
-    if known.accuracy_change:
-        return -known.accuracy_change.value
     return math.inf if known.relative_l2 is None else known.relative_l2
 
 
@@ -638,8 +626,6 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
         metric = change.metric
         told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
         return ", ".join(filter(None, [told, tell_lost_part(metric)]))
-    if change.accuracy_change:
-        return f"accuracy {tell_points(change.accuracy_change)}"
     return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
 
 
@@ -711,10 +697,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
+SHIP = ("ship", "time", "compared", "size", "metric", "error", "tied", "chosen by", "unsure")
 TIED, UNSURE = "tied with ", "not significantly slower: "
 """Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
+NAMES = {"error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
@@ -829,8 +815,6 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         tell_metric(ship.metric)
         if ship.admitted == "metric" and ship.metric
-        else tell_points(ship.accuracy_change)
-        if ship.admitted == "accuracy" and ship.accuracy_change
         else tell_same_classes(row, rows)
         if name_reference(rows)
         else "",

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from shootout.contract import SCALED, BoundStanding, Precision
 from shootout.results.document import (
-    AccuracyChange,
     Ceiling,
     FidelityFigures,
     Rate,
@@ -30,7 +29,7 @@ from shootout.results.document import (
 from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_metric_change, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
-from shootout.units import duration, limit_digits, number, points, seconds, size
+from shootout.units import duration, limit_digits, number, seconds, size
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
@@ -115,10 +114,6 @@ def _tell_limit(serving: Serving) -> str:
     return f"{told} {duration(serving.limit_ns, limit_digits(serving.limit_ns))}"
 
 
-def _tell_change(change: AccuracyChange) -> str:
-    return f"{points(change.value)} ({points(change.low)} to {points(change.high)})"
-
-
 def _tell_ceiling(ceiling: Ceiling) -> str:
     return f"{ceiling.share:.0%}" + (f" {ceiling.binds}" if ceiling.binds != "overhead" else "")
 
@@ -193,13 +188,6 @@ COLUMNS = (
     Column(name="fidelity", header="error", show=error_of),
     Column(name="fidelity", header="worst at", show=tell_place, left=True),
     Column(name="fidelity.shared_l2", header="to own file", show=error),
-    Column(name="fidelity.accuracy", header="accuracy", show=share),
-    Column(
-        name="fidelity.accuracy_change",
-        header="change (points)",
-        show=_tell_change,
-        brief=lambda change: points(change.value),
-    ),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(
         name="fidelity.metric",

@@ -32,7 +32,7 @@ from shootout.report.answer import (
     write_command,
     write_head,
 )
-from shootout.report.columns import error_of, share
+from shootout.report.columns import error_of
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
 from shootout.results.document import Ratio, Row, WouldChange
@@ -177,11 +177,9 @@ def _tell_figures(
         is_bounded = any(one.limit in OF_METRIC and one.low != one.high for one in chosen.limits)
         apart = {"low": None, "high": None, "change": None} if is_bounded else {}  # the limit's interval decides
         yield tell_metric(row.fidelity.metric.model_copy(update=apart))
-    elif row.fidelity and row.fidelity.accuracy is not None:
-        yield f"accuracy {share(row.fidelity.accuracy)}"
 
 
-OF_METRIC = frozenset({Limit.AGREEMENT, Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
+OF_METRIC = frozenset({Limit.AGREEMENT, Limit.METRIC, Limit.MOST_METRIC, Limit.DROP})
 
 
 def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, Row], question: Question) -> str:
@@ -432,7 +430,7 @@ def _accept(finding: Finding, row: Row, among: Iterable[Row]) -> str:
     worst = _find_worst(finding)
     if finding.standing is not Standing.BROKEN or worst is None or worst <= 0:
         return ""
-    if finding.limit in (Limit.DROP, Limit.METRIC_DROP):
+    if finding.limit is Limit.DROP:
         return option_to_accept(row, among) or ""
     return accept_option(finding.limit, worst)
 

@@ -43,7 +43,7 @@ from shootout.contract import Arm, Artifact, Scenario
 from shootout.decide.options import LIMITS, PER_SECOND
 from shootout.decide.policy import Policy
 from shootout.export.client import is_file
-from shootout.export.request import labels_of
+from shootout.export.request import may_be_scored
 from shootout.exported import data_files, truth_files
 from shootout.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.exported.effort import ALL_RUNS, beside
@@ -51,7 +51,7 @@ from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_restarts
 from shootout.study import axes
 from shootout.study.group import compute_rounds
-from shootout.study.plan import Plan, PlannedGroup
+from shootout.study.plan import Plan, PlannedGroup, measure_of
 from shootout.study.points import describe, rows_of
 from shootout.study.preview import InputPreview, Preview, preview, size_of
 from shootout.study.schema import Study
@@ -432,9 +432,8 @@ def tell_policy(policy: Policy) -> str:
 def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
-    labeled = any(labels_of(group.request) for group in planned.groups[:1])
-    metric = (planned.study.metric,) if planned.study.metric else ()
-    others = (*metric, "accuracy", "error") if labeled else (*metric, "error")
+    scored = any(may_be_scored(group.request) for group in planned.groups[:1])
+    others = (measure_of(planned.study).metric, "error") if scored else ("error",)
     return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *others])}, what ran, sizes, memory"
 
 

@@ -14,7 +14,7 @@ from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity
 from shootout.report.columns import Cell, fit_table
 from shootout.report.screen import INDENT, labeled, typed
 from shootout.schemes import write_floats
-from shootout.units import counted, points, size
+from shootout.units import counted, size
 
 NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -84,8 +84,8 @@ def _tell_state(part: LayerSensitivity) -> str:
     score = part.score
     if score is None:
         return f"{SQNR} {_tell_decibels(part.sqnr_db)}"
-    write = "{:.1%}".format if score.name == "accuracy" else "{:.4g}".format
-    return f"{SQNR} {_tell_decibels(part.sqnr_db)}, {score.name} {write(score.after)} ({write(score.before)} in float)"
+    told = f"{score.name} {score.after:.4g} ({score.before:.4g} in float)"
+    return f"{SQNR} {_tell_decibels(part.sqnr_db)}, {told}"
 
 
 def _tell_decibels(sqnr_db: float) -> str:
@@ -94,10 +94,9 @@ def _tell_decibels(sqnr_db: float) -> str:
 
 
 def _tell_change(score: ScoreChange) -> str:
-    """Write how a score changed, with its 95 % interval: accuracy in percentage points, others in their own unit."""
-    write = points if score.name == "accuracy" else "{:+.2g}".format
-    interval = "" if score.low is None or score.high is None else f" ({write(score.low)} to {write(score.high)})"
-    return f"{write(score.value)}{interval}"
+    """Write how a score changed, in its own unit, with its 95 % interval."""
+    interval = "" if score.low is None or score.high is None else f" ({score.low:+.2g} to {score.high:+.2g})"
+    return f"{score.value:+.2g}{interval}"
 
 
 def _numbers(part: LayerSensitivity) -> list[int]:
@@ -148,8 +147,8 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
     else:
         notes.append(f"{by}: its name in the model's file. number: counts layers from 0 in the graph's order.")
     if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
-        unit, rows = " in percentage points" if scored.name == "accuracy" else "", counted(scored.rows, scored.unit)
-        notes.append(f"{scored.name}: its change{unit} on {rows} of the selection split, and its 95 % interval.")
+        rows = counted(scored.rows, scored.unit)
+        notes.append(f"{scored.name}: its change on {rows} of the selection split, and its 95 % interval.")
     if Precision.INT8 in {one.precision for one in found} and saturates():
         notes.append(SEVEN_BITS.format("weights"))
     return notes

@@ -36,7 +36,6 @@ from shootout.report.columns import (
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.over_time import tell_over_time
 from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
-from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.results.rows import MEANS
@@ -193,11 +192,11 @@ _RANGES = ("over restarts", "items/s over restarts", "requests/s over restarts")
 RACE = (
     *_RACE_SHARED,
     *(SHIP, NOTE, BASELINE, *_RANGES, "last to first", "idle", "compute", "CPU a call", "of peak", "GB/s"),
-    *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
+    *("proven", "error", "worst at", "metric", "metric change", "size", "installed"),
     *("memory at most", "build", "load", "ready"),
 )
 """The columns of a race; those without any figure are left out."""
-RACE_FIRST = (*_RACE_SHARED, SHIP, "error", "accuracy", "metric", NOTE)
+RACE_FIRST = (*_RACE_SHARED, SHIP, "error", "metric", NOTE)
 """The columns that are shown by default; a latency run without labels has figures in four of them."""
 COSTS = (
     *(
@@ -213,21 +212,21 @@ COSTS = (
         "worst at",
         "to own file",
     ),
-    *("accuracy", "change (points)", "metric", "metric change", "proven", "int ops", "quantizer"),
+    *("metric", "metric change", "proven", "int ops", "quantizer"),
     *("of peak", "GB/s", "memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (
     *("target", "time", "size", SHIP, OWN),
-    *("error", "change (points)", "metric change", NOTE),
+    *("error", "metric change", NOTE),
 )
 WRAP = ("wrap", "target")
 """The step from which on a name may go on in a second line."""
 STEPS: tuple[tuple[str, str], ...] = (
     *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", OWN)),
-    *(("brief", "change (points)"), ("brief", "metric change"), ("drop", "size"), ("drop", "metric")),
-    *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), WRAP),
-    *(("drop", "metric change"), ("drop", "change (points)")),
+    *(("brief", "metric change"), ("drop", "size"), ("drop", "metric")),
+    *(("drop", "limit"), ("drop", "p99"), ("brief", SHIP), WRAP),
+    ("drop", "metric change"),
 )
 """The parts that a table that is too wide does without, one after the other; never the interval. `--full` has all
 columns, in several tables.
@@ -508,16 +507,15 @@ def _list_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def _tell_front(document: Document, *, full: bool) -> list[Text]:
-    """List the rows that nothing beats in accuracy and time together."""
+    """List the rows that nothing beats in score and time together."""
     if not document.pareto:
         return []
-    title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
+    title = "Pareto front: no other row with a score beats these in score and time together"
     lines = []
     for point in document.pareto:
         ties = f"; not distinguished: {name_targets(point.ties, full=full)}" if point.ties else ""
-        lines.append(
-            f"  {duration(point.median_ns):>8}  {point.accuracy:6.1%}  {short(point.arm)}, {point.group}{ties}"
-        )
+        score = f"{point.metric} {point.score:.4g}"
+        lines.append(f"  {duration(point.median_ns):>8}  {score}  {short(point.arm)}, {point.group}{ties}")
     return [Text(title, style="bold"), *map(Text, lines)]
 
 
@@ -621,10 +619,6 @@ def _name_refusal(row: Row) -> str:
         return "accuracy unknown"
     if figures.metric:
         return name_metric_verdict(figures.metric)
-    if figures.accuracy_change:
-        return "loses a point or more" if figures.accuracy_change.high < -MARGIN else "may lose a point or more"
-    if figures.accuracy is not None:
-        return "accuracy not compared"
     if figures.standing is BoundStanding.TOLERATED:
         return "error above its bound"
     return "outputs unchecked" if figures.standing is BoundStanding.NOT_JUDGED else "accuracy unknown"

@@ -1,6 +1,6 @@
-"""Accuracy of each row: compared in pairs with plain FP32's, and against time over all models of a run. Pure.
+"""Score of each row: compared in pairs with plain FP32's, and against time over all models of a run. Pure.
 
-Each row is compared with the plain FP32 row of its own backend; if that has no accuracy, with the baseline's. What a
+Each row is compared with the plain FP32 row of its own backend; if that has no scores, with the baseline's. What a
 precision buys stands next to it: how much was quantized, and why it is faster or isn't.
 """
 
@@ -13,10 +13,9 @@ from typing import Any
 
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import SCALED, Scenario
-from shootout.journal.records import Checked, Played
+from shootout.journal.records import Checked
 from shootout.messages import MOST_SCORE, Scope, Scores
 from shootout.results.document import (
-    AccuracyChange,
     FrontRow,
     GroupSummary,
     Metric,
@@ -33,11 +32,9 @@ from shootout.schemes import shown_as
 from shootout.stats.paired import (
     DEFAULT_DROP,
     MeanChange,
-    PairedChange,
     admits_any_loss,
     bound_mean,
     compare_means,
-    compare_right,
     count_rows_for_rare,
     count_rows_needed,
     count_rows_to_tell,
@@ -48,32 +45,6 @@ from shootout.stats.paired import (
 )
 from shootout.stats.verdicts import Standing, judge_limit
 from shootout.study.group import GroupRecord, is_exact, own_fp32
-from shootout.units import round_limit
-
-MARGIN = 0.01
-"""A loss of accuracy that the interval keeps below one point counts as none."""
-
-
-def keeps_accuracy(change: PairedChange) -> bool:
-    """Tell whether the model is known to have lost less than `MARGIN`."""
-    return change.low > -MARGIN
-
-
-def ask_drop(rows: int) -> str:
-    """Write the drop of accuracy that a search is limited to, in points; more than one if so few rows can't show that.
-
-    Args:
-        rows: that are scored; 0: that isn't known.
-    """
-    held = -compare_right("1" * rows, "1" * rows).low if rows else 0.0
-    return f"{100 * MARGIN:g}pp" if held <= MARGIN else f"{round_limit(100 * held)}pp"
-
-
-def right_rows(group: Group) -> dict[tuple[str, str], str]:
-    """Return by group and arm which rows of the report split were right ("1" or "0" each), as the first check found."""
-    played = (line for lines in group.played.values() for line in lines)
-    lines: list[Checked | Played] = [*group.checked.values(), *played]
-    return {(group.record.name, line.arm): line.fidelity.right for line in lines if line.fidelity.right}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +60,7 @@ class MetricLimits:
     min_agreement: str = ""
 
 
-def add_accuracy(
+def add_scores(
     rows: Sequence[Row], group: Group, environment: Mapping[str, Any], limits: MetricLimits = MetricLimits()
 ) -> list[Row]:
     """Return the rows of a group with what each precision costs and buys.
@@ -99,10 +70,9 @@ def add_accuracy(
         limits: what makes a metric admit a target.
     """
     record = group.record
-    right = {label: kept for (_, label), kept in right_rows(group).items()}
     scores = {label: list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
-    compared = [_add_metric(_add_change(row, record, right), record, scores, limits) for row in sized]
+    compared = [_add_metric(row, record, scores, limits) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
     found = []
     arms = {arm.label: arm for arm in record.arms}
@@ -127,14 +97,6 @@ def _measure_quantized(row: Row) -> Quantized | None:
         return None
     layers = nodes.get(name, 0) / sum(nodes.values())
     return Quantized(layers=layers, flops=flops.get(name, 0) / sum(flops.values()) if sum(flops.values()) else None)
-
-
-def _add_change(row: Row, record: GroupRecord, right: Mapping[str, str]) -> Row:
-    against = _reference_of(row, record, right)
-    if not row.fidelity or not against:
-        return row
-    change = AccuracyChange(against=against, **asdict(compare_right(right[against], right[row.arm])))
-    return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=change)})
 
 
 def list_outputs(scores: Scores) -> list[Scores]:
@@ -274,11 +236,12 @@ def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontCandidate:
-    """A row with an accuracy and a time.
+    """A row with scores against truth and a time.
 
     Attributes:
         group: arms of one group raced each other.
-        right: "1" for each row of the report split that was classified rightly; "" if that isn't known.
+        scores: of its rows, in order, of the output that stands worst.
+        metric: what its row says of them.
         times: the interval of its median, ns.
         ratios: the interval of its ratio to its group's baseline, (1, 1) for the baseline itself; None while an end
             of it is infinite, or if verdicts are withheld.
@@ -286,8 +249,8 @@ class FrontCandidate:
 
     group: str
     arm: str
-    accuracy: float
-    right: str
+    scores: Scores
+    metric: Metric
     median_ns: float
     times: tuple[float, float]
     ratios: tuple[float, float] | None
@@ -302,26 +265,27 @@ class FrontPlace:
 
 
 def find_fronts(
-    summaries: Sequence[GroupSummary], rows: Sequence[Row], right: Mapping[tuple[str, str], str]
+    summaries: Sequence[GroupSummary], rows: Sequence[Row], groups: Mapping[str, Group]
 ) -> tuple[FrontRow, ...]:
-    """Return a front for each batch size and thread count at which several models have an accuracy.
+    """Return a front for each metric, batch size and thread count at which several models are scored.
 
     Args:
         summaries: the document's groups.
         rows: of the document.
-        right: by group and arm, which rows of the report split were right.
+        groups: by name, which hold the scores of each row.
     """
     baselines = {(one.name, one.baseline) for one in summaries}
-    by_setting: dict[tuple[int, int], list[FrontCandidate]] = {}
+    by_setting: dict[tuple[str, int, int], list[FrontCandidate]] = {}
     for row in rows:
-        key = (row.group, row.arm)
-        if candidate := _front_candidate(row, right.get(key, ""), is_baseline=key in baselines):
-            by_setting.setdefault((row.batch, row.threads), []).append(candidate)
+        checked = groups[row.group].checked.get(row.arm)
+        if candidate := _front_candidate(row, checked, is_baseline=(row.group, row.arm) in baselines):
+            by_setting.setdefault((candidate.metric.name, row.batch, row.threads), []).append(candidate)
     return tuple(
         FrontRow(
             group=holder.group,
             arm=holder.arm,
-            accuracy=holder.accuracy,
+            metric=holder.metric.name,
+            score=holder.metric.value,
             median_ns=holder.median_ns,
             of=len(candidates),
             ties=tuple(tie.arm if tie.group == holder.group else f"{tie.arm} ({tie.group})" for tie in place.ties),
@@ -333,17 +297,19 @@ def find_fronts(
     )
 
 
-def _front_candidate(row: Row, right: str, *, is_baseline: bool) -> FrontCandidate | None:
-    timing, accuracy = row.end_to_end, row.fidelity.accuracy if row.fidelity else None
-    if timing is None or accuracy is None or row.outcome != "measured" or row.scenario != Scenario.LATENCY:
+def _front_candidate(row: Row, checked: Checked | None, *, is_baseline: bool) -> FrontCandidate | None:
+    timing, metric = row.end_to_end, row.fidelity.metric if row.fidelity else None
+    if timing is None or metric is None or metric.against != "truth" or checked is None or checked.scores is None:
+        return None
+    if row.outcome != "measured" or row.scenario != Scenario.LATENCY:
         return None
     ratio = timing.ratio
     bounds = (ratio.low, ratio.high) if ratio and not ratio.reason and ratio.low and ratio.high else None
     return FrontCandidate(
         group=row.group,
         arm=row.arm,
-        accuracy=accuracy,
-        right=right,
+        scores=next(one for one in list_outputs(checked.scores) if one.output == metric.output),
+        metric=metric,
         median_ns=timing.median_ns,
         times=(timing.low_ns, timing.high_ns),
         ratios=(1.0, 1.0) if is_baseline else bounds,
@@ -351,19 +317,17 @@ def _front_candidate(row: Row, right: str, *, is_baseline: bool) -> FrontCandida
 
 
 def find_front(candidates: Sequence[FrontCandidate]) -> list[FrontPlace]:
-    """Return the places that no other candidate beats in accuracy and time together, the fastest first.
+    """Return the places that no other candidate beats in score and time together, the fastest first.
 
-    A row is beaten by one that is faster beyond doubt and at least as accurate. If intervals overlap, it is a tie: the
+    A row is beaten by one that is faster beyond doubt and at least as good. If intervals overlap, it is a tie: the
     faster median has the place, the others are named next to it.
     """
     kept = [
-        one
-        for one in candidates
-        if not any(is_faster(other, one) and is_as_accurate(other, one) for other in candidates)
+        one for one in candidates if not any(is_faster(other, one) and is_as_good(other, one) for other in candidates)
     ]
     places: list[FrontPlace] = []
     for one in sorted(kept, key=lambda one: one.median_ns):
-        as_good = next((place for place in reversed(places) if is_as_accurate(place.holder, one)), None)
+        as_good = next((place for place in reversed(places) if is_as_good(place.holder, one)), None)
         if as_good:
             as_good.ties.append(one)
         else:
@@ -385,13 +349,16 @@ def is_faster(one: FrontCandidate, other: FrontCandidate) -> bool:
     return mine[1] * (1 + BIAS_FLOOR) < its[0]
 
 
-def is_as_accurate(one: FrontCandidate, other: FrontCandidate) -> bool:
-    """Tell whether `one` is right as often, or is known to have lost less than `MARGIN` of the rows.
+def is_as_good(one: FrontCandidate, other: FrontCandidate) -> bool:
+    """Tell whether `one` scores as well, or is shown to lose less than the default drop.
 
-    Without the margin, one image that flips would keep a row on the front.
+    Without that, one image that flips would keep a row on the front.
     """
-    if one.accuracy >= other.accuracy:
+    lower, value, wanted = one.metric.lower_is_better, one.metric.value, other.metric.value
+    if value <= wanted if lower else value >= wanted:
         return True
-    if not one.right or len(one.right) != len(other.right):
+    before, after = other.scores, one.scores
+    if len(before.rows) != len(after.rows):
         return False
-    return keeps_accuracy(compare_right(other.right, one.right))
+    change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst)
+    return judge_drop(change, before, after, find_max_drop(DEFAULT_DROP, wanted))[0] is Standing.MET

@@ -18,7 +18,7 @@ from shootout.journal.records import Ended, Header
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import over_time
-from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
+from shootout.results.accuracy import MetricLimits, add_scores, find_fronts
 from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.results.crossovers import find_crossovers
 from shootout.results.document import (
@@ -95,7 +95,6 @@ def analyse_cells(folder: Path) -> Analysed:
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
     by_name = {group.record.name: group for group in groups}
-    right = {place: kept for group in groups for place, kept in right_rows(group).items()}
     more = more_time(rows)
     document = Document(
         schema_version=SCHEMA,
@@ -117,7 +116,7 @@ def analyse_cells(folder: Path) -> Analysed:
         spent_s=find_time_spent(history.lines),
         warnings=(*history.damaged, *samples.lost),
         crossovers=find_crossovers(by_name, cells, answers),
-        pareto=find_fronts(summaries, rows, right),
+        pareto=find_fronts(summaries, rows, by_name),
     )
     return Analysed(document=document, header=header, cells=cells, groups=by_name)
 
@@ -128,7 +127,7 @@ def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
     limits = read_metric_limits(history.header)
     environment = history.header.environment
     rows = [_with_real_time(row, history.header) for row in with_ceilings(rows, environment)]
-    return add_accuracy(rows, group, environment, limits)
+    return add_scores(rows, group, environment, limits)
 
 
 def _with_real_time(row: Row, header: Header) -> Row:

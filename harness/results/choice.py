@@ -22,7 +22,6 @@ from shootout import budget
 from shootout.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.messages import Scope
-from shootout.results.accuracy import MARGIN, ask_drop, keeps_accuracy
 from shootout.results.document import (
     Answer,
     Chosen,
@@ -44,16 +43,16 @@ from shootout.results.document import (
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.results.why import gains
-from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_points, tell_threads
+from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_threads
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
-from shootout.stats.paired import DEFAULT_DROP, count_rows_for_rare, quantile_of
+from shootout.stats.paired import ask_drop, count_rows_for_rare, quantile_of
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact, name_model, short
 from shootout.units import counted, read_seconds, round_limit
 
-Admitted = Literal["fp32", "accuracy", "metric"]
+Admitted = Literal["fp32", "metric", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class Cell:
         on: see `Header`.
         named: the options by which a command names this cell among the answers of its run.
         given: the run's options that no arm tells, names and values in turn.
-        by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
+        is_scored: a metric scores its rows, even if that failed.
         complete: whether the same command would measure no more.
     """
 
@@ -98,7 +97,7 @@ class Cell:
     on: str = ""
     named: Sequence[str] = ()
     given: Sequence[str] = ()
-    by_metric: bool = False
+    is_scored: bool = False
     complete: bool = True
 
     @property
@@ -128,12 +127,11 @@ class Cell:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if is_plain(row):
             return "fp32"
-        if self.by_metric:  # labels may be dummies next to it
-            metric = row.fidelity.metric if row.fidelity else None
-            return "metric" if metric and metric.standing is Standing.MET else None
-        change = row.fidelity.accuracy_change if row.fidelity else None
+        metric = row.fidelity.metric if row.fidelity else None
+        if metric is None or metric.standing is not Standing.MET:
+            return None
         plain = {one.arm for one in self.rows if is_plain(one)}
-        return "accuracy" if change and change.against in plain and keeps_accuracy(change) else None
+        return "metric" if metric.limits != "drop" or (metric.change and metric.change.against in plain) else None
 
     def judged(self, arm: str, other: str) -> Comparison | None:
         """Return the first one's time ÷ the other's, without a verdict where none stands."""
@@ -241,7 +239,7 @@ def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, comp
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
         again=partial(_race_again_options, group, (), None),
-        by_metric=any(line.scores for line in group.checked.values()),
+        is_scored=any(line.scores for line in group.checked.values()),
         complete=complete,
     )
 
@@ -672,8 +670,6 @@ def describe_shipped(row: Row, cell: Cell) -> Shipped:
         artifact_bytes=row.artifact_bytes,
         ready_s=row.ready_s,
         relative_l2=fidelity.relative_l2 if fidelity else None,
-        accuracy=fidelity.accuracy if fidelity else None,
-        accuracy_change=fidelity.accuracy_change if fidelity else None,
         metric=fidelity.metric if fidelity else None,
     )
 
@@ -684,12 +680,12 @@ def _describe_passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lo
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
     because: Literal["slower", "accuracy"] = "slower" if _is_slower(ratio) else "accuracy"
     reason = _why_unknown(cell, row) if because == "accuracy" else None
-    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_accuracy_of(row))
+    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_quality_of(row))
 
 
 def _why_unknown(cell: Cell, row: Row) -> str | None:
     """Return why nothing tells whether a row keeps the model, if that is more than a want of labels."""
-    if cell.by_metric and not (row.fidelity and row.fidelity.metric):
+    if cell.is_scored and not (row.fidelity and row.fidelity.metric):
         return UNSCORED
     return None if is_judged(row) else UNCHECKED
 
@@ -729,9 +725,9 @@ def _changes_by_error_limit(
 ) -> Iterable[WouldChange]:
     """Yield the rows that would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
-    if cell.admits(shipped) in ("accuracy", "metric") and plain:
+    if cell.admits(shipped) == "metric" and plain:
         row, _, _ = _choose_leader(cell, plain)
-        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
+        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_quality_of(row))
     if cell.admits(shipped):
         others = [row for row in sound if not cell.admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
@@ -746,8 +742,8 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         arms: those of the cell that a run to measure its accuracy would race.
     """
     measure, loses = _command_to_measure(cell, arms, row), _is_known_to_lose(row)
-    change = row.fidelity.accuracy_change if row.fidelity else None
-    may_lose = loses or (change is not None and change.value < -MARGIN)
+    metric = row.fidelity.metric if row.fidelity else None
+    may_lose = loses or _exceeds_limit(metric)
     return WouldChange(
         when="looser",
         arm=row.arm,
@@ -757,7 +753,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         accept=_command_to_accept(cell, row),
         explain=_command_to_explain(cell, row) if loses else None,
         mix=_command_to_mix(cell, row) if may_lose else None,
-        **_accuracy_of(row),
+        **_quality_of(row),
     )
 
 
@@ -768,9 +764,6 @@ def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
         return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
     if unknown := _why_unknown(cell, row):
         return unknown
-    if fidelity and (loss := fidelity.accuracy_change):
-        verdict = "broken" if _is_known_to_lose(row) else "more labeled rows would tell"
-        return f"accuracy {tell_points(loss)}, limit {100 * -MARGIN:g}: {verdict}"
     return NO_LABELS if is_measurable else RANDOM_INPUTS
 
 
@@ -790,7 +783,7 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     from shootout import models  # which reading most runs doesn't need
 
     fidelity = row.fidelity
-    if fidelity is None or fidelity.accuracy_change or cell.by_metric or row.model in models.names():
+    if fidelity is None or cell.is_scored or row.model in models.names():
         return None
     is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
@@ -832,15 +825,21 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
         return None
     if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):
         return None
-    limit = DEFAULT_DROP if metric else ask_drop(len(row.fidelity.right) if row.fidelity else 0)
+    scored = (one.fidelity.metric.rows for one in cell.rows if one.fidelity and one.fidelity.metric)
+    limit = ask_drop(next(scored, 0))
     return reproduce.search_mix(cell.again([row.arm]), row.backend, row.precision, ("--max-drop", limit))
 
 
 def _is_known_to_lose(row: Row) -> bool:
-    fidelity = row.fidelity
-    if fidelity and fidelity.metric:
-        return fidelity.metric.standing is Standing.BROKEN
-    return bool(fidelity and fidelity.accuracy_change and fidelity.accuracy_change.high < -MARGIN)
+    metric = row.fidelity.metric if row.fidelity else None
+    return metric is not None and metric.standing is Standing.BROKEN
+
+
+def _exceeds_limit(metric: Metric | None) -> bool:
+    """Tell whether the loss that was measured is above the limit, whatever its interval."""
+    if metric is None or metric.change is None or metric.limit is None or metric.limits != "drop":
+        return False
+    return (metric.change.value if metric.lower_is_better else -metric.change.value) > metric.limit
 
 
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
@@ -868,16 +867,13 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
             return _accept_agreement(row, among)
         is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
         drop = _find_smallest_drop(row, among) if is_drop else None
-        return f"--max-metric-drop {drop}" if drop else None
-    if fidelity.accuracy_change:
-        drop = _find_smallest_drop(row, among, scale=100)
-        return f"--max-accuracy-drop {drop}pp" if drop else None
+        return f"--max-drop {drop}" if drop else None
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
     return f"--max-error {round_limit(fidelity.relative_l2)}"
 
 
-def _find_smallest_drop(row: Row, among: Iterable[Row], scale: int = 1) -> str | None:
+def _find_smallest_drop(row: Row, among: Iterable[Row]) -> str | None:
     """Return the smallest limit of two digits by which `decide` accepts a row's loss; None if nothing is lost.
 
     Losses of several targets share the chance of an error step by step, so that an interval there may be wider than in
@@ -885,31 +881,21 @@ def _find_smallest_drop(row: Row, among: Iterable[Row], scale: int = 1) -> str |
 
     Args:
         among: see `option_to_accept`.
-        scale: the limit's unit is a share ÷ this.
     """
     mine = _list_losses(row)
     every = [mine, *(losses for one in among if one.arm != row.arm and (losses := _list_losses(one)))]
     if _bound_loss(mine, 1) <= 0:
         return None
     bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
-    limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := _round_up(bound, scale)))
+    limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := float(round_limit(bound))))
     metric = row.fidelity.metric if row.fidelity else None
     while (
         metric
         and not _is_agreement(metric)
         and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs))
     ):
-        limit = _round_up(math.nextafter(limit, math.inf), scale)
-    return round_limit(_scale(limit, scale))
-
-
-def _round_up(share: float, scale: int) -> float:
-    return float(round_limit(_scale(share, scale))) / scale
-
-
-def _scale(share: float, scale: int) -> float:
-    """Scale a share without the last digit of the product, which would round it up."""
-    return share if scale == 1 else float(f"{scale * share:.15g}")
+        limit = float(round_limit(math.nextafter(limit, math.inf)))
+    return round_limit(limit)
 
 
 TINY = 1e-12
@@ -930,8 +916,7 @@ def _list_losses(row: Row) -> list[tuple[float, float]]:
         sign = 1.0 if metric.lower_is_better else -1.0
         changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
         return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
-    change = fidelity.accuracy_change if fidelity else None
-    return [(-(change.low + change.high) / 2, (change.high - change.low) / 2)] if change else []
+    return []
 
 
 def _bound_loss(losses: Sequence[tuple[float, float]], count: int) -> float:
@@ -986,7 +971,7 @@ def _smaller_steps(
     for row in sorted(known, key=lambda row: _timing_of(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0
-            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_accuracy_of(row)))
+            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_quality_of(row)))
     return tuple(steps)
 
 
@@ -1008,7 +993,7 @@ def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...
         if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
             is_refused = row.fidelity is not None and row.fidelity.standing is BoundStanding.REFUSED
             fix = _command_to_explain(cell, row) if is_refused else row.fix
-            mix = _command_to_mix(cell, row) if is_refused and _is_scored(row) else None
+            mix = _command_to_mix(cell, row) if is_refused and cell.is_scored else None
             why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix, mix), []).append(row.arm)
     return tuple(
         NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None, mix=mix)
@@ -1016,21 +1001,15 @@ def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...
     )
 
 
-def _is_scored(row: Row) -> bool:
-    """Tell whether labels or a metric score a row, so that a search may limit what it loses."""
-    return bool(row.fidelity and (row.fidelity.metric or row.fidelity.accuracy is not None))
-
-
 def _has_played(row: Row) -> bool:
     """Tell whether it played a whole restart at least."""
     return row.end_to_end is not None or row.serve is not None
 
 
-def _accuracy_of(row: Row) -> dict[str, Any]:
+def _quality_of(row: Row) -> dict[str, Any]:
     fidelity = row.fidelity
     return {
         "relative_l2": fidelity.relative_l2 if fidelity else None,
-        "accuracy_change": fidelity.accuracy_change if fidelity else None,
         "metric": fidelity.metric if fidelity else None,
     }
 

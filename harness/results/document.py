@@ -11,7 +11,7 @@ from shootout.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.exported.workload import Work
 from shootout.results.wording import tell_ratio
-from shootout.stats.paired import MeanChange, PairedChange
+from shootout.stats.paired import MeanChange
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.units import counted, duration
 
@@ -43,17 +43,6 @@ def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
     """Return a comparison as the document shows it; `withheld` says why its verdict may not be given."""
     verdict = Verdict.CANT_TELL if withheld else found.verdict
     return Ratio(**asdict(replace(found, verdict=verdict, reason=withheld)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyChange(PairedChange):
-    """Compare accuracy on the report split with that of another arm, row by row.
-
-    Attributes:
-        against: the arm that it is compared with.
-    """
-
-    against: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,13 +260,10 @@ class FidelityFigures(Fidelity):
     Infinite and undefined figures are null.
 
     Attributes:
-        accuracy_change: accuracy less that of another arm; null without labels.
-        metric: what `--metric` says; null without one.
+        metric: what scores say of its rows; null without truth, labels or a metric.
         probe: what the permutation or grid probe found of the precision.
     """
 
-    right: Annotated[str, Field(exclude=True)] = ""
-    accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
     probe: str | None = None
 
@@ -598,17 +584,19 @@ class Crossover(Part):
 
 
 class FrontRow(Part):
-    """Name a row that no other one beats in accuracy and time together (see `results.accuracy`).
+    """Name a row that no other one beats in score and time together (see `results.accuracy`).
 
     Attributes:
+        metric: the name of what scores its rows; `score` is the mean.
         of: how many rows were compared.
-        ties: those that measured slower and no more accurate than it, but aren't known to be; their group in brackets
+        ties: those that measured slower and no better than it, but aren't known to be; their group in brackets
             where it is another one.
     """
 
     group: str
     arm: str
-    accuracy: float
+    metric: str
+    score: float
     median_ns: float
     of: int
     ties: tuple[str, ...] = ()
@@ -640,7 +628,7 @@ class Shipped(Part):
     """The arm to ship.
 
     Attributes:
-        admitted: why it may be: plain `fp32`; `accuracy` or the `metric`, which it is known to keep; the `policy` of a
+        admitted: why it may be: plain `fp32`; the `metric`, which it is known to keep; the `policy` of a
             decision, whose limits it meets; or `alone`: no arm of the cell is known to keep them, so that speed alone
             chose.
         ratio: to the group's baseline; null where it is the baseline.
@@ -648,14 +636,12 @@ class Shipped(Part):
     """
 
     arm: str
-    admitted: Literal["fp32", "accuracy", "metric", "policy", "alone"]
+    admitted: Literal["fp32", "metric", "policy", "alone"]
     median_ns: float
     ratio: Ratio | None
     artifact_bytes: int | None
     ready_s: float | None
     relative_l2: float | None
-    accuracy: float | None
-    accuracy_change: AccuracyChange | None
     metric: Metric | None = None
 
 
@@ -683,7 +669,6 @@ class Passed(Part):
     ratio: Ratio | None
     reason: str | None = None
     relative_l2: float | None = None
-    accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
 
 
@@ -721,7 +706,6 @@ class WouldChange(Part):
     arm: str
     ratio: Ratio | None = None
     relative_l2: float | None = None
-    accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
     why: str | None = None
     measure: str | None = None
@@ -737,7 +721,6 @@ class SmallerStep(Part):
     artifact_bytes: int
     ratio: Ratio | None
     relative_l2: float | None
-    accuracy_change: AccuracyChange | None
     metric: Metric | None = None
 
 
@@ -847,8 +830,8 @@ class Document(Part):
         warnings: lines of the journal that couldn't be read, and files of samples that are gone or damaged.
         crossovers: each between two sizes of a sweep: of what is shipped there, and of any arm and the baseline if the
             goal was a verdict on these.
-        pareto: rows that no other one beats in accuracy and time together, for each batch and thread count at which
-            several models have an accuracy.
+        pareto: rows that no other one beats in score and time together, for each metric, batch and thread count at
+            which several models are scored.
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         resume: the command that continues the run for five minutes; null where it is complete, or was begun from
             Python.

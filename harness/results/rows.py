@@ -111,14 +111,12 @@ def _describe_session(lines: Sequence[Played | Checked], probe: str | None) -> d
 
 
 def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
-    """Return the worst restart's error and agreement; accuracy is the first's, which alone runs the report split."""
+    """Return the worst restart's error and agreement."""
     errors = [line.fidelity for line in lines]
     agreements = [error.top1_agreement for error in errors]
     least = None if None in agreements else min((one for one in agreements if one is not None), default=None)
     line = max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2)
     worst = {field.name: getattr(line, field.name) for field in fields(Fidelity)}
-    del worst["right"]
-    accuracy = next((error.accuracy for error in errors if error.accuracy is not None), None)
     figures: dict[str, Any] = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in worst.items()
     }
@@ -130,7 +128,7 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
         replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
         for one in line.by_step
     )
-    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output, "by_step": by_step}
+    figures |= {"top1_agreement": least, "by_output": by_output, "by_step": by_step}
     return FidelityFigures(**figures, probe=probe)
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from shootout.stats.paired import admits_any_loss
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
-from shootout.units import counted, limit_digits, number, points
+from shootout.units import counted, limit_digits, number
 
 if TYPE_CHECKING:
-    from shootout.results.document import AccuracyChange, Control, GroupSummary, Metric, MetricChange
+    from shootout.results.document import Control, GroupSummary, Metric, MetricChange
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""
@@ -228,11 +228,6 @@ def tell_threads(counts: Collection[int]) -> str:
     """Write thread counts: `1 thread`, `1/2 threads`; `default threads` if each library took its own number."""
     told = "/".join(str(count or "default") for count in sorted(counts))
     return f"{told} thread{'' if {*counts} == {1} else 's'}"
-
-
-def tell_points(change: AccuracyChange) -> str:
-    """Return `-1.8 points (-3.2 to -0.3)`."""
-    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
 
 
 def name_metric(metric: Metric) -> str:

@@ -153,7 +153,6 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         calibration_npz=files["calibration"],
         weights=files["weights"],
         scored=find_scored(given.get("--metric"), rows.truth),
-        class_scores=given.get("--scores", "") if files["labels"] else "",
         rows_by=files["rows-by"],
         state=read_state("--state", [given["--state"]]) if "--state" in given else None,
         steps=int(given.get("--stream", 0)),

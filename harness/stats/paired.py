@@ -1,19 +1,20 @@
-"""Accuracy, or any score, before and after, row by row.
+"""Scores before and after, row by row.
 
 Models that err on the same images differ less than their means suggest.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from statistics import NormalDist
 
+from shootout.units import round_limit
+
 CONFIDENCE = 0.95
+UNSEEN = (1 - CONFIDENCE) / 2
+"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
 DEFAULT_DROP = "1%"
 """A metric may lose less than this of plain FP32's mean."""
 
@@ -23,79 +24,35 @@ def quantile_of(confidence: float) -> float:
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedChange:
-    """How the accuracy changed, as shares of all rows.
-
-    Attributes:
-        value: accuracy after less accuracy before.
-        low, high: its interval, 95 % unless given otherwise.
-        lost: rows that were right and are wrong now.
-        won: rows that were wrong and are right now.
-        p_value: of the exact McNemar test: how likely so uneven a split of the changed rows is by chance.
-    """
-
-    value: float
-    low: float
-    high: float
-    lost: int
-    won: int
-    p_value: float
-
-
-def compare_right(before: str, after: str, *, confidence: float = CONFIDENCE) -> PairedChange:
-    """Compare the rows that two models have right.
-
-    Args:
-        before, after: "1" for each row that was classified rightly, "0" for the others, in the same order.
-        confidence: of the interval.
-
-    Raises:
-        ValueError: they aren't about the same number of rows, or about none.
-
-    Source: McNemar 1947, exact; the interval is Agresti and Min's (2005, Statistics in Medicine 24): half a row is
-    added to each of the four kinds of pairs, which keeps it from collapsing where few rows changed.
-    """
-    if len(before) != len(after) or not before:
-        raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
-    pairs = list(zip(before, after, strict=True))
-    lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
-    total = len(pairs) + 2
-    lose, win = (lost + 0.5) / total, (won + 0.5) / total
-    middle = win - lose
-    reach = quantile_of(confidence) * math.sqrt((lose + win - middle**2) / total)
-    tail = sum(math.comb(lost + won, few) for few in range(min(lost, won) + 1))  # binomial, at even odds
-    return PairedChange(
-        value=(won - lost) / len(pairs),
-        low=max(middle - reach, -1.0),
-        high=min(middle + reach, 1.0),
-        lost=lost,
-        won=won,
-        p_value=min(1.0, float(Fraction(2 * tail, 2 ** (lost + won)))),
-    )
-
-
 def find_max_drop(text: str, before: float) -> float:
     """Return how much a mean score may lose, in its own unit.
 
     Args:
-        text: `0.005`, or `1%` of the mean before.
+        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
         before: that mean.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is none of these.
     """
     number = text.strip()
-    is_share = number.endswith("%")
+    unit = next((one for one in ("pp", "%") if number.endswith(one)), "")
     try:
-        value = float(number.removesuffix("%"))
+        value = float(number.removesuffix(unit))
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        told = "expected a drop in the metric's own unit, such as 0.005, or a share of FP32's mean, such as 1%"
-        points = re.fullmatch(r"(\d+\.?\d*|\.\d+)pp", number)
-        raise ValueError(f"{told}; of an accuracy {number} is {float(points[1]) / 100:g}" if points else told)
-    return value / 100 * abs(before) if is_share else value
+        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
+    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
+
+
+def ask_drop(rows: int) -> str:
+    """Write the drop that a search is limited to: the default, or more if so few rows can't show that.
+
+    Args:
+        rows: that are scored; 0: that isn't known.
+    """
+    held = bound_rare(rows) if rows else 0.0
+    return DEFAULT_DROP if held <= find_max_drop(DEFAULT_DROP, 1.0) else f"{round_limit(100 * held)}%"
 
 
 def admits_any_loss(limit: float, before: float, after: float, *, is_lower_better: bool) -> bool:
@@ -153,7 +110,8 @@ def bound_mean(
 ) -> tuple[float, float] | None:
     """Return the interval of a mean score; None if all are the same: then nothing tells how far others may lie.
 
-    Two rows more are counted, one with the lowest and one with the highest score.
+    Two rows more are counted, one with the lowest and one with the highest score. If all rows have the least or the
+    greatest score that a row can have, the interval is the exact one of the rows that have another.
 
     Args:
         scores: of each row, at least one.
@@ -162,6 +120,11 @@ def bound_mean(
     least, most = ends or (min(scores), max(scores))
     if least == most:
         return None
+    rare = (most - least) * bound_rare(len(scores), (1 - confidence) / 2)
+    if ends and {*scores} == {most}:
+        return most - rare, most
+    if ends and {*scores} == {least}:
+        return least, least + rare
     all_, total = (*scores, least, most), len(scores) + 2
     middle = math.fsum(all_) / total
     variance = math.fsum((one - middle) ** 2 for one in all_) / total
@@ -170,18 +133,15 @@ def bound_mean(
     return (max(low, least), min(high, most)) if ends else (low, high)
 
 
-def most_share_shown(rows: int) -> float:
-    """Return the largest share that so many rows can show the mean score to reach: where each of them has all of it."""
-    total = rows + 2  # see `bound_mean`
-    reach = quantile_of(CONFIDENCE) * math.sqrt((total - 1) / total**2 / total)
-    return max(1 - 1 / total - reach, 0.0)
+def bound_rare(rows: int, unseen: float = UNSEEN) -> float:
+    """Return below which share a change of rows lies that none of so many shows.
 
+    Args:
+        unseen: the chance that they show none all the same.
 
-def count_rows_for_share(limit: float) -> int | None:
-    """Return how many rows can show that the mean score reaches a share; None: no number can."""
-    if limit >= 1:
-        return None
-    return bisect.bisect_left(range(MOST_ROWS), limit, key=most_share_shown)
+    Source: Clopper and Pearson 1934, Biometrika 26, of none: (1 - share)^rows = unseen.
+    """
+    return 1 - math.pow(unseen, 1 / rows)
 
 
 def compare_means(
@@ -206,7 +166,8 @@ def compare_means(
     from 0 to 1, that is the largest change of a row, or their range if no row changed, or 1 if all are one. Of other
     scores it is always the range: their errors have heavy tails. What a row can lose takes its place if it is known.
     The interval reaches as much further as one such row moves the mean. Without that, a loss of few rows is missed too
-    often: these make the mean and the spread too small together.
+    often: these make the mean and the spread too small together. If no row changed, the interval is exact for rows of
+    which some changed by that much.
     """
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
@@ -214,6 +175,9 @@ def compare_means(
     scope = worst or _find_scope(before, after, is_lower_better=is_lower_better)
     if not scope:
         return None
+    if not any(changes):
+        reach = scope * bound_rare(len(changes), (1 - confidence) / 2)
+        return MeanChange(value=0.0, low=-reach, high=reach, sd=0.0, rows=len(changes))
     total = len(changes) + 2
     middle = math.fsum(changes) / total
     square = (math.fsum(one**2 for one in changes) + scope**2) / total
@@ -280,10 +244,6 @@ def _find_range(before: Sequence[float], after: Sequence[float]) -> float:
     return max(*before, *after) - min(*before, *after)
 
 
-UNSEEN = (1 - CONFIDENCE) / 2
-"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
-
-
 def find_worst_loss(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool = False) -> float:
     """Return what a row may lose at most: of shares the mean score before, of others the range of those seen."""
     is_share = not is_lower_better and _are_shares(before, after)
@@ -322,7 +282,8 @@ def count_rows_to_tell(
     Returns:
         None for over `MOST_ROWS`.
 
-    The interval of `compare_means` is as wide as the room beside the limit at so many rows n, which solves
+    If no row changed, that is what rare changes take (`bound_rare`). Else the interval of `compare_means` is as wide
+    as the room beside the limit at so many rows n, which solves
     (room n - scope)² = z² (variance n + scope²); rare failures may take more (`count_rows_for_rare`).
     """
     changes = [new - old for old, new in zip(before, after, strict=True)]
@@ -333,6 +294,9 @@ def count_rows_to_tell(
     if not room:
         return None
     z2, scope = quantile_of(CONFIDENCE) ** 2, worst or _find_scope(before, after, is_lower_better=is_lower_better)
+    if not any(changes):
+        needed = count_rows_for_rare(scope, limit)
+        return needed if needed <= MOST_ROWS else None
     part = z2 * variance + 2 * room * scope
     needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * (z2 - 1) * scope**2)) / (2 * room**2))
     if loss < limit:

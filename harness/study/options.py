@@ -149,7 +149,11 @@ class LabeledOptions(InputOptions, total=False):
 
     labels: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.DATA, word="NPZ", help="Class of each row of --inputs; gives every target an accuracy."),
+        Flag(
+            group=HelpGroup.DATA,
+            word="NPZ",
+            help="Class of each row of --inputs: short for --truth NPZ --metric accuracy.",
+        ),
     ]
 
 
@@ -199,8 +203,8 @@ class MetricOptions(ScoringOptions, total=False):
         Flag(
             group=HelpGroup.DATA,
             word="DROP",
-            help="Ship a target only if its metric loses less than this at 95 % confidence: 0.005, or 1% of FP32's "
-            "(default).",
+            help="Ship a target only if its metric loses less than this at 95 % confidence: 0.5pp, 0.005, or 1% of "
+            "FP32's (default).",
         ),
     ]
     min_agreement: Annotated[
@@ -493,7 +497,7 @@ class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, t
         Flag(
             group=HelpGroup.WHAT,
             word="DROP",
-            help="Most that --precision may cost, at 95 % confidence: accuracy, 0.5pp, or --metric, 0.005 or 1%.",
+            help="Most that --precision may lose of the metric, at 95 % confidence: 0.5pp, 0.005, or 1% of FP32's.",
         ),
     ]
     max_error: Annotated[

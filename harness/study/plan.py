@@ -40,7 +40,7 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.delivery import Delivery
-from shootout.export.request import check_sizes, labels_of, output_names, output_specs
+from shootout.export.request import check_sizes, labels_of, may_be_scored, output_names, output_specs
 from shootout.exported import data_files, truth_files
 from shootout.exported.varying import Arrivals
 from shootout.host import environment
@@ -52,10 +52,10 @@ from shootout.models.user.metric_names import find_metric
 from shootout.models.user.set_metrics import WER
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import DEFAULT_DROP, find_max_drop
+from shootout.stats.paired import DEFAULT_DROP, find_max_drop, read_share
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.study.few_rows import find_few_scores, refuse_few_agreeing, refuse_few_scores
+from shootout.study.few_rows import find_few_rows, refuse_few_rows
 from shootout.study.group import GroupRecord, count_comparisons, family, is_exact, name_model, own_fp32, with_control
 from shootout.study.points import (
     Point,
@@ -357,17 +357,22 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
         UsageError: it doesn't fit.
     """
     files: list[str] = []
-    if study.metric:
-        output = "" if study.labels else study.scores or ""  # labels go by it too
-        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
+    scored = {model: one for model, one in requests.items() if may_be_scored(one)}
+    given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
+    if given and not scored:
+        names = ", ".join(map(name_model, requests))
+        raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
+    if scored:
+        measure = measure_of(study)
+        files.append(scoring.check(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
         _refuse_drop_of_all(study)
-        _refuse_few_rows(study, counts, max(requests.values(), key=lambda one: one.batch))
+        refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
-    if (measure := measure_of(study)) and rows.inputs and not study.stream:
-        for request_of_model in requests.values():
-            _try_metric(measure, request_of_model)
+    if rows.inputs and not study.stream:
+        for request_of_model in scored.values():
+            _try_metric(measure_of(study), request_of_model)
     return files
 
 
@@ -377,16 +382,10 @@ def _refuse_drop_of_all(study: Study) -> None:
     Raises:
         UsageError: it is; the percent sign is missing as a rule.
     """
-    text = (study.max_drop or "").strip()
-    if (
-        not text
-        or text.endswith("%")
-        or not study.metric
-        or study.metric == scoring.AUTO
-        or scoring.is_own(study.metric)
-    ):
+    text, metric = (study.max_drop or "").strip(), measure_of(study).metric
+    if not text or text.endswith("%") or metric == scoring.AUTO or scoring.is_own(metric):
         return
-    named, limit = find_metric(study.metric), find_max_drop(text, 1.0)
+    named, limit = find_metric(metric), find_max_drop(text, 1.0)
     ends_at_one = not named.lower_is_better or named.name.partition("@")[0] == WER
     if ends_at_one and limit >= 1:
         raise UsageError(
@@ -394,7 +393,7 @@ def _refuse_drop_of_all(study: Study) -> None:
         )
 
 
-def _refuse_few_rows(study: Study, counts: Collection[int], request: Request) -> None:
+def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
     """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
 
     Raises:
@@ -403,11 +402,12 @@ def _refuse_few_rows(study: Study, counts: Collection[int], request: Request) ->
     drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
     if len(counts) != 1 or study.stream or study.rows_by:
         return
-    (rows,), place = counts, str(study.inputs)
+    (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
     if drop.endswith("%"):
-        refuse_few_scores("--max-drop {}%", find_max_drop(drop, 1.0), study.metric, rows, request, place)
+        refuse_few_rows("--max-drop {}%", find_max_drop(drop, 1.0), metric, rows, request, place)
     if agreement:
-        refuse_few_agreeing("--min-agreement {}", agreement, study.metric, rows, request, place)
+        lost = 1 - read_share(agreement)
+        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
 
 
 def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
@@ -417,23 +417,22 @@ def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[Pl
         counts: each number of rows that the inputs may have; none if it isn't known.
     """
     arms = [arm for group in groups for arm in group.playing]
-    if not study.metric or study.metric == scoring.AUTO or not (study.max_drop or study.truth):
+    scored, metric = [group.request for group in groups if may_be_scored(group.request)], measure_of(study).metric
+    if not scored or metric == scoring.AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
         return
-    limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(study.metric)
+    limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(metric)
     is_share, drop = limit.endswith("%"), find_max_drop(limit, 1.0)
     if is_own and not is_share and drop >= 1:
-        yield f"--max-drop {limit} is in the unit of {study.metric}: {limit}% is a share of FP32's score"
+        yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
         return
-    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(study.metric).is_share):
+    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
         return
-    (rows,), asked = counts, max((group.request for group in groups), key=lambda one: one.batch)
+    (rows,), asked = counts, max(scored, key=lambda one: one.batch)
     option = "--max-drop {}" + "%" * is_share
-    if drop and (fault := find_few_scores(option, drop, rows, asked, str(study.inputs))):
-        loses = (
-            f"one can lose all of its {study.metric} score" if is_share else f"a row's {study.metric} is from 0 to 1"
-        )
+    if drop and (fault := find_few_rows(option, drop, rows, asked, str(study.inputs))):
+        loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
         unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
         yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
 
@@ -452,12 +451,12 @@ def _try_metric(measure: scoring.Measure, asked: Request) -> None:
             raise UsageError(f"--metric {measure.metric} can't score row 0 of {of}: {fault}")
 
 
-def measure_of(study: Study) -> scoring.Measure | None:
-    """Return what a study's rows are scored by; None for nothing."""
-    if not study.metric:
-        return None
+def measure_of(study: Study) -> scoring.Measure:
+    """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
     truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
-    return scoring.Measure(metric=study.metric, truth=truth, scores=study.scores or "", rows_by=rows_by)
+    return scoring.Measure(
+        metric=study.metric or scoring.ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by
+    )
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:

@@ -300,7 +300,6 @@ def request(study: Study, point: Point) -> Request:
         weights=Path(study.weights) if study.weights else None,
         training=point.scenario is Scenario.TRAIN_STEP,
         scored=find_scored(study.metric, rows.truth),
-        class_scores=(study.scores or "") if study.labels else "",
         rows_by=Path(study.rows_by) if study.rows_by else None,
         sweep=find_sweep(study),
         state={} if point.arrivals else study.state,  # no call's state is of the next one's size

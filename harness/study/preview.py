@@ -15,7 +15,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets, trees
 from shootout.export.client import Request, is_file
-from shootout.export.request import axis_sizes_of, labels_of, path_of, stream_of, takes_nan, tell_row_sizes
+from shootout.export.request import axis_sizes_of, may_be_scored, path_of, stream_of, takes_nan, tell_row_sizes
 from shootout.exported import data_files, table_files
 from shootout.exported.cost import ModelSize
 from shootout.exported.streams import Forms
@@ -264,7 +264,7 @@ def _describe_filling(model: Model, spec: TensorSpec) -> str:
 
 def _describe_rows(request: Request) -> str:
     """Return which of the user's rows calibrate: none if all are scored."""
-    if request.scores_all and (request.scored or labels_of(request)):
+    if request.scores_all and may_be_scored(request):
         return "none of the rows, which are all scored"
     return f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else ""
 

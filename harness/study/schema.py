@@ -360,12 +360,12 @@ def _find_mix_faults(study: Study) -> Iterator[str]:
 
 def _find_metric_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense of truth, metric and their limits."""
-    words = {"truth (--truth)": study.truth, "max_drop (--max-drop)": study.max_drop}
-    words |= {"min_agreement (--min-agreement)": study.min_agreement, "rows_by (--rows-by)": study.rows_by}
-    add = "add --metric accuracy, which the labels are for" if study.labels else "add one (--metric auto proposes one)"
-    for word in (name for name, value in words.items() if value is not None and not study.metric):
-        yield f"{word} is for a metric: {add}, or leave it out"
-    if study.scores and not (study.metric or study.labels):
+    words = {"truth (--truth)": study.truth, "rows_by (--rows-by)": study.rows_by}
+    words |= {"min_agreement (--min-agreement)": study.min_agreement}
+    has_metric = study.metric or study.labels  # of labels alone it is the accuracy
+    for word in (name for name, value in words.items() if value is not None and not has_metric):
+        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
+    if study.scores and not has_metric:
         yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
     if study.read and not study.inputs:
         yield "read (--read) reads your own files: give these too, with --inputs images/"
@@ -375,9 +375,6 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
         yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
     if study.rows_by and not study.inputs:
         yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
-    if study.stream and study.labels:
-        why = "calls of one clip are no independent rows"
-        yield f"labels (--labels) of a stream: {why}; give --truth and --metric accuracy, which counts a clip once"
     if study.min_agreement and (study.truth or study.labels):
         yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
     for name, text, read in (

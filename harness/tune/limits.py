@@ -17,12 +17,11 @@ from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.errors import UsageError
 from shootout.export.client import Request, is_file
-from shootout.export.request import labels_of
-from shootout.results.accuracy import right_rows
+from shootout.export.request import check_sizes, labels_of
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.stats.verdicts import Standing
-from shootout.study.few_rows import refuse_few_labels
 from shootout.study.options import TuneOptions
+from shootout.study.plan import refuse_unshown
 from shootout.study.points import rows_of
 from shootout.study.schema import Study
 
@@ -35,7 +34,7 @@ OF_ROWS = FIDELITY - {Limit.ERROR}
 def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
     """Return the limits that the options name, in basic units; None if they name none.
 
-    A drop of a metric is the study's own (`Study.max_drop`), which then stands for a limit that isn't named here.
+    A drop is the study's own (`Study.max_drop`), which then stands for a limit that isn't named here.
 
     Raises:
         UsageError: a value can't be read, the policy asks for more than the latency of a call, or no precision is to
@@ -52,18 +51,16 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
     if Limit.AGREEMENT in policy.limits:
         raise UsageError(
             f"tune can't judge the policy's {Limit.AGREEMENT}, since a search knows FP32's own outputs for none of its "
-            "rows: leave it out and limit the error, as in --max-error 2e-2, or the accuracy of labeled rows"
+            "rows: leave it out and limit the error, as in --max-error 2e-2, or what labeled rows lose"
         )
     if policy.shares:
         raise UsageError(f"tune takes a share of FP32's mean as --max-drop 1%: leave {', '.join(policy.shares)} out")
     limits = dict(policy.limits)
-    if drop is not None and not options.get("metric"):
-        limits[Limit.DROP] = LIMITS[Limit.DROP].unit.read("--max-drop", drop)
     if error is not None:
         limits[Limit.ERROR] = LIMITS[Limit.ERROR].unit.read("--max-error", error)
-    if drop is not None and options.get("metric") and (others := FIDELITY & limits.keys()):
+    if drop is not None and (others := FIDELITY & limits.keys()):
         named = ", ".join(sorted(others))
-        raise UsageError(f"--max-drop is of --metric, and {named} limits the same outputs otherwise: give one of them")
+        raise UsageError(f"--max-drop is of a metric, and {named} limits the same outputs otherwise: give one of them")
     return limits
 
 
@@ -79,11 +76,11 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
         raise UsageError(
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
-    if labeled and Limit.DROP in limits:
-        refuse_few_labels("--max-drop", limits[Limit.DROP], request)
+    if study.metric or labeled:
+        refuse_unshown(study, {*filter(None, [check_sizes(request)])}, request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
-    told = f"--max-drop {100 * limits[Limit.DROP]:g}pp" if Limit.DROP in limits else "what a precision costs"
+    told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"
     raise UsageError(
         f"{told} can't be judged: {study.model[0]} has no labels here: give --inputs data.npz --labels labels.npz, or "
         "limit the error instead, as in --max-error 2e-2"
@@ -102,9 +99,8 @@ def judge_rows(analysed: Analysed, limits: Mapping[str, float]) -> Findings:
     machine, found = machine_of(analysed.document.environment), dict[tuple[str, str], Sequence[Finding]]()
     for name, cell in analysed.cells.items():
         group = analysed.groups[name]
-        right = {arm: rows for (_, arm), rows in right_rows(group).items()}
         for row in (one for one in cell.rows if one.group == name and one.end_to_end):
-            play = Play(run=analysed.document.run, cell=cell, row=row, group=group, right=right)
+            play = Play(run=analysed.document.run, cell=cell, row=row, group=group)
             candidate = Candidate(label=row.arm, machine=machine, plays=(play,))
             found[name, row.arm] = judge_limits(policy, [candidate])[row.arm]
     return found
@@ -136,11 +132,12 @@ def stand(findings: Sequence[Finding] | None) -> Standing:
     return Standing.MET if standings == {Standing.MET} else Standing.UNKNOWN
 
 
-def list_schemes_for(limits: Mapping[str, float]) -> list[str]:
+def list_schemes_for(limits: Mapping[Limit, float], study: Study, request: Request) -> list[str]:
     """Return the words of schemes that may keep such limits by themselves, the cheapest first.
 
     That is the shared file, which rounds products alone, and what chooses layers to leave in float.
     """
     words = ["shared"]
-    words += ["accuracy-control"] if {Limit.DROP, Limit.ACCURACY} & limits.keys() else []
+    if not study.metric and _has_labels(request) and Limit.ERROR not in limits:
+        words.append("accuracy-control")
     return words

@@ -249,8 +249,9 @@ def make_search(
         raise UsageError("tune looks at latency: leave --scenario out")
     if (count := len(points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
+    asked = replace(request(study, points(study)[0]), scores_all=False)
     if limits is not None:
-        refuse_unjudged(limits, study, replace(request(study, points(study)[0]), scores_all=False))
+        refuse_unjudged(limits, study, asked)
         _refuse_inexact(study)
     plan, widest = make_plan(study), place("all")
     kept = None if limits is None else {str(name): value for name, value in limits.items()}
@@ -260,7 +261,11 @@ def make_search(
         precisions=tuple(dict.fromkeys(precisions)),
         limits=kept,
     )
-    return replace(found, mixes=tuple(list_schemes_for(kept or {}))) if found.leaves_layers_in_float else found
+    return (
+        replace(found, mixes=tuple(list_schemes_for(limits or {}, study, asked)))
+        if found.leaves_layers_in_float
+        else found
+    )
 
 
 def with_mixes(

@@ -13,11 +13,10 @@ from rich.text import Text
 
 from shootout.contract import Arm, NotRunKind
 from shootout.decide.limits import FIDELITY, Finding
-from shootout.decide.options import LIMITS, POINTS
 from shootout.exported.layers import names_in_notes
 from shootout.exported.model import TOO_FEW
 from shootout.report import table
-from shootout.report.columns import Cell, error_of, fits, make_table, share, stack_tables
+from shootout.report.columns import Cell, error_of, fits, make_table, stack_tables
 from shootout.report.notes import Reason, fold_reasons
 from shootout.report.screen import INDENT, fold, labeled, typed
 from shootout.results.choice import MORE_TIME
@@ -152,7 +151,7 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
     if not tuned.best or tuned.best.target.precision == tuned.default.target.precision:
         fidelities = []  # before and after are the same
     errors = [error_of(figures) for figures in fidelities]
-    shares = [share(figures.accuracy) for figures in fidelities if figures.accuracy is not None]
+    scores = [f"{figures.metric.value:.4g}" for figures in fidelities if figures.metric]
     worth = next((one for one in tuned.limits if one.limit in FIDELITY), None)
     return {
         "target": short(tuned.target),
@@ -163,7 +162,7 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
         "best": _time_text(tuned.row),
         "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
         "error": " to ".join(errors),
-        "accuracy": " to ".join(shares),
+        "metric": " to ".join(scores),
         "loses": tell_loss(worth) if worth else "",
         "tried": str(len(tuned.tried)) if tuned.tried else "",
     }
@@ -224,12 +223,11 @@ def _time_ns(row: Row) -> float:
 
 
 def tell_loss(finding: Finding) -> str:
-    """Write what a setting costs: `0.12 pp (-0.21 to 0.45)`, or `1.2e-3` if it has no interval."""
-    scale, unit = (100, " pp") if LIMITS[finding.limit].unit is POINTS else (1, "")
+    """Write what a setting costs: `0.0012 (-0.0021 to 0.0045)`, or `1.2e-3` if it has no interval."""
     if finding.value is None:
         return ""
-    value, low, high = (None if one is None else f"{scale * one + 0.0:.2g}" for one in _bounds(finding))
-    return f"{value}{unit}" + (f" ({low} to {high})" if low is not None and high is not None and low != high else "")
+    value, low, high = (None if one is None else f"{one + 0.0:.2g}" for one in _bounds(finding))
+    return f"{value}" + (f" ({low} to {high})" if low is not None and high is not None and low != high else "")
 
 
 def _bounds(finding: Finding) -> tuple[float | None, float | None, float | None]:

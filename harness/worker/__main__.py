@@ -126,9 +126,7 @@ class Worker:
             forked=self._forked,
         )
 
-    def verify(
-        self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False
-    ) -> Verified:
+    def verify(self, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
         blocks = self._blocks
         claim = Claim(
@@ -145,7 +143,7 @@ class Worker:
         if self._sizes:
             verified, claim = verify_sizes(claim, self._sizes, self._first)
         else:
-            verified = verify(claim, with_accuracy, keep)
+            verified = verify(claim, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 

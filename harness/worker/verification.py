@@ -117,20 +117,21 @@ class Evidence:
     is_of_nan: Callable[[], bool]
 
 
-def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
+def verify(claim: Claim, keep: Path | None = None) -> Verified:
     """Compare the outputs for every input buffer with the reference outputs, read back what the runtime runs, and judge
     both.
 
     Args:
-        with_accuracy: also count the labeled rows that it classifies rightly, where the exported model has some.
-        keep: a folder that gets its outputs for these rows, for the user's own metric.
+        keep: a folder that gets its outputs for the rows of the report split, which a metric scores.
     """
     outputs, calls_s = _call_all(claim)
     if fault := _shape_fault(claim.exported, outputs):
         nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
-    evidence = _gather_evidence(claim, outputs, with_accuracy, keep)
+    evidence = _gather_evidence(claim, outputs)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
+    if keep and not fault:
+        _keep_report(claim, keep)
     standing = BoundStanding.REFUSED if fault else _find_standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, call_s=min(calls_s))
@@ -152,7 +153,7 @@ def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) 
     for index, (one, inputs) in enumerate(zip(varying.sizes, buffers, strict=True)):
         sized = replace(claim, exported=one.exported, buffers=inputs)
         own = sized if index == first else own
-        verified = verify(sized, with_accuracy=False)
+        verified = verify(sized)
         if verified.fault:
             is_masked = any("mask" in spec.name.lower() for spec in one.exported.inputs)
             padded = "" if is_masked or one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
@@ -197,17 +198,16 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
     return session.fetch(raw)
 
 
-def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
+def _gather_evidence(claim: Claim, outputs: Sequence[Arrays]) -> Evidence:
     errors = fidelity.compare(outputs, claim.exported.reference_outputs(), claim.exported.batch)
     stepped, step_fault = errors, None
     if claim.exported.trained:
         session = cast("TrainingSession", claim.session)
         stepped, step_fault = training_step.judged(errors, session, claim.exported, claim.buffers)
-    counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labeled(executed, target))
-    by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in counted.by_output)
-    with_bound = replace(counted, error_bound=error_bound, by_output=by_output)
+    by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in stepped.by_output)
+    with_bound = replace(stepped, error_bound=error_bound, by_output=by_output)
     reference = claim.exported.shared_outputs()
     steps = _find_step_errors(claim, outputs, claim.exported.reference_outputs(), executed)
     compared = replace(fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound, by_step=steps)
@@ -269,22 +269,20 @@ def _find_standing(evidence: Evidence) -> BoundStanding:
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
 
 
-def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:
-    report, stream = claim.exported.report(), claim.exported.stream
-    if report is None:
-        return found
+def _keep_report(claim: Claim, keep: Path) -> None:
+    """Leave the outputs for the report split in a folder."""
+    from shootout.models.user.scoring import saving  # which hardly any worker needs
+
+    report, stream, batch = claim.exported.report(), claim.exported.stream, claim.exported.batch
+    assert report is not None, "a folder is given for a model with rows to score"
 
     def call(inputs: Arrays) -> Arrays:
         return call_once(claim.session, inputs, _spare_slot(claim))
 
     run: Callable[[Arrays], Arrays] = stream.carry(call) if stream else call
-    if keep:
-        from shootout.models.user.scoring import saving  # which hardly any worker needs
-
-        run = saving(run, keep, calls=-(-len(report.rows) // claim.exported.batch))
-    elif report.labels is None:
-        return found
-    return fidelity.with_accuracy(found, run, report, claim.exported.batch, claim.exported.class_scores)
+    run = saving(run, keep, calls=-(-len(report.rows) // batch))
+    for inputs in report.calls(batch):
+        run(inputs)
 
 
 def _shape_fault(exported: ExportedModel, outputs: Sequence[Arrays]) -> str | None:
@@ -344,7 +342,6 @@ def check_instances(evidence: Evidence) -> str | None:
 
 
 def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
-    has_labels = bool(evidence.claim.exported.class_scores)  # which judge what nothing is predicted for
     return fidelity.gate(
         found,
         evidence.error_bound,
@@ -352,7 +349,7 @@ def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
         is_judged=evidence.is_judged,
         is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
-        is_scored=evidence.claim.is_scored or (evidence.error_bound is None and has_labels),
+        is_scored=evidence.claim.is_scored,
         flips=_find_flips(evidence.claim),
     )
 

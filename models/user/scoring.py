@@ -46,7 +46,7 @@ LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
 """The function's attribute that makes one number of the statistics of some rows."""
-AUTO = "auto"
+AUTO, ACCURACY = "auto", "accuracy"
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
 _OF_TRUTH, _WITH_INPUTS = 2, 3

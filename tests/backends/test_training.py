@@ -66,7 +66,7 @@ def verified(built: Built) -> Verified:
     """What a run's own worker says of it, in this process."""
     worker = Worker()
     worker.load(built)
-    return worker.verify(with_accuracy=True)
+    return worker.verify()
 
 
 def behavior(built: Built) -> dict[str, Any]:

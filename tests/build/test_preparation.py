@@ -25,6 +25,7 @@ from shootout.exported.model import ExportedModel
 from shootout.host.placement import place
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
+from shootout.study.schema import Study
 from shootout.study.target import provider
 
 ARMS = [
@@ -173,7 +174,7 @@ def prepared(
         interpreters={},
         available={provider(arm.target): Availability(version="1") for arm in ARMS},
         here=SimpleNamespace(memory_bytes=0),
-        study=SimpleNamespace(max_error=0.0, metric=None),
+        study=Study(name="s", model=("m",), targets=("numpy",)),
         delivery=None,
         on_selection=False,
         limits=limits,

@@ -52,7 +52,7 @@ def decided(study: Path, limits: Mapping[str, str] = {}, *, as_json: bool = True
     [
         ({}, 0, "chosen", "numpy:cpu:fp32"),
         ({"ready": "1ms"}, 3, "infeasible", None),
-        ({"min-accuracy": "90%"}, 7, "undecided", None),
+        ({"min-metric": "0.9"}, 7, "undecided", None),
     ],
 )
 def test_a_run_ends_with_the_decision_and_its_exit_code(
@@ -82,7 +82,7 @@ def test_the_decision_is_printed_whatever_else_came_of_the_run(
 
 
 @pytest.mark.parametrize("code", [0, 4, 6])
-@pytest.mark.parametrize(("limits", "decision"), [({"ready": "1ms"}, 3), ({"min-accuracy": "90%"}, 7)])
+@pytest.mark.parametrize(("limits", "decision"), [({"ready": "1ms"}, 3), ({"min-metric": "0.9"}, 7)])
 def test_a_run_that_chooses_nothing_ends_with_the_decisions_code_and_ships_no_row(
     study: Path,
     limits: dict[str, str],

@@ -53,12 +53,12 @@ def test_the_answer_comes_first_and_says_what_it_is_worth():
     score = ScoreChange(name="accuracy", before=0.97, after=0.96, value=-0.01, low=-0.015, high=-0.003, rows=400)
     worst = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=score)
     found = precision(worst, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
-    lines = screen(found).splitlines()
+    lines = screen(found, width=140).splitlines()
     assert lines[1] == "Leave layer body.3.fc (int8/float-3) in float first: it alone causes 81% of INT8's error."
     assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With layer body.3.fc in float: SQNR 29.5 dB."
     (row,) = (line for line in lines if line.startswith("body.3.fc"))
     assert [*row.split()][1:9] == ["float-3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
-    assert "81.0%  -1.0 (-1.5 to -0.3)" in row
+    assert "81.0%  -0.01 (-0.015 to -0.003)" in row
     assert "400 rows of the selection split" in " ".join(lines)
 
 
@@ -90,7 +90,7 @@ IOU = replace(ACCURACY, name="iou")
 @pytest.mark.parametrize(
     ("given", "score", "limit"),
     [
-        ({"inputs": "x.npz", "labels": "y.npz"}, ACCURACY, "--inputs x.npz --labels y.npz {} --max-drop 1pp"),
+        ({"inputs": "x.npz", "labels": "y.npz"}, ACCURACY, "--inputs x.npz --labels y.npz {} --max-drop 1%"),
         (
             {"inputs": "x.npz", "labels": "y.npz"},
             replace(ACCURACY, rows=50),

@@ -17,7 +17,6 @@ from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.errors import UsageError
 from shootout.messages import Scope
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
@@ -52,17 +51,6 @@ def test_nobody_meets_every_limit():
         ("a:cpu:fp32", Limit.READY, True),
         ("b:cpu:fp32", Limit.READY, True),
     ]
-
-
-@pytest.mark.parametrize(
-    ("drops", "limit", "standing"),
-    [(0, "2pp", Standing.MET), (30, "2pp", Standing.BROKEN), (10, "2pp", Standing.UNKNOWN), (10, "9pp", Standing.MET)],
-)
-def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: int, limit: str, standing: Standing):
-    """Of 500 rows: what is met by less than the uncertainty isn't known."""
-    right = {FAST.arm: "1" * 500, ROUGH.arm: "0" * drops + "1" * (500 - drops)}
-    found = made(question(FAST, ROUGH, right=right), max_accuracy_drop=limit)
-    assert found.of(ROUGH.arm).standing is standing
 
 
 @pytest.mark.parametrize(
@@ -114,7 +102,7 @@ def lost(low: float, high: float, **fields: Any) -> Metric:
 )
 def test_what_a_metric_may_lose_goes_by_its_direction(metric: Metric, limit: str, standing: str):
     scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=metric))
-    (finding,) = made(question(scored), max_metric_drop=limit).of(scored.arm).limits
+    (finding,) = made(question(scored), max_drop=limit).of(scored.arm).limits
     assert finding.standing == standing
 
 
@@ -136,14 +124,13 @@ def test_an_error_against_fp32_s_own_outputs_is_no_agreement():
     scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=error))
     (finding,) = made(question(scored), min_agreement="99%").of(scored.arm).limits
     assert (finding.standing, finding.needs) == ("unknown", "--max-drop 0.01")
-    assert (finding.reason or "").endswith("limit it with max-metric-drop")
+    assert (finding.reason or "").endswith("limit it with max-drop")
 
 
-def test_a_metric_that_failed_leaves_nothing_to_the_labels():
-    right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)
-    asked = question(FAST, ROUGH, right=right, by_metric=True)
+def test_of_a_metric_that_failed_nothing_is_known():
+    asked = question(FAST, ROUGH, is_scored=True)
     (finding,) = made(asked).of(ROUGH.arm).limits
-    assert (finding.limit, finding.standing, finding.reason) == (Limit.METRIC_DROP, "unknown", "no metric is measured")
+    assert (finding.limit, finding.standing, finding.reason) == (Limit.DROP, "unknown", "no metric is measured")
     assert made(asked).chosen == FAST.arm
 
 
@@ -152,24 +139,7 @@ def test_a_drop_that_a_run_without_truth_allows_is_no_agreement(limit: float, st
     bad = lost(0.04, 0.06, lower_is_better=True, against="outputs", limits="drop", limit=limit)
     rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
     (finding,) = made(question(FAST, rough)).of(rough.arm).limits
-    assert (finding.limit, finding.standing) == (Limit.METRIC_DROP, standing)
-
-
-@pytest.mark.parametrize(
-    ("limit", "told"),
-    [
-        ("max_accuracy_drop", r"no accuracy, since a metric \(iou\) scores its rows: limit that by max-metric-drop"),
-        ("min_accuracy", "limit that by min-metric or max-metric"),
-    ],
-)
-def test_a_limit_on_an_accuracy_that_a_metric_took_the_place_of_is_refused(limit: str, told: str):
-    """Plain FP32 would meet it by definition, so that the answer would look proven."""
-    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(0.0, 0.02))})
-    value = "1pp" if "drop" in limit else "90%"
-    with pytest.raises(UsageError, match=told):
-        made(question(FAST, rough, by_metric=True), **{limit: value})
-    labeled = rough.model_copy(update={"fidelity": fidelity(metric=lost(0.0, 0.02), accuracy=0.9)})
-    assert made(question(FAST, labeled, by_metric=True), **{limit: value}), "labels beside a metric tell it"
+    assert (finding.limit, finding.standing) == (Limit.DROP, standing)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +148,7 @@ def test_a_limit_on_an_accuracy_that_a_metric_took_the_place_of_is_refused(limit
 def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: float):
     """The mean was 0.83 and is 0.8: 10 % of the first are 0.083."""
     rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=lost(-0.04, -0.02))})
-    (finding,) = made(question(FAST, rough), max_metric_drop=given).of(rough.arm).limits
+    (finding,) = made(question(FAST, rough), max_drop=given).of(rough.arm).limits
     assert finding.wanted == pytest.approx(wanted)
     assert finding.value == pytest.approx(0.03)
     assert finding.standing == ("met" if wanted > 0.04 and wanted < 0.83 else "unknown")
@@ -308,7 +278,7 @@ def test_the_table_below_a_decision_ships_what_the_decision_does():
         ({}, large.arm, {small.arm: 4.0, large.arm: None}),
         ({"objective": "size"}, small.arm, {small.arm: None, large.arm: 0.25}),
         ({"size": "1B"}, None, {small.arm: None, large.arm: None}),
-        ({"min_accuracy": "90%"}, None, {small.arm: None, large.arm: None}),
+        ({"min_metric": "0.9"}, None, {small.arm: None, large.arm: None}),
     ):
         found = follow_decision(run, made(asked, **keys), asked)
         (answer,) = found.answer
@@ -326,7 +296,7 @@ def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resum
     for keys, goes_on in (
         ({"p99": "5ms"}, True),
         ({"cpu": "5ms"}, True),
-        ({"min_accuracy": "90%"}, False),
+        ({"min_metric": "0.9"}, False),
         ({"p99": "5ms", "load": "200/s"}, "--policy" in resume),
     ):
         found = made(unfinished, **keys)

@@ -95,7 +95,7 @@ def test_only_what_measured_within_the_margin_is_tied():
     ("limit", "low", "wanted", "told"),
     [
         (Limit.ERROR, 0.20004, 0.2, "max-error 0.20004 > 0.2"),
-        (Limit.DROP, 0.0100003, 0.01, "max-accuracy-drop 1.00003 points > 1 point"),
+        (Limit.DROP, 0.0100003, 0.01, "max-drop 0.0100003 > 0.01"),
         (Limit.SIZE, 12_340_100, 12_340_000, "size 12.3401 MB > 12.34 MB"),
         (Limit.P99, 5e6 * (1 + 1e-12), 5e6, "p99 > 5 ms"),
         (Limit.ERROR, 0.3, 0.2, "max-error 0.3 > 0.2"),

@@ -20,7 +20,7 @@ utilization = "60%"
 price = 0.0893
 [limits]
 p99 = "5ms"
-max-accuracy-drop = "0.5pp"
+max-drop = "0.5pp"
 memory = "500MB"
 install = "250MiB"
 ready = "2s"
@@ -55,13 +55,13 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("p99 = '5ms'", ("p99 is a limit: write it below [limits]",)),
         ("[limits]\np99 = 5", ("p99 is 5: write a time with its unit as 5ms",)),
         ("[limits]\nmemory = '500'", ("memory is '500'", "500" and "250MB")),
-        ("[limits]\nmax-accuracy-drop = '0.5%'", ("write percentage points with their unit as 0.5pp",)),
+        ("[limits]\nmax-drop = '0.5 points'", ("as 0.005, 0.5pp or 1%",)),
         ("[limits]\np99 = '1e999s'", ("it must be more than 0",)),
         ("[limits]\np99 = ['5ms']", ("p99 is ['5ms']",)),
         ("[limits]\np99 = '0ms'", ("must be more than 0",)),
         ("[limits]\np99 = '-5ms'", ("p99 is '-5ms': it must be more than 0",)),
         ('load = "-200/s"', ("load is '-200/s': it must be more than 0",)),
-        ("[limits]\nmin-accuracy = '150%'", ("at most 100 %",)),
+        ("[limits]\nmin-agreement = '150%'", ("at most 100 %",)),
         ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
         ("load = true", ("load is True",)),
         ('objective = "speed"', ("unknown objective 'speed'",)),
@@ -98,8 +98,7 @@ def test_there_is_an_option_for_each_key():
 
 @pytest.mark.parametrize(("text", "value"), [("98%", 0.98), ("0.98", 0.98), ("98 %", 0.98), ("100%", 1.0), ("1", 1.0)])
 def test_a_share_is_written_in_per_cent_or_as_a_part_of_one(text: str, value: float):
-    found = read_policy(None, {"min-agreement": text, "min-accuracy": text})
-    assert (found.limits[Limit.AGREEMENT], found.limits[Limit.ACCURACY]) == (pytest.approx(value), pytest.approx(value))
+    assert read_policy(None, {"min-agreement": text}).limits == {Limit.AGREEMENT: pytest.approx(value)}
     assert read_share(text) == pytest.approx(value), "as `run` reads it"
     with pytest.raises(UsageError, match="write a share with its unit as 5%"):
         read_policy(None, {"indifferent": "1"})

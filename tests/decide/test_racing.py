@@ -168,13 +168,13 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
     lines: list[Line] = []
     for restart in range(4):
         for arm, right in ((made.A, "1" * 400), (made.B, "1" * 200 + "0" * 200)):
-            share = right.count("1") / len(right)
-            fidelity = replace(made.EXACT, accuracy=share, right=right)
-            lines.append(made.played(arm, restart, 100.0, fidelity=fidelity))
+            lines.append(made.played(arm, restart, 100.0))
+            if not restart:
+                lines.append(made.checked(arm, Scores(name="accuracy", rows=tuple(map(float, right)))))
         lines += [made.played(made.COPY, restart, 100.0), made.rounds(restart)]
     folder = made.write(tmp_path / "run", made.header(), *lines)
-    for share, barred in ("90%", {made.GROUP: {made.B.label}}), ("40%", {}), ("50%", {}):
-        assert find_barred(policy(min_accuracy=share), folder) == barred
+    for share, barred in ("0.9", {made.GROUP: {made.B.label}}), ("0.4", {}), ("0.5", {}):
+        assert find_barred(policy(min_metric=share), folder) == barred
     assert find_barred(None, folder) == {}
 
 
@@ -184,7 +184,7 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
         ({"p99": "5ms"}, 3, {"a"}),
         ({"p99": "5ms"}, 0, set()),
         ({"p99": "0.5ms"}, 0, set()),
-        ({"p99": "5ms", "min_accuracy": "90%"}, 3, set()),
+        ({"p99": "5ms", "min_metric": "0.9"}, 3, set()),
         ({"p99": "5ms", "size": "1B"}, 3, set()),
         ({}, 3, set()),
     ],
@@ -222,7 +222,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
     """Though a limit of the policy's own shares the chance of an error with all others."""
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
     against: Any = "truth" if given[0] == "--max-drop" else "outputs"
-    name = {"truth": "max_metric_drop", "outputs": "min_agreement"}[against]
+    name = {"truth": "max_drop", "outputs": "min_agreement"}[against]
     seen, rng = set(), np.random.default_rng(0)
     before, noise = rng.uniform(0.7, 0.9, 500), rng.normal(0, 0.03, 500)
     for number, lost in enumerate((0.0, 0.005, 0.006, 0.0065, 0.0095, 0.0135, 0.014, 0.03)):
@@ -309,46 +309,15 @@ def test_a_run_of_several_questions_is_refused_before_it_takes_time():
     refuse_several(planted.header(planted.study(1)).groups)
 
 
-def test_a_policy_that_rows_are_too_few_for_is_refused_before_anything_is_exported(tmp_path: Path):
-    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
-    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
-    asked = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
-    study = Study(name="s", model=("m.onnx",), targets=("openvino",))
-    few = r"max-accuracy-drop 0.5pp can't be shown by 100 scored .* give 784 rows or more, or max-accuracy-drop 2pp"
-    with pytest.raises(UsageError, match=few):
-        refuse_few_rows(Policy(limits={Limit.DROP: 0.005}), study, [asked])
-    refuse_few_rows(Policy(limits={Limit.DROP: 0.02}), study, [asked])
-    refuse_few_rows(Policy(limits={Limit.ERROR: 0.02}), study, [asked])
-    refuse_few_rows(Policy(limits={Limit.DROP: 0.005}), study, [Request(model="digits")])
-
-
 @pytest.mark.parametrize(("metric", "drop", "told"), [("iou", 0.01, "0.037"), ("iou", 0.04, ""), ("mae", 0.01, "")])
 def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     metric: str, drop: float, told: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
     study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
-    policy, asked = Policy(limits={Limit.METRIC_DROP: drop}), Request(model="m.onnx")
+    policy, asked = Policy(limits={Limit.DROP: drop}), Request(model="m.onnx")
     with pytest.raises(UsageError) if told else nullcontext() as caught:
         refuse_few_rows(policy, study, [asked])
-    said = f"max-metric-drop {drop} takes 368 scored rows" if told else ""
+    said = f"max-drop {drop} takes 368 scored rows" if told else ""
     assert said in str(caught.value if caught else "")
-    assert f"give 736 rows or more, or max-metric-drop {told}" in str(caught.value) if caught else True
-
-
-def test_a_limit_on_what_no_row_is_scored_by_is_refused_before_it_takes_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
-    np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
-    np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
-    labeled = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
-    bare = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz")
-    scored = bare.changed(metric="iou", truth="y.npz")
-    with pytest.raises(UsageError, match="max-accuracy-drop: this run has no accuracy"):
-        refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [Request(model="m.onnx")])
-    with pytest.raises(UsageError, match="max-metric-drop: this run has no metric"):
-        refuse_few_rows(read_policy(None, {"max-metric-drop": "5%"}), bare, [labeled])
-    refuse_few_rows(Policy(limits={Limit.DROP: 0.1}), scored, [labeled])
-    with pytest.raises(UsageError, match=r"max-metric-drop 1% takes 368 scored rows.* or max-metric-drop 3\.7%"):
-        refuse_few_rows(read_policy(None, {"max-metric-drop": "1%"}), scored, [Request(model="m.onnx")])
+    assert f"give 736 rows or more, or max-drop {told}" in str(caught.value) if caught else True

@@ -264,7 +264,7 @@ def test_with_labels_as_many_rows_of_a_forest_are_timed(tmp_path: Path):
     assert [exported.number_row(at) for at in (0, 1, 63)] == [0, 3, 196]
     report, told = (
         exported.report(),
-        "accuracy is of 100 of your 200 labeled rows; the other 100 are for calibration and `tune`",
+        "the metric is of 100 of your 200 rows; the other 100 are for calibration and `tune`",
     )
     assert report
     assert len(report.rows) == 100

@@ -19,11 +19,9 @@ from shootout.exported.fidelity import (
     spread,
     standing,
     useful_flips,
-    with_accuracy,
     with_shared,
     worst_error,
 )
-from shootout.exported.model import ReportRows
 from shootout.quantize.error_bounds import find_errors
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
@@ -322,24 +320,6 @@ def test_a_float_output_may_come_as_float32():
     assert check_outputs(Y, {"y": np.zeros((2, 3), np.float32)}) is None
     assert check_outputs(half, {"y": np.zeros(1, np.float32)}) is None
     assert check_outputs(half, {"y": np.zeros(1, np.float16)}) is None
-
-
-@pytest.mark.parametrize("batch", [1, 3, 7, 10])
-def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
-    labels = np.array([0, 1, 2, 0, 1, 2, 0])
-    inputs = {"x": np.eye(3, dtype=np.float32)[labels]}
-    inputs["x"][0] = [0, 1, 0]  # one of seven is wrong
-    seen: list[int] = []
-
-    def run(x: Any) -> Any:
-        seen.append(len(x["x"]))
-        return {"y": x["x"]}
-
-    report = ReportRows(inputs=inputs, rows=np.arange(7), other_rows=np.arange(7), labels=labels)
-    found = with_accuracy(NOTHING, run, report, batch, "y")
-    assert set(seen) == {batch}
-    assert found.accuracy == pytest.approx(6 / 7)
-    assert (len(found.right), found.right.count("0")) == (7, 1)
 
 
 def telling(*arrays: Any, dtype: str = "float32") -> None:

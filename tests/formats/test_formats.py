@@ -60,7 +60,7 @@ def test_junit_has_a_case_for_each_arm_and_no_letter_that_xml_has_not():
 
 
 def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
-    faulty = cells.fidelity(math.inf, accuracy=0.5)
+    faulty = cells.fidelity(math.inf, (0.0, 0.1, "a"))
     rows = cells.row("a", 1e6), cells.row("b", 5e5, fidelity=faulty), failed("d")
     long = tuple(cells.row(f"{'x' * 2_000}:cpu:fp32{end}", 1.0) for end in ("", "#2"))
     found = json.loads(data.as_bencher(cells.document(cells.cell(*rows, *long))))
@@ -71,7 +71,7 @@ def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
     assert b["latency"] == {"value": 5e5, "lower_value": 4.8e5, "upper_value": 5.2e5}
     assert b["ratio"]["value"] == 0.5 < b["ratio"]["upper_value"]
     assert b["file-size"] == {"value": 1_000_000}
-    assert b["accuracy"] == {"value": 0.5}
+    assert b["accuracy"] == {"value": 0.9}
     assert "error" not in b, "an infinite figure is none"
 
 

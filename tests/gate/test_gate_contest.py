@@ -130,11 +130,11 @@ def test_an_upgrade_to_the_version_that_is_here_is_refused(
 
 def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytest.MonkeyPatch):
     policy = {"policy": {"limits": {"p99": "5ms"}}}
-    given = ({}, {"size": "5%"}, {"accuracy_drop": "1pp"}, policy, {**policy, "accuracy_drop": "1pp"})
-    assert [read_limits(options).shares for options in given] == [1, 1, 2, 2, 3]
+    given = [read_limits(options) for options in ({}, {"size": "5%"}, policy)]
+    assert [limits.shares for limits in (*given, replace(given[-1], metric="accuracy"))] == [1, 1, 2, 3]
     monkeypatch.setattr(racing, "known_available", lambda pairs: dict.fromkeys(pairs, Availability(version="1")))
     monkeypatch.setattr(racing, "make_plan", lambda study, _: planted.plan(study))
-    plans = [plan_contest(DIGITS, "onnxruntime", Limits(accuracy_drop=drop), {}).plan for drop in (None, 0.01)]
+    plans = [plan_contest(DIGITS, "onnxruntime", Limits(metric=metric), {}).plan for metric in ("", "accuracy")]
     assert [plan.groups[0].record.comparisons for plan in plans] == [1, 2]
     assert plans[0].identity != plans[1].identity, "a folder is raced at one share"
 
@@ -323,26 +323,20 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 DATA = {"inputs": "rows.npz", "labels": "labels.npz"}
-POINT = {"limits": {"max-accuracy-drop": "1pp", "min-accuracy": "90%"}}
+POINT = {"limits": {"max-drop": "1pp", "min-metric": "0.9"}}
 
 
 @pytest.mark.parametrize(
     ("options", "fields", "metric", "says"),
     [
-        (
-            {"accuracy_drop": "0.5pp"},
-            {},
-            "",
-            "--accuracy-drop 0.5pp needs labeled rows: give --inputs rows.npz --labels",
-        ),
-        ({"accuracy_drop": "0.5pp"}, {"inputs": "rows.npz"}, "", "--accuracy-drop 0.5pp needs labeled rows"),
-        ({"accuracy_drop": "0.5pp"}, DATA, "", ""),
-        ({"policy": POINT}, {}, "", "min-accuracy of the policy needs labeled rows"),
+        ({}, {"max_drop": "0.5pp"}, "accuracy", "--max-drop 0.5pp needs rows: give --inputs rows.npz --labels"),
+        ({}, {"max_drop": "0.5pp", "inputs": "rows.npz"}, "accuracy", "--max-drop 0.5pp needs rows"),
+        ({}, {"max_drop": "0.5pp", **DATA}, "accuracy", ""),
+        ({"policy": POINT}, {}, "", "min-metric of the policy needs rows"),
         ({"policy": POINT}, DATA, "", ""),
         ({}, {}, "iou", "give --inputs rows.npz --truth truth.npz --metric iou"),
-        ({"policy": {"limits": {"min-metric": 0.9}}}, {}, "", "min-metric of the policy needs rows: give --inputs"),
-        ({"accuracy_drop": "0.5pp"}, {"model": "digits"}, "", ""),
-        ({"accuracy_drop": "0.5pp"}, {"model": "mlp"}, "", "--accuracy-drop 0.5pp needs labeled rows"),
+        ({}, {"max_drop": "0.5pp", "model": "digits"}, "accuracy", ""),
+        ({}, {"max_drop": "0.5pp", "model": "mlp"}, "accuracy", "--max-drop 0.5pp needs rows"),
         ({}, {}, "", ""),
     ],
 )

@@ -19,10 +19,9 @@ from shootout.gate.verdict import judge_slowdown
 from shootout.journal import journal
 from shootout.journal.records import Checked, Failure, Line
 from shootout.messages import Scores
-from shootout.results.accuracy import keeps_accuracy
 from shootout.results.analysis import analyse_cells
 from shootout.results.group import group_of
-from shootout.stats.paired import compare_means, compare_right
+from shootout.stats.paired import compare_means
 from shootout.stats.verdicts import Standing
 
 
@@ -51,8 +50,9 @@ def evidence(
     runs = (made.A, ran), (other, replace(ran, **(executed or {})))
     lines = []
     for (arm, runs_as), rows in zip(runs, right, strict=True):
-        accuracy = rows.count("1") / len(rows) if rows else None
-        errs = replace(made.EXACT, right=rows, accuracy=accuracy, **((fidelity if arm is other else mine) or {}))
+        errs = replace(made.EXACT, **((fidelity if arm is other else mine) or {}))
+        if rows:
+            lines.append(made.checked(arm, Scores(name="accuracy", rows=tuple(map(float, rows))), fidelity=errs))
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=errs))
     header = made.header((made.A, other, made.COPY)).model_copy(update={"given": given})
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
@@ -119,7 +119,7 @@ def test_the_error_s_line_names_the_limit_in_force(tmp_path: Path, bound: float 
     assert evidence(tmp_path, limits, fidelity={"error_bound": bound})["error"].limit == limit
 
 
-@pytest.mark.parametrize(("option", "example"), [("slower", "5%"), ("size", "10%"), ("accuracy_drop", "0.5pp")])
+@pytest.mark.parametrize(("option", "example"), [("slower", "5%"), ("size", "10%")])
 def test_a_limit_without_its_unit_is_told_as_that_limit_is_written(option: str, example: str):
     with pytest.raises(UsageError, match=f"is '5': write .* with their unit as {example}$|unit as {example}$"):
         read_limits({option: "5"})
@@ -132,7 +132,7 @@ def test_another_function_is_told_with_what_allows_it():
     found = _check_outputs(mine, other, Limits())
     assert (found.name, found.standing) == ("error", Standing.BROKEN)
     assert "computes something else than the reference; if that is wanted" in (found.reason or "")
-    assert "add --max-error 2, and limit it by --accuracy-drop" in (found.reason or "")
+    assert "add --max-error 2, and limit it by --max-drop" in (found.reason or "")
     beyond: Any = SimpleNamespace(
         **{**vars(mine), "fidelity": SimpleNamespace(**{**vars(strays), "relative_l2": 7.61})}
     )
@@ -191,12 +191,11 @@ ROWS = 2_000
 )
 def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: Standing):
     rows = "1" * ROWS, "0" * lost + "1" * (ROWS - lost)
-    found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=rows)["accuracy"]
-    assert found.standing is standing
-    assert found.reason
-    sure = compare_right(*rows, confidence=1 - 0.05 / 2)
-    low, high = (f"{-100 * end:.2f}" for end in (sure.high, sure.low))
-    assert f"{100 * lost / ROWS:.2f} points lost [{low}, {high}]" in found.reason, "the race has the other half of 5 %"
+    found = evidence(tmp_path, Limits(metric="accuracy"), right=rows, given=("--max-drop", "0.5pp"))["metric accuracy"]
+    assert (found.standing, found.limit) == (standing, "at most 0.005 lost")
+    sure = compare_means(*(list(map(float, one)) for one in rows), confidence=1 - 0.05 / 2)
+    assert sure
+    assert f"[{sure.low:+.2g}, {sure.high:+.2g}]" in (found.reason or ""), "the race has the other half of 5 %"
 
 
 INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
@@ -262,7 +261,7 @@ def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_n
     also = [line.model_copy(update={"arm": arm.label}) for arm, line in zip((made.A, made.B), lines, strict=True)]
     found = evidence(tmp_path / "plain", Limits(metric="iou"), also=also)["metric iou"]
     assert (found.standing, found.limit) == (None, None)
-    assert "metric iou" not in evidence(_made(tmp_path / "none"), Limits(), also=also), "nobody asked"
+    assert evidence(_made(tmp_path / "none"), Limits(), also=also)["metric iou"].limit is None, "nobody asked"
 
 
 def _made(folder: Path) -> Path:
@@ -292,21 +291,12 @@ def test_few_rows_do_for_a_candidate_that_computes_the_same_function(
     tmp_path: Path, right: tuple[str, str], fidelity: dict[str, Any], other: Arm, standing: Standing
 ):
     """By 250 rows that agree an unknown model may lose a point; what differs by float rounding alone can't."""
-    found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=right, fidelity=fidelity, other=other)["accuracy"]
+    limits, given = Limits(metric="accuracy"), ("--max-drop", "0.5pp")
+    checks = evidence(tmp_path, limits, right=right, fidelity=fidelity, other=other, given=given)
+    found = checks["metric accuracy"]
     assert found.standing is standing
     told = found.reason or ""
     assert ("no row changed, and both compute the same function: errors " in told) is (standing is Standing.MET)
-    if standing is Standing.UNKNOWN and right[0] == right[1]:
-        assert told.endswith("with these rows --accuracy-drop 0.89pp passes")
-        (tmp_path / "again").mkdir()
-        again = evidence(tmp_path / "again", Limits(accuracy_drop=0.0089), right=right, fidelity=fidelity, other=other)
-        assert again["accuracy"].standing is Standing.MET, "by the function that decides"
-
-
-def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
-    found = evidence(tmp_path, Limits(accuracy_drop=0.005))["accuracy"]
-    assert found.standing is Standing.UNKNOWN
-    assert "--labels" in (found.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +323,6 @@ def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
         ({"slower": "5"}, "--slower is '5': write a share with its unit as 5%"),
         ({"slower": "0.1%"}, "invalid --slower 0.1%: use a value from 0.5%, "),
         ({"slower": "80%"}, "invalid --slower 80%: use a value from 0.5%, "),
-        ({"accuracy_drop": "0.5%"}, "--accuracy-drop is '0.5%': write percentage points"),
         ({"size": "10"}, "--size is '10': write a share"),
         ({"policy": {"limits": {"p98": "5ms"}}}, "unknown limit 'p98': did you mean 'p99'?"),
     ],
@@ -359,30 +348,30 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
         assert found["policy: size"].standing is standing
         assert found["policy: max-error"].standing is Standing.MET
         assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {Standing.UNKNOWN}
-    assert "policy: max-accuracy-drop" not in found, "nobody asked for that"
+    assert "policy: max-drop" not in found, "nobody asked for that"
 
 
-@pytest.mark.parametrize(("lost", "standing"), [(4, Standing.MET), (5, Standing.UNKNOWN), (60, Standing.BROKEN)])
+@pytest.mark.parametrize(("lost", "standing"), [(2, Standing.MET), (4, Standing.UNKNOWN), (60, Standing.BROKEN)])
 def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
     tmp_path: Path, lost: int, standing: Standing
 ):
-    """Five of 1,000 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
-    limits = read_limits({"policy": {"limits": {"max-accuracy-drop": "1pp"}}})
+    """Four of 1,000 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
+    limits = read_limits({"policy": {"limits": {"max-drop": "1pp"}}})
     rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
-    assert keeps_accuracy(compare_right(*rows)) is (lost <= 5)
-    assert evidence(tmp_path, limits, right=rows, other=INT8)["policy: max-accuracy-drop"].standing is standing
+    given = ("--max-drop", "1pp")
+    assert evidence(tmp_path, limits, right=rows, other=INT8, given=given)["policy: max-drop"].standing is standing
 
 
 @pytest.mark.parametrize(("lost", "standing"), [(0, Standing.MET), (5, Standing.UNKNOWN), (60, Standing.BROKEN)])
 def test_a_policy_compares_a_retrained_model_with_what_is_shipped(tmp_path: Path, lost: int, standing: Standing):
     """Plain FP32 loses nothing against plain FP32, which here is itself."""
-    limits = read_limits({"policy": {"limits": {"max-accuracy-drop": "1pp"}}})
+    limits = read_limits({"policy": {"limits": {"max-drop": "1pp"}}})
     rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
     strays = {"relative_l2": 0.9, "error_bound": 1e-5, "standing": BoundStanding.TOLERATED}
-    found = evidence(tmp_path, limits, right=rows, mine=strays)["policy: max-accuracy-drop"]
-    assert (found.standing, found.limit) == (standing, "at most 1 point lost")
+    found = evidence(tmp_path, limits, right=rows, mine=strays)["policy: max-drop"]
+    assert (found.standing, found.limit) == (standing, "at most 0.01 lost")
     (tmp_path / "same").mkdir()
-    assert evidence(tmp_path / "same", limits, right=rows)["policy: max-accuracy-drop"].standing is Standing.MET
+    assert evidence(tmp_path / "same", limits, right=rows)["policy: max-drop"].standing is Standing.MET
 
 
 def test_a_retrained_model_s_errors_are_told_as_relative_to_it(tmp_path: Path):

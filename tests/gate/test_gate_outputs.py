@@ -90,9 +90,9 @@ def test_a_failure_leads_with_the_limit_that_is_broken(checks: tuple[Check, ...]
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_width_breaks_the_name_of_a_limit(width: int):
-    policy = Check(name="policy: max-accuracy-drop", candidate="0.3 points", limit="at most 0.5 points")
+    policy = Check(name="policy: max-drop", candidate="0.3 points", limit="at most 0.5 points")
     shown = as_plain([render(gate(checks=(*CHECKS, policy)), width)], width)
-    assert {"reference", "candidate", "max-accuracy-drop", "BROKEN"} <= set(shown.split())
+    assert {"reference", "candidate", "max-drop", "BROKEN"} <= set(shown.split())
     assert max(map(len, shown.splitlines())) <= width
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 import shlex
@@ -13,12 +12,11 @@ from typing import Any
 
 import yaml
 
-from shootout.decide.limits import bound_drop
-from shootout.stats.verdicts import Standing, judge_limit
+from shootout.stats.paired import count_rows_for_rare
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "gate.md").read_text().split())
-OPTIONS = ("candidate", "python", "max-error", "accuracy-drop", "slower", "inputs", "labels")
+OPTIONS = ("candidate", "python", "max-error", "max-drop", "slower", "inputs", "labels")
 EVIDENCE = (ROOT / "docs" / "evidence" / "gate.md").read_text()
 
 
@@ -76,25 +74,9 @@ def test_the_page_tells_how_long_live_gates_took():
     assert sentence in PAGE
 
 
-def count_rows(limit: float, changed: float) -> int:
-    """The fewest rows that show a drop to be kept, beside one other limit, if that share of them changes evenly."""
-
-    def is_shown(count: int) -> bool:
-        half = round(count * changed / 2)
-        before, after = "1" * (count - half) + "0" * half, "0" * half + "1" * (count - half)
-        bound = bound_drop(before, after, limit, 0.05 / 2)
-        return judge_limit(bound.low, bound.high, limit) is Standing.MET
-
-    return 1 + bisect.bisect_left(range(1, 100_000), True, key=is_shown)
-
-
-def test_the_page_tells_how_many_rows_an_accuracy_drop_takes():
-    few, many = (count_rows(0.005, changed) for changed in (0.0, 0.01))
-    assert (
-        f"`0.5pp` takes {few} scored rows if all stay right or wrong, and about {round(many, -2):,} if 1 % change"
-        in PAGE
-    )
-    assert f"`1pp` takes {count_rows(0.01, 0.0)} and about {round(count_rows(0.01, 0.01), -2)}." in PAGE
+def test_the_page_tells_how_many_rows_a_drop_takes():
+    half, whole = (count_rows_for_rare(1.0, limit) for limit in (0.005, 0.01))
+    assert f"`0.5pp` takes {half} scored rows or more, `1pp` {whole}" in PAGE
 
 
 def test_the_jobs_to_copy_are_jobs():

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
+from support import scoring_process
 from support.exports import bare_exported
 from support.onnx_made import linear
 
@@ -18,6 +19,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.exported.fidelity import rows
 from shootout.exported.model import ExportedModel, ReportRows
 from shootout.exported.streams import Stream
+from shootout.host import child
 from shootout.messages import Scores
 from shootout.models.user import metrics, scoring
 from shootout.models.user.scoring import Measure
@@ -112,8 +114,9 @@ def truth(tmp_path: Path) -> Path:
 
 
 def test_every_row_is_scored_once_in_a_process_of_its_own(
-    metric: Path, outputs: Path, exported: ExportedModel, truth: Path
+    metric: Path, outputs: Path, exported: ExportedModel, truth: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(child, "run", scoring_process.RUN)
     found = scoring.score(Measure(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
     assert found == Scores(name="metric.py:margin", rows=(1.0, 2.0, 3.0, 4.0, 5.0), lower_is_better=True)
 

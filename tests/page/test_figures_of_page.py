@@ -13,6 +13,7 @@ from shootout.page import accuracy, curves, intervals, sources
 from shootout.page.charts import DARK, cut, to_svg
 from shootout.page.sources import MeasuredRun
 from shootout.results.document import Rate, Row, Serving
+from shootout.results.wording import bound_metric
 from shootout.study.group import short
 
 SHARED_OUTPUTS = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -93,17 +94,14 @@ def test_each_target_stands_at_its_time_and_its_error_and_is_hollow_where_it_may
     assert accuracy.draw_accuracy(PLAIN) is None, "nothing but plain FP32 of one model"
 
 
-def test_an_accuracy_has_the_interval_of_its_change_and_models_share_a_panel():
+def test_a_metric_has_the_interval_of_its_change_and_models_share_a_panel():
     (panel,) = accuracy.find_panels(read("frontier").document)
     assert (panel.quality, panel.title, panel.has_models) == ("accuracy", "5 models, batch 1", True)
     chart = accuracy.draw_accuracy(read("frontier").document)
-    row = next(row for row, _ in panel.rows if row.fidelity and row.fidelity.accuracy_change)
-    change = row.fidelity.accuracy_change
+    row = next(row for row, _ in panel.rows if row.fidelity and row.fidelity.metric and row.fidelity.metric.change)
+    metric = row.fidelity.metric
     ends = [(one["low"], one["high"]) for values in inline(chart) for one in values if "quality" in one]
-    assert (
-        row.fidelity.accuracy + change.low - change.value,
-        row.fidelity.accuracy + change.high - change.value,
-    ) in ends
+    assert bound_metric(metric) in ends
 
 
 def test_each_rate_has_the_median_of_its_restarts():

@@ -85,7 +85,7 @@ class InProcess:
         self.session.synchronize()  # a worker settles before it answers
         return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)
 
-    def _verify(self, with_accuracy: bool, max_error: float, keep: Path | None, is_scored: bool) -> Verified:
+    def _verify(self, max_error: float, keep: Path | None, is_scored: bool) -> Verified:
         return Verified(executed=fakes.EXECUTED, fidelity=NOTHING, fault=None)
 
     def _warm(self, calls: int, ns: int) -> Warming:
@@ -133,7 +133,7 @@ class InProcessStage:
         return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
 
 
-NO_REPORT = SimpleNamespace(report_calls=0, stream=None)
+NO_REPORT = SimpleNamespace(report_calls=0, stream=None, is_scored=False)
 
 
 def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> ArmProcess:

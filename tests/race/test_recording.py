@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,17 +14,16 @@ from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
 from shootout.constants import TAIL_S
-from shootout.contract import Arm, Device, Fidelity, Precision, Scenario, Target
+from shootout.contract import Arm, Device, Precision, Scenario, Target
 from shootout.errors import NotRun, NotRunKind
 from shootout.exported.model import REPORT
 from shootout.journal import journal, samples
 from shootout.journal.records import Failure
-from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.race import recording
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm, WarmUp
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
-from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
 
 LITTLE = (
@@ -152,13 +151,13 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("error not checked: the inputs are random",)
 
 
-def test_which_labeled_rows_were_right_is_written_once_for_each_arm(tmp_path):
-    found = Fidelity(**{**asdict(EXACT), "accuracy": 0.5, "right": "10"})
+def test_the_scores_of_an_arm_are_written_once(tmp_path):
+    scores = Scores(name="accuracy", rows=(1.0, 0.0))
     loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
     done: Any = SimpleNamespace(
         arm=A,
         loaded=loaded,
-        verified=Verified(executed=EXECUTED, fidelity=found, fault=None),
+        verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None, scores=scores),
         warm_up=WarmUp(calls=1, steady_from=0),
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
         placed=Placed(),
@@ -175,10 +174,9 @@ def test_which_labeled_rows_were_right_is_written_once_for_each_arm(tmp_path):
     line = _played_line(group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.npz")
     file.append(line, rounds(0))
     file.close()
-    assert (run / journal.NAME).read_text().count('"right":"10"') == 1
+    assert (run / journal.NAME).read_text().count('"rows":[1.0,0.0]') == 1
     (record,) = journal.read(run).groups
-    assert right_rows(group_of(journal.read(run), record)) == {(GROUP, A.label): "10"}
-    assert line.fidelity.accuracy == 0.5
+    assert group_of(journal.read(run), record).checked[A.label].scores == scores
 
 
 def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_played(tmp_path, monkeypatch):

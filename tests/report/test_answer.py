@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -226,14 +225,6 @@ def test_a_score_has_one_interval_that_decides_within_what_it_can_be(
     assert tell_metric_change(metric) == change
 
 
-@pytest.mark.parametrize(("accuracy", "is_doubted"), [(0.0, True), (0.5, False)])
-def test_labels_by_which_no_row_is_right_are_doubted(accuracy: float, is_doubted: bool):
-    figures = replace(fidelity(0.0), accuracy=accuracy)
-    rows = [row(name, ns, fidelity=figures) for name, ns in (("fast", 500), ("slow", 900))]
-    text = " ".join(screen(*rows)["Ship"].split())
-    assert ("accuracy 0.0%: no row is right; do the labels belong to these rows" in text) is is_doubted
-
-
 OWN, SLOWER = row("onnxruntime", 8e5), ratio_of(comparison(1.5, 0.01))
 LAYERS = "layer by layer:        shootout explain RUN onnxruntime:cpu:int8"
 
@@ -260,10 +251,10 @@ def test_a_loss_over_the_limit_is_told_with_the_limit_and_leads_to_the_layers():
     own = ratio_of(comparison(0.4, 0.01))
     lost, unsure = (fidelity(0.1, (-0.05, reach, SLOW.arm)) for reach in (0.02, 0.06))
     told = screen(SLOW, FAST, lower_precision(3e5, own, fidelity=lost))["Faster, not shipped"]
-    assert "accuracy -5.0 points (-7.0 to -3.0), limit -1: broken" in told
+    assert "accuracy -0.05 (-0.07 to -0.03), limit -0.01: broken" in told
     assert LAYERS in told
     told = screen(SLOW, FAST, lower_precision(3e5, own, fidelity=unsure))["Faster, not shipped"]
-    assert "limit -1: more labeled rows would tell" in told
+    assert "limit -0.01: can't tell" in told
     assert LAYERS not in told, "nothing is known to be wrong"
 
 
@@ -274,14 +265,11 @@ def test_outputs_that_were_refused_lead_to_the_layers():
     told = screen(SLOW, FAST, int8)["Skipped"]
     assert "failed: error 0.9 is above the error bound" in told
     assert told.endswith(LAYERS)
-    scored = replace(refused, accuracy=0.87, right="1" * 435 + "0" * 65)
-    told = screen(SLOW, FAST, int8.model_copy(update={"fidelity": scored}))["Skipped"]
+    scored = FAST.model_copy(update={"fidelity": fidelity(1e-7, (0.0, 0.01, SLOW.arm))})
+    told = screen(SLOW, scored, int8, is_scored=True)["Skipped"]
     assert LAYERS in told
     search = "leave some in float:   shootout tune --model toy --threads 1 --backends onnxruntime --precision int8"
-    assert told.replace(" \\", "").endswith(f"{search} --max-drop 1pp")
-    few = int8.model_copy(update={"fidelity": replace(scored, right="1" * 50)})
-    told = screen(SLOW, FAST, few)["Skipped"]
-    assert re.search(r"--max-drop [2-9](\.\d)?pp$", told), "50 rows can't show a loss of one point"
+    assert told.replace(" \\", "").endswith(f"{search} --max-drop 1%")
 
 
 def test_an_arm_that_only_measured_slower_is_not_called_slower():
@@ -571,7 +559,7 @@ def test_who_was_not_raced_is_always_told():
 
 
 def test_int8_that_a_scored_run_did_not_try_is_named_if_it_may_win():
-    scored = fidelity(accuracy=0.9)
+    scored = fidelity(change=(0.0, 0.004, "litert"))
     rows = [row(name, ns, fidelity=scored) for name, ns in (("onnxruntime", 5e5), ("litert", 4e5), ("jax-jit", 9e6))]
     rows += [row("openvino", 6e5), row("openvino:cpu:int8", 3e5, fidelity=scored), row("numpy", 5e5)]
     told = screen(*rows)["Skipped"]
@@ -760,7 +748,7 @@ def test_a_large_grid_is_folded_and_counts_its_rest():
 
 def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_costs():
     own = ratio_of(comparison(0.5, 0.01))
-    kept = fidelity(1e-2, (0.0, 0.004, SLOW.arm), accuracy=0.98)
+    kept = fidelity(1e-2, (0.0, 0.004, SLOW.arm))
     rows = (
         SLOW,
         FAST,
@@ -770,7 +758,7 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
     one = screen(*rows)
     assert one["Smaller"] == "q:cpu:int4: model 150 kB, 2.00x slower (1.96 to 2.04), error 6.0e-2"
     several = "\n".join(shown(document(at(1, *rows), at(2, *rows)), 150))
-    figures = "10.0x faster than slow (9.80 to 10.2)  300 kB  +0.0 points (-0.4 to +0.4)  1.0e-2"
+    figures = "10.0x faster than slow (9.80 to 10.2)  300 kB  accuracy 0.9, +0 (-0.004 to +0.004), limit -0.01  1.0e-2"
     assert f"q:cpu:int8  200 us  {figures}" in several
     assert "Smaller, batch=2:  q:cpu:int4: model 150 kB" in several
 

@@ -71,7 +71,8 @@ def test_no_console_is_so_narrow_that_an_interval_is_cut_or_left_out(width: int,
 
 RATIO = Ratio(value=0.75, low=0.7, high=0.8, verdict=Verdict.FASTER, restarts_needed=None, sd=0.01, restarts=5)
 ACCURATE = [
-    cells.row(name, ns, fidelity=cells.fidelity(accuracy=0.98)) for name, ns in (("onnxruntime", 2e6), ("b", 1e6))
+    cells.row(name, ns, fidelity=cells.fidelity(change=(0.0, 0.1, "b")))
+    for name, ns in (("onnxruntime", 2e6), ("b", 1e6))
 ]
 ROUGH = cells.row("b:cpu:int8", 5e5, fidelity=cells.fidelity(0.03))
 
@@ -79,9 +80,9 @@ ROUGH = cells.row("b:cpu:int8", 5e5, fidelity=cells.fidelity(0.03))
 @pytest.mark.parametrize(
     ("width", "header", "says"),
     [
-        (120, "target time against b:cpu:fp32 error accuracy", ""),
-        (75, "target time against b:cpu:fp32 accuracy", "Left out in 75 columns: error."),
-        (52, "target time against b:cpu:fp32", "Left out in 52 columns: error, accuracy."),
+        (120, "target time against b:cpu:fp32 error metric", ""),
+        (75, "target time against b:cpu:fp32 metric", "Left out in 75 columns: error."),
+        (52, "target time against b:cpu:fp32", "Left out in 52 columns: error, metric."),
     ],
 )
 def test_a_narrow_console_has_one_table_and_says_what_it_lost(width: int, header: str, says: str):
@@ -103,8 +104,8 @@ def test_what_may_be_shipped_comes_first_and_all_marks_are_there():
     start = next(number for number, line in enumerate(lines) if line.startswith("target")) + 2
     told = [" ".join(line.split()) for line in lines[start : start + 4]]
     assert told == [
-        "▸ b:cpu:fp32 1 ms ships 1.0e-7 98.0%",
-        "onnxruntime:cpu:fp32 2 ms 2.00x slower (1.96 to 2.04) 1.0e-7 98.0%",
+        "▸ b:cpu:fp32 1 ms ships 1.0e-7 0.9",
+        "onnxruntime:cpu:fp32 2 ms 2.00x slower (1.96 to 2.04) 1.0e-7 0.9",
         "× b:cpu:int8 500 us 2.00x faster (1.96 to 2.04) 3.0e-2 accuracy unknown",
         "× c:cpu:int8 3 ms 3.00x slower (2.94 to 3.06) 3.0e-2 accuracy unknown",
     ]
@@ -126,9 +127,10 @@ def test_a_row_that_was_never_measured_with_what_is_shipped_is_not_what_times_ar
 
 
 @pytest.mark.parametrize(
-    ("width", "header", "is_left_out"), [(60, None, True), (80, " points", False), (140, " change (points)", False)]
+    ("width", "header", "is_left_out"),
+    [(60, None, True), (80, " metric change", False), (140, " metric change", False)],
 )
-def test_a_change_of_accuracy_is_left_out_before_the_interval_and_before_a_name_is_broken(
+def test_a_change_of_the_metric_is_left_out_before_the_interval_and_before_a_name_is_broken(
     width: int, header: str | None, is_left_out: bool
 ):
     change = cells.fidelity(0.01, (-0.004, 0.004, "onnxruntime:cpu:fp32"))
@@ -144,4 +146,4 @@ def test_a_change_of_accuracy_is_left_out_before_the_interval_and_before_a_name_
     assert "int4/activations-8" in text
     first = next(line for line in text.splitlines() if line.startswith("target"))
     assert first.endswith(header or "")
-    assert ("change (points)" in " ".join(text.split()).partition("Left out")[2]) is is_left_out
+    assert ("metric change" in " ".join(text.split()).partition("Left out")[2]) is is_left_out

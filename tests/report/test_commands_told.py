@@ -114,7 +114,7 @@ def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, A
 
 def test_what_a_decision_proposes_is_one_of_ours():
     question = read_question([RUN])
-    for limits in ({"max-error": "1e-1", "install": "100MB"}, {"p99": "1us"}, {"max-accuracy-drop": "0.1pp"}):
+    for limits in ({"max-error": "1e-1", "install": "100MB"}, {"p99": "1us"}, {"max-drop": "0.1pp"}):
         found = decide(read_policy(None, limits), question)
         text = as_plain(render_decision(found, question, 200), 200)
         options = re.findall(r"(?:same command with|with) (--[a-z0-9-]+ \S+?)(?=:| |$)", text, re.MULTILINE)

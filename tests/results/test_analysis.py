@@ -75,8 +75,6 @@ FIDELITY = {
     "sqnr_db",
     "cosine",
     "top1_agreement",
-    "accuracy",
-    "accuracy_change",
     "metric",
     "probe",
 }

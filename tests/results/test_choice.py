@@ -228,7 +228,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
 
 def test_labels_are_never_advised_beside_a_metric_even_where_that_gave_no_score():
     int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
-    (change,) = choose(cell(SLOW, FAST, int8, by_metric=True)).would_change
+    (change,) = choose(cell(SLOW, FAST, int8, is_scored=True)).would_change
     assert (change.measure, change.why) == (None, "the metric gave no scores: why is below")
 
 
@@ -283,7 +283,7 @@ def test_an_arm_that_keeps_its_accuracy_may_be_shipped(arm: str, change: tuple[f
     found = choose(cell(SLOW, FAST, other))
     assert (shipped(found).arm == arm) is ships
     if ships:
-        assert shipped(found).admitted == "accuracy"
+        assert shipped(found).admitted == "metric"
         (tighter,) = found.would_change
         assert (tighter.when, tighter.arm) == ("tighter", FAST.arm)
 
@@ -446,7 +446,7 @@ def test_an_accepted_error_is_the_measured_one_rounded_up_to_two_digits(error: f
 def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():
     rough = row("fast:cpu:int8", 250, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)))
     (change,) = choose(cell(SLOW, FAST, rough)).would_change
-    assert change.accept == "shootout decide RUN --max-accuracy-drop 3.3pp"
+    assert change.accept == "shootout decide RUN --max-drop 0.033"
 
 
 def loses_metric(arm: str, low: float, high: float, rows: int = 10_000) -> Row:
@@ -475,11 +475,11 @@ def loses_metric(arm: str, low: float, high: float, rows: int = 10_000) -> Row:
 def test_a_loss_is_accepted_by_the_smallest_drop_of_two_digits_that_decide_accepts(rows: list[Row], drop: str):
     made = cell(SLOW, FAST, *rows)
     change = next(one for one in choose(made).would_change if one.arm == rows[0].arm)
-    assert change.accept == f"shootout decide RUN --max-metric-drop {drop}"
+    assert change.accept == f"shootout decide RUN --max-drop {drop}"
     for given, standing in ((drop, Standing.MET), (f"{float(drop) - 0.01:.2f}", Standing.UNKNOWN)):
-        policy = read_policy(None, {"max-metric-drop": given})
+        policy = read_policy(None, {"max-drop": given})
         judged = judge_limits(policy, question(SLOW, FAST, *rows).candidates)[rows[0].arm]
-        assert [one.standing for one in judged if one.limit is Limit.METRIC_DROP] == [standing], given
+        assert [one.standing for one in judged if one.limit is Limit.DROP] == [standing], given
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_an_empty_run_has_the_columns_of_a_full_one(tmp_path: Path):
     full, empty = (race(tmp_path, restarts).to_pandas() for restarts in (5, 0))
     fixed, _ = flatten_rows(())
     assert list(empty.columns)[: len(fixed)] == list(full.columns)[: len(fixed)] == fixed
-    named = {"arm", "end_to_end.ratio.verdict", "fidelity.accuracy_change.low", "executed.version", "serve.p99_ns"}
+    named = {"arm", "end_to_end.ratio.verdict", "fidelity.metric.change.low", "executed.version", "serve.p99_ns"}
     assert named <= set(fixed)
     assert not any(name in Row.model_fields and name in {"end_to_end", "executed", "gpu"} for name in full.columns)
     assert full["end_to_end.median_ns"].notna().all()

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from shootout.messages import Scores
 from shootout.results import accuracy
 from shootout.results.accuracy import FrontCandidate
+from shootout.results.document import Metric
 
-A = FrontCandidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
+
+def scored(right: float, of: int = 0) -> dict[str, Any]:
+    """The metric and the scores of so many right rows, the first of which are wrong."""
+    value, of = right / (of or 1), of or 100
+    rows = (0.0,) * round(of - right) + (1.0,) * round(right) if of else ()
+    metric = Metric(name="accuracy", value=value, rows=of, lower_is_better=False, against="truth")
+    return {"metric": metric, "scores": Scores(name="accuracy", rows=rows)}
+
+
+A = FrontCandidate(group="g", arm="a", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0), **scored(0.9))
 SLOW = replace(A, arm="slow", median_ns=200.0, times=(190.0, 210.0), ratios=(1.9, 2.1))
 
 
@@ -22,17 +34,17 @@ def names(*candidates: FrontCandidate) -> list[str]:
 
 def test_a_row_that_is_slower_and_no_better_is_not_on_the_front():
     assert names(SLOW, A) == ["a"]
-    assert names(replace(SLOW, accuracy=0.89), A) == ["a"]
+    assert names(replace(SLOW, **scored(0.89)), A) == ["a"]
 
 
 def test_a_row_that_is_slower_and_better_is_on_it_and_comes_second():
-    assert names(replace(SLOW, accuracy=0.91), A) == ["a", "slow"]
+    assert names(replace(SLOW, **scored(0.91)), A) == ["a", "slow"]
 
 
 def test_a_row_that_is_beaten_within_the_noise_ties_with_the_one_that_measured_faster():
     near = replace(SLOW, times=(100.0, 210.0), ratios=(1.001, 2.1))
     assert names(near, A) == ["a", "~slow"]
-    better = replace(near, arm="better", accuracy=0.95, median_ns=220.0)
+    better = replace(near, arm="better", **scored(0.95), median_ns=220.0)
     assert names(better, near, A) == ["a", "~slow", "better"]
 
 
@@ -49,13 +61,10 @@ def test_rows_that_never_raced_are_told_apart_by_their_medians_alone():
 
 @pytest.mark.parametrize(("lost", "kept"), [(0, False), (1, False), (12, True)])
 def test_one_image_that_flips_keeps_no_slower_row_on_the_front(lost: int, kept: bool):
-    right = "1" * 440 + "0" * 10
-    fast = replace(A, right="0" * lost + right[lost:], accuracy=(440 - lost) / 450)
-    slow = replace(SLOW, right=right, accuracy=440 / 450)
-    assert accuracy.is_as_accurate(fast, slow) is not kept
+    fast, slow = replace(A, **scored(880 - lost, 900)), replace(SLOW, **scored(880, 900))
+    assert accuracy.is_as_good(fast, slow) is not kept
     assert ("slow" in names(fast, slow)) is kept
 
 
-def test_without_the_rows_only_the_share_can_be_compared():
-    assert not accuracy.is_as_accurate(replace(A, accuracy=0.899), SLOW)
-    assert not accuracy.is_as_accurate(replace(A, accuracy=0.899, right="10"), replace(SLOW, right="100"))
+def test_of_other_rows_only_the_means_can_be_compared():
+    assert not accuracy.is_as_good(replace(A, **scored(899, 1000)), replace(SLOW, **scored(1800, 2000)))

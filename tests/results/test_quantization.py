@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, checked, ended, header, played, prepared, rounds, write
+from support.races.made import COPY, EXECUTED, GROUP, A, checked, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
@@ -36,19 +36,14 @@ INT8 = replace(
 )
 
 
-def right(count: int, of: int = 20) -> Any:
-    text = "1" * count + "0" * (of - count)
-    return replace(EXACT, accuracy=count / of, right=text)
-
-
 def race(eight: float, fp32: Executed, int8: Executed, restarts: int = 6) -> list[Line]:
     """A's calls take 1,000 ns, the other backend's 800 in FP32 and `eight` in INT8."""
     lines: list[Line] = []
     for g in range(restarts):
         noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(4)]
-        lines += [played(A, g, 1_000 * noise[0], fidelity=right(19)), played(COPY, g, 1_000 * noise[1])]
-        lines += [played(B32, g, 800 * noise[2], executed=fp32, fidelity=right(19))]
-        lines += [played(B8, g, eight * noise[3], executed=int8, fidelity=right(17)), rounds(g)]
+        lines += [played(A, g, 1_000 * noise[0]), played(COPY, g, 1_000 * noise[1])]
+        lines += [played(B32, g, 800 * noise[2], executed=fp32)]
+        lines += [played(B8, g, eight * noise[3], executed=int8), rounds(g)]
     return lines
 
 
@@ -104,16 +99,6 @@ def test_the_share_that_ran_quantized_is_the_runtimes(tmp_path: Path):
     assert quantized is not None
     assert (quantized.layers, quantized.flops) == (pytest.approx(0.75), pytest.approx(0.9))
     assert row(found, B32).quantized is None
-
-
-def test_accuracy_is_compared_in_pairs(tmp_path: Path):
-    found = document(tmp_path, 400)
-    assert row(found).fidelity is not None
-    change = row(found).fidelity.accuracy_change  # type: ignore[union-attr]
-    assert change is not None
-    assert (change.against, change.lost, change.won) == (B32.label, 2, 0)
-    assert change.value == pytest.approx(-0.1)
-    assert row(found, B32).fidelity.accuracy_change is None  # type: ignore[union-attr]
 
 
 def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
@@ -419,8 +404,9 @@ def shown(found: Document, *, full: bool = False) -> str:
 
 
 def test_the_table_is_about_costs_then(tmp_path: Path):
-    few, text = shown(document(tmp_path / "few", 400)), shown(document(tmp_path / "full", 400), full=True)
-    assert all(word in few for word in ("against own FP32", "size", "error", "change (points)", "-10.0 ("))
+    also = [checked(arm, scored_by_class((1.0,) * kept + (0.0,) * (20 - kept))) for arm, kept in ((B32, 19), (B8, 17))]
+    few, text = (shown(document(tmp_path / str(full), 400, also=also), full=full) for full in (False, True))
+    assert all(word in few for word in ("against own FP32", "size", "error", "metric change", "-0.1 ("))
     assert not any(word in few for word in ("int ops", "over restarts"))
-    assert all(word in text for word in ("against own FP32", "int ops", "90%", "-10.0 (", "vendor"))
+    assert all(word in text for word in ("against own FP32", "int ops", "90%", "-0.1 (", "vendor"))
     assert "b:cpu:int8: faster: 90% of the operations run in int8." in text

@@ -228,13 +228,13 @@ def test_the_sets_that_an_export_verifies_are_foreseen_from_the_data(here: Path,
 
 def test_rows_too_few_for_an_agreement_are_told_before_the_race(here: Path):
     fields = {"inputs": "rows.npz", "metric": "cosine"}
-    with pytest.raises(UsageError, match="40 are scored: give 294 rows or more, or --min"):
+    with pytest.raises(UsageError, match="40 are scored: give 368 rows or more, or --min"):
         plan(**fields, min_agreement="99%")
     fields |= {"targets": ["numpy", "onnxruntime:cpu:int8"]}
     with pytest.raises(UsageError) as caught:
         plan(**fields, min_agreement="99%")
-    assert "--min-agreement 99% takes 294 scored rows, even if each agrees wholly" in str(caught.value)
-    assert "20 are scored: give 588 rows or more, since half of them are scored, or" in str(caught.value)
+    assert "--min-agreement 99% takes 368 scored rows, since fewer may hide a rare failure" in str(caught.value)
+    assert "20 are scored: give 736 rows or more, or" in str(caught.value)
     shown = str(caught.value).rpartition(" ")[2]
     assert plan(**fields, min_agreement=shown).groups, "what the message proposes"
     with pytest.raises(UsageError, match="can't be shown by any number of rows"):

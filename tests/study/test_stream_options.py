@@ -64,8 +64,6 @@ def test_a_study_file_says_the_same():
     assert made(state={"h": "hn"}, stream=50, chunk_ms=32).stream == 50
     with pytest.raises(UsageError, match="stream is 0"):
         made(stream=0)
-    with pytest.raises(UsageError, match="counts a clip once"):
-        made(stream=5, inputs="x.npz", labels="y.npz")
 
 
 def test_what_was_asked_for_is_exported_and_given_again(tmp_path: Path):

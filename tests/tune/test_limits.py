@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support.races import made
 from test_search import Machine, ground, plant, tune
 
 from shootout.clock import Deadline
-from shootout.contract import Arm, Fidelity, NotRun, NotRunKind, Precision, Target
+from shootout.contract import Arm, NotRun, NotRunKind, Precision, Target
 from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.errors import UsageError
 from shootout.export.client import Request
 from shootout.exported.layers import Layer
+from shootout.messages import Scores
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
@@ -36,7 +36,7 @@ from shootout.tune.search import TuningSearch
 from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
 
 ROWS = 400
-LIMIT = {"max-accuracy-drop": 0.01}
+LIMIT = {"max-drop": 0.01}
 Lost = dict[tuple[str, str], int]
 """By stage and precision, how many rows are lost of those that plain FP32 has right."""
 
@@ -56,11 +56,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def losing(lost: Lost) -> Any:
     """What is right of each arm: all rows, less those that it has lost."""
 
-    def fidelity(stage: str, arm: Arm) -> Fidelity:
+    def scores(stage: str, arm: Arm) -> Scores:
         few = lost.get((stage, arm.target.scheme), 0) if arm.target.precision is Precision.INT8 else 0
-        return replace(made.EXACT, accuracy=1 - few / ROWS, right="0" * few + "1" * (ROWS - few))
+        return Scores(name="accuracy", rows=(0.0,) * few + (1.0,) * (ROWS - few))
 
-    return fidelity
+    return scores
 
 
 def asked() -> TuningSearch:
@@ -73,7 +73,7 @@ def both(scheme: str, few: int) -> Lost:
 
 
 def test_the_fastest_that_keeps_the_limit_wins_and_not_the_fastest(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.BETTER
     assert str(found.ship.target) == "openvino:cpu:int8/float-1"
@@ -86,7 +86,7 @@ def test_the_fastest_that_keeps_the_limit_wins_and_not_the_fastest(machine: Mach
 def test_the_search_sees_the_selection_rows_and_the_confirmation_the_report_rows(
     machine: Machine, tmp_path: Path
 ) -> None:
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     tune(machine, asked(), tmp_path / "out")
     assert {name: plan.on_selection for name, plan in machine.plans.items()} == {ALONE: True, CONFIRMED: False}
     assert all(plan.limits == LIMIT for plan in machine.plans.values())
@@ -95,26 +95,26 @@ def test_the_search_sees_the_selection_rows_and_the_confirmation_the_report_rows
 def test_a_winner_that_breaks_the_limit_on_rows_it_was_not_chosen_by_is_not_shipped(
     machine: Machine, tmp_path: Path
 ) -> None:
-    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
+    machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.OVER_LIMIT
-    assert found.conclusion.reason.startswith("on rows that the search did not see: max-accuracy-drop")
+    assert found.conclusion.reason.startswith("on rows that the search did not see: max-drop")
     assert found.ship is found.default
 
 
 def test_a_winner_whose_loss_is_not_known_closely_enough_is_not_shipped(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
+    machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.CANT_TELL
-    assert "400 labeled rows scored; bring about" in found.conclusion.reason
+    assert "400 rows scored; bring about" in found.conclusion.reason
     assert not found.held
 
 
 def test_if_nothing_keeps_the_limit_the_nearest_is_named(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing({**both("", 40), **both("float-1", 30), **both("float-0.1", 20)})
+    machine.scores = losing({**both("", 40), **both("float-1", 30), **both("float-0.1", 20)})
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.NONE_BETTER
-    over = "3 faster settings over the limit (5 points to 10 points), the nearest is int8/float-0.1: max-accuracy-drop"
+    over = "3 faster settings over the limit (0.05 to 0.1), the nearest is int8/float-0.1: max-drop"
     assert found.conclusion.reason.startswith(over)
     assert machine.ran == [ALONE]
 
@@ -123,7 +123,7 @@ def test_a_mix_that_was_refused_is_tried_again_with_what_lies_before_its_layers(
     machine: Machine, tmp_path: Path
 ) -> None:
     """A runtime may round what a layer in float reads, since the layer before writes it in integers."""
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     machine.refused = {"openvino:cpu:int8/float-1": 0.6, "openvino:cpu:int8/float-3": 0.7}
     found = tune(machine, replace(asked(), mixes=("float-1", "float-3")), tmp_path / "out")
     raced = [arm.target.scheme for arm in machine.plans[TOGETHER].groups[0].record.arms if arm.target.scheme]
@@ -137,7 +137,7 @@ def test_a_mix_that_was_refused_is_tried_again_with_what_lies_before_its_layers(
 
 def test_a_search_that_settles_nothing_more_widens_no_mix(machine: Machine, tmp_path: Path) -> None:
     machine.refused = {"openvino:cpu:int8/float-1": 0.6}
-    machine.fidelity = losing({})
+    machine.scores = losing({})
     tune(machine, asked(), tmp_path / "out")
     assert TOGETHER not in machine.ran, "the plain precision keeps the limit"
 
@@ -163,7 +163,7 @@ def test_a_search_that_was_cut_short_behind_refused_mixes_goes_on(machine: Machi
     machine.refused = {f"openvino:cpu:int8{scheme}": 0.6 for scheme in ("", "/float-1", "/float-0.1")}
     wanted = replace(asked(), mixes=("float-1",))
     machine.refused.pop("openvino:cpu:int8/float-0.1")
-    machine.fidelity, machine.unfinished = losing(both("float-0.1", 40)), {TOGETHER}
+    machine.scores, machine.unfinished = losing(both("float-0.1", 40)), {TOGETHER}
     assert not tune(machine, wanted, tmp_path / "out").complete
     machine.unfinished = set()
     found = tune(machine, wanted, tmp_path / "out")
@@ -182,7 +182,7 @@ def test_a_scheme_is_widened_by_the_layer_before_each() -> None:
 
 
 def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     found = tune(machine, replace(ground("openvino"), precisions=(Precision.INT8,)), tmp_path / "out")
     (only,) = found.found.values()
     assert str(only.ship.target) == "openvino:cpu:int8"
@@ -197,11 +197,11 @@ def rendered(tuning: Tuning, again: str = "") -> str:
 
 
 def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     found = tune(machine, asked(), tmp_path / "out")
     text = rendered(found)
     (broken,) = [line for line in text.splitlines() if line.startswith("int8 ")]
-    assert "10 pp (7 to 13)" in broken
+    assert "0.1 (0.067 to 0.13)" in broken
     assert broken.rstrip().endswith("broken")
     (kept,) = [line for line in text.splitlines() if line.startswith("int8/float-1 ")]
     assert "kept" in kept
@@ -218,10 +218,10 @@ def test_people_and_programs_are_told_what_each_mix_costs(machine: Machine, tmp_
 
 def test_the_end_names_the_setting_and_one_command(machine: Machine, tmp_path: Path) -> None:
     again, out = "shootout tune m.onnx --inputs X.npz", tmp_path / "out"
-    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
+    machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
     found = tune(machine, asked(), out)
     told = " ".join(rendered(found, again).split())
-    assert "can't tell: openvino:cpu:fp32 with int8/float-1: faster, but max-accuracy-drop" in told
+    assert "can't tell: openvino:cpu:fp32 with int8/float-1: faster, but max-drop" in told
     assert "Fix: add rows to the data and add --fresh, or give a looser limit" in told
     assert told.count(", not shown to keep the limit") == 1, "in the row of the gain"
     default = f"Next shootout ship {out}/alone -o shipped --target openvino:cpu:fp32"
@@ -229,7 +229,7 @@ def test_the_end_names_the_setting_and_one_command(machine: Machine, tmp_path: P
     assert told.endswith(default.replace("Next ", f"Next {lead}")), "the same command would say the same"
     given = ("--inputs", "X.npz", "--metric", "m.py:f", "--truth", "my truth.parquet")
     assert name_row_files(given) == "X.npz and 'my truth.parquet'"
-    machine.fidelity = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
+    machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
     told = " ".join(rendered(tune(machine, asked(), tmp_path / "broken"), again).split())
     assert "over the limit: openvino:cpu:fp32 with int8/float-1: on rows that the search did not see" in told
     assert told.endswith(default.replace(f"{out}/", f"{tmp_path}/broken/"))
@@ -267,11 +267,11 @@ def test_a_mix_that_was_not_built_in_time_is_raced_by_a_new_search_once_another_
     [
         ({}, None),
         ({"precision": ["int8"]}, None),
-        ({"precision": ["int8"], "max_drop": "0.5pp"}, {Limit.DROP: 0.005}),
+        ({"precision": ["int8"], "max_drop": "0.5pp"}, {}),
         ({"precision": ["int8"], "max_error": "2e-2"}, {Limit.ERROR: 0.02}),
         ({"precision": ["int8"], "max_drop": "1%", "metric": "iou"}, {}),
-        ({"precision": ["int8"], "policy": {"limits": {"size": "5MB"}}, "max_drop": "1pp"},
-         {Limit.SIZE: 5e6, Limit.DROP: 0.01}),
+        ({"precision": ["int8"], "policy": {"limits": {"size": "5MB"}}, "max_drop": "1pp"}, {Limit.SIZE: 5e6}),
+        ({"precision": ["int8"], "policy": {"limits": {"max-drop": "1pp"}}}, {Limit.DROP: 0.01}),
     ],
 )  # fmt: skip
 def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict[Limit, float] | None) -> None:
@@ -284,13 +284,12 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
     ("options", "says"),
     [
         ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
-        ({"precision": ["int8"], "max_drop": "0.5"}, "write percentage points with their unit as 0.5pp"),
         ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
         ({"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}}, "tune can't judge the policy's"),
         ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
         (
             {"precision": ["int8"], "metric": "iou", "max_drop": "0.005", "max_error": "2e-2"},
-            "--max-drop is of --metric, and max-error limits the same outputs otherwise: give one of them",
+            "--max-drop is of a metric, and max-error limits the same outputs otherwise: give one of them",
         ),
     ],
 )
@@ -299,20 +298,23 @@ def test_a_wrong_limit_is_answered_with_the_right_form(options: TuneOptions, say
         read_limits(options)
 
 
-def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = Study(name="s", model=("bert",), targets=("openvino",))
     with pytest.raises(UsageError, match=r"--max-drop 0.5pp can't be judged: bert has no labels here: give --inputs"):
-        refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="bert"))
+        refuse_unjudged({}, study.model_copy(update={"max_drop": "0.5pp"}), Request(model="bert"))
     with pytest.raises(UsageError, match="what a precision costs can't be judged"):
         refuse_unjudged({Limit.SIZE: 1e6}, study, Request(model="bert"))
     refuse_unjudged({Limit.ERROR: 0.02}, study, Request(model="bert"))
     np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
     asked = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
     np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
-    with pytest.raises(UsageError, match=r"0.5pp can't be shown by 100 scored .* give 784 rows or more, or .* 2pp"):
-        refuse_unjudged({Limit.DROP: 0.005}, study, asked)
-    refuse_unjudged({Limit.DROP: 0.02}, study, asked)
-    refuse_unjudged({Limit.DROP: 0.005}, study, Request(model="digits"))
+    monkeypatch.setattr("shootout.tune.limits.check_sizes", lambda _: 200)
+    of_rows = study.model_copy(update={"max_drop": "1%"})
+    with pytest.raises(UsageError, match=r"1% takes 368 scored rows.* give 736 rows or more, or --max-drop 3.7%"):
+        refuse_unjudged({}, of_rows, asked)
+    refuse_unjudged({}, study.model_copy(update={"max_drop": "4%"}), asked)
     scored = study.model_copy(update={"metric": "iou"})
     with pytest.raises(UsageError, match="--metric iou: without truth a metric compares with FP32's own outputs"):
         refuse_unjudged({}, scored, Request(model="bert"))
@@ -386,9 +388,12 @@ def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:
 
 
 def test_schemes_for_the_whole_model_follow_the_limit() -> None:
-    assert list_schemes_for({Limit.DROP: 0.005}) == ["shared", "accuracy-control"]
-    assert list_schemes_for({Limit.ERROR: 0.02}) == ["shared"]
-    assert list_schemes_for({}) == ["shared"], "NNCF's search goes by labels, not by a metric"
+    study, digits = Study(name="s", model=("digits",), targets=("openvino",), max_drop="0.5pp"), Request(model="digits")
+    by_labels = ["shared", "accuracy-control"]
+    assert list_schemes_for({}, study, digits) == list_schemes_for({Limit.DROP: 0.005}, study, digits) == by_labels
+    assert list_schemes_for({Limit.ERROR: 0.02}, study, digits) == ["shared"]
+    scored = study.model_copy(update={"metric": "iou"})
+    assert list_schemes_for({}, scored, digits) == ["shared"], "NNCF's search goes by labels, not by a metric"
 
 
 def test_what_was_not_timed_is_unknown() -> None:
@@ -411,14 +416,14 @@ rankings: list[list[str]] = []
 
 
 def test_the_mixes_that_a_run_began_with_are_kept_with_it(machine: Machine, tmp_path: Path) -> None:
-    machine.fidelity = losing(both("", 40))
+    machine.scores = losing(both("", 40))
     bare, out = replace(asked(), mixes=("shared",)), tmp_path / "out"
     found = search.with_mixes(bare, out, ranked_by(["float-1", "float-0.1"]), fresh=False)
     assert found.mixes == ("shared", "float-1", "float-0.1")
     again = search.with_mixes(bare, out, ranked_by(["float-3"]), fresh=False)
     assert (again.mixes, again.identity, rankings) == (found.mixes, found.identity, [])
     tune(machine, again, out)
-    other = replace(bare, limits={"max-accuracy-drop": 0.02})
+    other = replace(bare, limits={"max-drop": 0.02})
     with pytest.raises(UsageError, match="holds another tuning run: add --fresh"):
         search.with_mixes(other, out, ranked_by(["float-3"]), fresh=False)
     assert rankings == [], "before anything is ranked"

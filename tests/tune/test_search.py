@@ -19,13 +19,14 @@ from support.races import made
 from shootout import backends
 from shootout.clock import Deadline
 from shootout.commands import tune as tune_command
-from shootout.contract import Arm, Availability, Device, Fidelity, NotRun, NotRunKind, Precision, Target
+from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal import journal, run_folder
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Failure, Header, Rounds, Skip
+from shootout.messages import Scores
 from shootout.results import analysis
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Document, Ratio
@@ -124,8 +125,8 @@ Times = Callable[[str, Arm], float]
 class Machine:
     """Plays a stage's run with planted times, as the journal would hold it."""
 
-    def __init__(self, times: Times, fidelity: Callable[[str, Arm], Fidelity] = lambda *_: made.EXACT) -> None:
-        self.fidelity = fidelity
+    def __init__(self, times: Times) -> None:
+        self.scores: Callable[[str, Arm], Scores | None] = lambda *_: None
         self.times, self.ran, self.limits, self.unfinished = times, [], {}, set()
         self.plans: dict[str, Plan] = {}
         self.refused: dict[str, float] = {}
@@ -153,6 +154,9 @@ class Machine:
                 wrong = replace(made.EXACT, relative_l2=error)
                 failed = Failure(group=name, arm=arm, during="verify", reason=f"relative L2 error {error}")
                 file.append(made.checked(arm, group=name, fidelity=wrong), failed)
+            for arm in (one for one in playing if not one.control):
+                if scores := self.scores(stage, arm):
+                    file.append(made.checked(arm, scores, group=group.record.name))
             for restart in range(8 if playing else 0):
                 lines = [
                     made.played(
@@ -160,7 +164,6 @@ class Machine:
                         restart,
                         self.times(stage, arm) * float(np.exp(self.rng.normal(0, 0.002))),
                         group=group.record.name,
-                        fidelity=self.fidelity(stage, arm),
                     )
                     for arm in playing
                 ]

@@ -119,7 +119,7 @@ def claim(run: Callable[[Arrays], dict[str, Any]], bounds: tuple[float, float] =
 
 
 def test_a_true_arm_has_an_error_for_each_mark():
-    found = verify(claim(right), with_accuracy=False)
+    found = verify(claim(right))
     assert found.fault is None
     assert [(one.step, one.error_bound) for one in found.fidelity.by_step] == [(1, 1e-5), (10, 1e-3)]
     assert all(one.relative_l2 == pytest.approx(0.0, abs=1e-6) for one in found.fidelity.by_step)
@@ -127,24 +127,24 @@ def test_a_true_arm_has_an_error_for_each_mark():
 
 
 def test_an_arm_that_ignores_its_state_is_refused():
-    found = verify(claim(lambda one: right({**one, "h": 0 * one["h"]})), with_accuracy=False)
+    found = verify(claim(lambda one: right({**one, "h": 0 * one["h"]})))
     assert "above the error bound of this precision, 0.001" in str(found.fault)
 
 
 def test_an_error_that_grows_is_held_to_what_its_step_explains():
     """A weight that is a little off shows at once, though ten calls may explain as much."""
-    found = verify(claim(lambda one: right({**one, "x": one["x"] * np.float32(1 + 2e-4)})), with_accuracy=False)
+    found = verify(claim(lambda one: right({**one, "x": one["x"] * np.float32(1 + 2e-4)})))
     assert "in the first call of a clip is above the error bound of this precision there, 1e-05" in str(found.fault)
     (first, whole) = found.fidelity.by_step
     assert 1e-5 < (first.relative_l2 or 0) < (whole.relative_l2 or 0) < 1e-3
-    assert verify(claim(right, (1e-3, 1e-3)), with_accuracy=False).fault is None
+    assert verify(claim(right, (1e-3, 1e-3))).fault is None
 
 
 def test_what_the_whole_stream_does_not_prove_its_first_call_may():
     """After ten calls anything may be explained, after one it isn't."""
     off = claim(lambda one: right({**one, "x": one["x"] * np.float32(1 + 2e-4)}), (1e-5, 0.9))
-    assert "in the first call of a clip" in str(verify(off, with_accuracy=False).fault)
-    assert [one.error_bound for one in verify(claim(right, (1e-5, 0.9)), with_accuracy=False).fidelity.by_step] == [
+    assert "in the first call of a clip" in str(verify(off).fault)
+    assert [one.error_bound for one in verify(claim(right, (1e-5, 0.9))).fidelity.by_step] == [
         1e-5,
         None,
     ]

@@ -187,7 +187,7 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
     facts, _ = worker.build(exported, arm(), tmp_path / "built")
     worker.load(Built(arm=arm(), exported=exported, folder=tmp_path / "built", facts=facts))
     monkeypatch.setattr(worker, "_strayed", None)
-    verified = worker.verify(with_accuracy=False)
+    verified = worker.verify()
     assert verified.call_s
     assert (verified.fault or "").startswith(told or "")
     assert bool(verified.fault) is bool(told)

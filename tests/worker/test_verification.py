@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.exports import bare_exported
 from shootout.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.exported import training_step
 from shootout.exported.model import ReportRows
+from shootout.models.user.scoring import NAMES
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -55,7 +57,6 @@ def exported(reference: Arrays | None = None) -> Any:
         is_judged=lambda *_: True,
         reference_outputs=lambda: [RIGHT, RIGHT],
         shared_outputs=lambda: reference and [reference, reference],
-        class_scores="y",
         number_row=lambda row: 2 * row + 1,
         report=lambda: ReportRows(
             inputs={"x": np.zeros((3, 1))}, rows=np.arange(3), other_rows=np.arange(3), labels=np.array([1, 1, 0])
@@ -79,9 +80,9 @@ def off_by(error: float) -> Arrays:
 
 
 def test_an_arm_that_is_true_has_no_fault_and_its_figures():
-    found = verify(claim(together=lambda: [[RIGHT, RIGHT]] * 2), with_accuracy=False)
+    found = verify(claim(together=lambda: [[RIGHT, RIGHT]] * 2))
     assert (found.fault, found.executed) == (None, ACCOUNT)
-    assert (found.fidelity.relative_l2, found.fidelity.accuracy) == (0.0, None)
+    assert found.fidelity.relative_l2 == 0.0
 
 
 def test_the_worst_row_has_its_number_in_the_users_data():
@@ -96,7 +97,7 @@ def test_the_worst_row_has_its_number_in_the_users_data():
         def fetch(self, raw: Any) -> Arrays:
             return raw  # type: ignore[no-any-return]
 
-    (found,) = verify(claim(Odd()), with_accuracy=False).fidelity.by_output
+    (found,) = verify(claim(Odd())).fidelity.by_output
     assert (found.name, found.row) == ("y", 3)
     assert found.relative_l2 == pytest.approx(1e-4, rel=1e-2)
 
@@ -105,8 +106,8 @@ def test_an_error_in_any_buffer_closes_the_gate():
     """The session gives back what it is given, so that each buffer has an answer of its own."""
     echo = Session()
     echo.fetch = lambda raw: raw  # type: ignore[method-assign]
-    assert verify(claim(echo, buffers=[RIGHT, RIGHT]), with_accuracy=False).fault is None
-    found = verify(claim(echo, buffers=[RIGHT, off_by(0.1)]), with_accuracy=False)
+    assert verify(claim(echo, buffers=[RIGHT, RIGHT])).fault is None
+    found = verify(claim(echo, buffers=[RIGHT, off_by(0.1)]))
     assert "relative L2 error 0.07" in str(found.fault) or "relative L2 error 0.1" in str(found.fault)
 
 
@@ -115,19 +116,19 @@ def test_a_fault_on_inputs_with_missing_values_says_so():
     echo = Session()
     echo.fetch = lambda raw: {"y": np.nan_to_num(raw["y"], nan=9.0)}  # type: ignore[method-assign]
     missing = {"y": np.array([[np.nan, 2.0]], np.float32)}
-    told = str(verify(claim(echo, buffers=[RIGHT, missing]), with_accuracy=False).fault)
+    told = str(verify(claim(echo, buffers=[RIGHT, missing])).fault)
     assert told.endswith("(for inputs with NaN, a missing value, which it takes otherwise than the reference does)")
-    assert "NaN" not in str(verify(claim(echo, buffers=[off_by(0.1), RIGHT]), with_accuracy=False).fault)
+    assert "NaN" not in str(verify(claim(echo, buffers=[off_by(0.1), RIGHT])).fault)
 
 
 def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_met():
     made = claim(Session(off_by(0.4)), together=lambda: [[off_by(0.4)] * 2] * 2)
-    assert verify(made, with_accuracy=False).fault
+    assert verify(made).fault
     made.exported.is_judged = lambda *_: False
-    found = verify(made, with_accuracy=False)
+    found = verify(made)
     assert found.fault is None
     assert (found.fidelity.standing, found.fidelity.error_bound) == (BoundStanding.NOT_JUDGED, 1e-3)
-    assert verify(claim(), with_accuracy=False).fidelity.standing is BoundStanding.MET
+    assert verify(claim()).fidelity.standing is BoundStanding.MET
 
 
 @pytest.mark.parametrize(("error", "drawn", "allowed", "is_refused"), UNJUDGED)
@@ -137,7 +138,7 @@ def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
     """There was no time to predict what its precision explains: a row of this error may not look like any other."""
     made = claim(Session(off_by(error)), together=lambda: [[off_by(error)] * 2], max_error=allowed)
     made.exported.is_judged, made.exported.drawn = (lambda *_: False), drawn
-    found = verify(made, with_accuracy=False)
+    found = verify(made)
     assert (found.fault or "").endswith("(outputs of zeros alone would err by 1)" if is_refused else "")
     assert bool(found.fault) is is_refused
     assert found.fidelity.standing is (BoundStanding.REFUSED if is_refused else BoundStanding.NOT_JUDGED)
@@ -147,33 +148,22 @@ def test_a_row_that_a_metric_scores_may_err_as_much_as_its_precision_explains():
     """Probabilities near zero err by more than themselves where nobody speaks, and tell speech all the same."""
     made = claim(Session(off_by(1.2)), buffers=[{}, {}])
     made.exported.error_bound = lambda *_, **__: (9.9, 0.0)
-    assert verify(made, with_accuracy=False).fault
+    assert verify(made).fault
     scored = replace(made, is_scored=True)
-    found = verify(scored, with_accuracy=False)
+    found = verify(scored)
     assert found.fault is None
     assert found.fidelity.standing is BoundStanding.TOLERATED
-
-
-@pytest.mark.parametrize(("is_scored", "class_scores", "passes"), [(True, "", 1), (False, "y", 1), (False, "", 0)])
-def test_a_metric_or_labels_judge_a_row_for_which_nothing_could_be_predicted(
-    is_scored: bool, class_scores: str, passes: int
-):
-    made = claim(Session(off_by(0.1)), is_scored=is_scored)
-    made.exported.error_bound, made.exported.class_scores = (lambda *_, **__: (None, 0.0)), class_scores
-    found = verify(made, with_accuracy=False)
-    assert ("no error bound is known" not in str(found.fault)) is bool(passes)
-    assert found.fidelity.standing is (BoundStanding.TOLERATED if passes else BoundStanding.REFUSED)
 
 
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
-    refused = verify(replace(made, max_error=0.009), with_accuracy=False)
+    refused = verify(replace(made, max_error=0.009))
     assert "relative L2 error 0.01 is above --max-error 0.009" in str(refused.fault), "the limit in force"
     assert refused.fidelity.standing is BoundStanding.REFUSED
-    found = verify(replace(made, max_error=0.011), with_accuracy=False)
+    found = verify(replace(made, max_error=0.011))
     assert (found.fault, found.fidelity.standing) == (None, BoundStanding.TOLERATED)
-    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is BoundStanding.MET
+    assert verify(claim(max_error=0.011)).fidelity.standing is BoundStanding.MET
 
 
 def test_whole_numbers_may_flip_as_explained_and_beyond_what_proves_something_only_for_a_metric():
@@ -185,23 +175,32 @@ def test_whole_numbers_may_flip_as_explained_and_beyond_what_proves_something_on
     wrong = [{"y": one["y"] + np.array([[0, 0, 1, 1]])} for one in right]
     session, known = Session(), iter([*wrong, *wrong])
     session.fetch = lambda _: next(known)  # type: ignore[method-assign]
-    told = verify(claim(session, exported=made), with_accuracy=False).fault or ""
+    told = verify(claim(session, exported=made)).fault or ""
     assert told.startswith("4 of 8 integer or boolean elements of output 'y' differ")
     assert told.endswith("this precision explains 12.5 %"), "half of what different inputs move"
-    assert verify(claim(session, exported=made, is_scored=True), with_accuracy=False).fault is None
+    assert verify(claim(session, exported=made, is_scored=True)).fault is None
 
 
 def test_a_row_stands_as_the_worst_of_its_instances():
     answers = iter([[[RIGHT, RIGHT], [RIGHT, off_by(0.01)]]])  # they run once
     made = claim(max_error=0.011, together=lambda: next(answers))
-    assert verify(made, with_accuracy=False).fidelity.standing is BoundStanding.TOLERATED
+    assert verify(made).fidelity.standing is BoundStanding.TOLERATED
 
 
-def test_accuracy_is_counted_in_a_slot_of_its_own():
+def test_rows_that_a_metric_scores_run_in_a_slot_of_their_own(tmp_path: Path):
     session = Session()
-    found = verify(claim(session), with_accuracy=True)
-    assert found.fidelity.right == "110"
+    verify(claim(session), tmp_path)
     assert session.staged == [0, 1, 2, 2, 2]
+    assert (tmp_path / NAMES).exists()
+
+
+@pytest.mark.parametrize("is_scored", [True, False])
+def test_a_metric_judges_a_row_for_which_nothing_could_be_predicted(is_scored: bool):
+    made = claim(Session(off_by(0.1)), is_scored=is_scored)
+    made.exported.error_bound = lambda *_, **__: (None, 0.0)
+    found = verify(made)
+    assert ("no error bound is known" not in str(found.fault)) is is_scored
+    assert found.fidelity.standing is (BoundStanding.TOLERATED if is_scored else BoundStanding.REFUSED)
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -219,33 +218,33 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("check", FAULTS)
 def test_each_check_finds_its_fault(check: str):
     changes, says = FAULTS[check]
-    assert says in (verify(claim(**changes), with_accuracy=False).fault or "")
+    assert says in (verify(claim(**changes)).fault or "")
 
 
 def test_the_first_fault_is_told_and_no_instance_runs_for_nothing():
     def forbidden() -> Any:
         raise AssertionError("the gate is closed already")
 
-    found = verify(claim(Session(off_by(0.1)), strayed="strayed", together=forbidden), with_accuracy=False)
+    found = verify(claim(Session(off_by(0.1)), strayed="strayed", together=forbidden))
     assert found.fault == "strayed"
 
 
 def test_what_is_never_timed_may_have_threads_anywhere():
     software = replace(ACCOUNT, software=True)
-    assert verify(claim(Session(executed=software), strayed="has threads elsewhere"), with_accuracy=False).fault is None
+    assert verify(claim(Session(executed=software), strayed="has threads elsewhere")).fault is None
 
 
 def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(training_step, "judged", lambda found, *_: (found, "moved its weights"))
     trained = exported()
     trained.trained = ("w",)
-    assert verify(claim(exported=trained), with_accuracy=False).fault == "moved its weights"
+    assert verify(claim(exported=trained)).fault == "moved its weights"
     untold = [check.__name__ for check in CHECKS if check.__name__ not in FAULTS]
     assert untold == ["check_step", "check_first_calls"], "the second one has tests beside those of streams"
 
 
 def test_outputs_of_another_shape_are_not_even_compared():
-    found = verify(claim(Session({"y": RIGHT["y"][:, :1]}), strayed="strayed"), with_accuracy=True)
+    found = verify(claim(Session({"y": RIGHT["y"][:, :1]}), strayed="strayed"))
     assert "expected float32[1, 2], got float32[1, 1]" in (found.fault or "")
     assert found.fidelity.relative_l2 is None
 
@@ -274,7 +273,7 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
     made = claim(
         Session(off_by(error), account), exported=known, rests={(Device.CUDA, Precision(precision)): Precision(rest)}
     )
-    found = verify(replace(made, arm=replace(made.arm, target=target)), with_accuracy=False)
+    found = verify(replace(made, arm=replace(made.arm, target=target)))
     assert ("nothing was rounded" in (found.fault or "")) is caught
     assert caught or found.fault is None
 
@@ -283,12 +282,12 @@ def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
     quantized = off_by(0.3)
     beside = exported(quantized)
     beside.original, beside.own_outputs = "a.onnx", lambda: [quantized, quantized]
-    found = verify(claim(Session(quantized), exported=beside), with_accuracy=False)
+    found = verify(claim(Session(quantized), exported=beside))
     assert (found.fault, found.fidelity.shared_l2) == (None, 0.0)
     assert found.fidelity.standing is BoundStanding.MET, "no tolerance was given, and none was needed"
     assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
-    assert "above the error bound of this precision, 0.001" in (
-        verify(claim(exported=beside), with_accuracy=False).fault or ""
-    ), "the original's own"
+    assert "above the error bound of this precision, 0.001" in (verify(claim(exported=beside)).fault or ""), (
+        "the original's own"
+    )
     together = claim(Session(quantized), exported=beside, together=lambda: [[quantized, quantized]])
-    assert verify(together, with_accuracy=False).fault is None
+    assert verify(together).fault is None

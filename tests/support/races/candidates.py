@@ -76,10 +76,8 @@ def analysed(
     )
 
 
-def question(
-    *rows: Row, right: Mapping[str, str] | None = None, sd: float = 0.0, disturbed: float = 0.0, **how: Any
-) -> Question:
-    """One cell's rows as candidates on one machine; `right` as `Play` has it, all else as `cells.cell` takes it."""
+def question(*rows: Row, sd: float = 0.0, disturbed: float = 0.0, **how: Any) -> Question:
+    """One cell's rows as candidates on one machine, all else as `cells.cell` takes it."""
     machine = how.pop("machine", HERE)
     found = cell(*rows, **how)
     journal = group(found, sd=sd, disturbed=disturbed)
@@ -87,7 +85,7 @@ def question(
         Candidate(
             label=row.arm,
             machine=machine,
-            plays=(Play(run="made", cell=found, row=row, group=journal, right=right or {}),),
+            plays=(Play(run="made", cell=found, row=row, group=journal),),
         )
         for row in found.rows
         if row.end_to_end

@@ -10,18 +10,19 @@ from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind
 from shootout.results.choice import Cell
 from shootout.results.document import (
-    AccuracyChange,
     Control,
     Document,
     FidelityFigures,
     GroupSummary,
+    Metric,
+    MetricChange,
     Ratio,
     Row,
     Timing,
     ratio_of,
 )
 from shootout.stats.goals import Aim
-from shootout.stats.verdicts import Comparison, judge
+from shootout.stats.verdicts import Comparison, judge, judge_limit
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)
@@ -48,8 +49,17 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
     found = None
     if change:
         value, reach, against = change
-        found = AccuracyChange(
-            value=value, low=value - reach, high=value + reach, lost=0, won=0, p_value=1.0, against=against
+        low, high = value - reach, value + reach
+        found = Metric(
+            name="accuracy",
+            value=0.9 + value,
+            rows=1_000,
+            lower_is_better=False,
+            against="truth",
+            change=MetricChange(value=value, low=low, high=high, sd=0.1, rows=1_000, against=against),
+            limits="drop",
+            limit=0.01,
+            standing=judge_limit(-high, -low, 0.01),
         )
     figures: dict[str, Any] = {
         "max_abs": error,
@@ -58,7 +68,7 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
         "cosine": 1.0,
         "top1_agreement": None,
     }
-    return FidelityFigures(**{**figures, "accuracy_change": found, **more})
+    return FidelityFigures(**{**figures, "metric": found, **more})
 
 
 def row(arm: str, ns: float | None, *, group: str = GROUP, **changes: Any) -> Row:
@@ -109,7 +119,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         "aim": Aim.BEST, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
-        "by_metric": any(one.fidelity and one.fidelity.metric for one in rows),
+        "is_scored": any(one.fidelity and one.fidelity.metric for one in rows),
     }  # fmt: skip
     return Cell(**{**facts, **changes})
 
