@@ -41,8 +41,6 @@ SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "tex
 COMMON = {
     "a": "the first of the two.",
     "a_ns": "its median in the first run.",
-    "accuracy": "share of the labeled rows that are classified rightly.",
-    "accuracy_change": "its accuracy less that of plain FP32, row by row.",
     "aim": "what must be known before the race ends.",
     "allocator_peak_bytes": "the most that the library's allocator held.",
     "alone": "whether that limit is the only one that it fails.",

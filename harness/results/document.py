@@ -587,7 +587,8 @@ class FrontRow(Part):
     """Name a row that no other one beats in score and time together (see `results.accuracy`).
 
     Attributes:
-        metric: the name of what scores its rows; `score` is the mean.
+        metric: the name of what scores its rows.
+        score: their mean score.
         of: how many rows were compared.
         ties: those that measured slower and no better than it, but aren't known to be; their group in brackets
             where it is another one.

@@ -420,7 +420,7 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
 
     process, built = (
         SimpleNamespace(ask=ask),
-        SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True, stream=None)),
+        SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True, stream=None, is_scored=False)),
     )
     player = ArmProcess(process, built, stage, first=first)  # type: ignore[arg-type]
     with pytest.raises(Hung):

@@ -14,7 +14,6 @@ from rich.console import Console
 from support.onnx_made import value, write
 
 from shootout import backends
-from shootout.commands.node import narrow
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.decide.policy import Policy
 from shootout.exported import cost
@@ -216,14 +215,6 @@ def test_turns_under_sustained_load_share_the_time_that_is_given():
     assert 1_440 <= dry_run.least_seconds(found) <= dry_run.most_seconds(found) < 1_560
     more = planned(scenario=("sustained",), max_restarts=6)
     assert any(line.startswith("  6 turns of each target: 30 min for 4 targets") for line in text(more))
-
-
-def test_a_node_that_races_some_of_the_groups_gives_them_the_turns_of_the_whole_plan():
-    whole = planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)
-    part = narrow(whole, [whole.groups[0].record.name])
-    assert len(part.groups) == 1
-    assert (part.restart_s, part.least_turn_s) == (whole.restart_s, whole.least_turn_s) == (240.0, 50.0)
-    assert dry_run.least_seconds(part) == pytest.approx(dry_run.least_seconds(whole) / 2, rel=0.01)
 
 
 def test_no_more_restarts_are_promised_than_the_study_allows():

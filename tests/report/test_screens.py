@@ -18,10 +18,10 @@ SHOWN = (
 COMMANDS = {
     **{f"show-{run}": [("show", run), ("show", run, "--full")] for run in SHOWN},
     "decide": [
-        ("decide", "decide-digits", "--p99", "1ms", "--min-accuracy", "95%"),
-        ("decide", "decide-digits", "--objective", "size", "--max-accuracy-drop", "1pp"),
+        ("decide", "decide-digits", "--p99", "1ms", "--min-metric", "0.95"),
+        ("decide", "decide-digits", "--objective", "size", "--max-drop", "1pp"),
         ("decide", "decide-load", "--load", "500/s", "--p99", "2ms"),
-        ("decide", "int4-digits", "--objective", "size", "--max-accuracy-drop", "5pp", "--p99", "1us"),
+        ("decide", "int4-digits", "--objective", "size", "--max-drop", "5pp", "--p99", "1us"),
         ("decide", "shootout", "shootout-intel", "--p99", "10ms"),
     ],
 }

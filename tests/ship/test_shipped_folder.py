@@ -358,7 +358,5 @@ def test_the_check_lets_as_many_integers_differ_as_the_precision_explains():
     assert mismatch_limit(made, {"map": 4 * 0.3}, right, 5) == 250, "half the way to other inputs' answers"
     wild = replace(made, by_output=(replace(flipped, flipped=1.0),))
     assert mismatch_limit(wild, {}, right, 5) == 500, "all there are"
-    older = replace(made, by_output=(replace(flipped, flipped=0.0),))
-    assert mismatch_limit(older, {}, right, 5) == 20
     assert mismatch_limit(None, {"map": 0.01}, right, 5) == 5
     assert mismatch_limit(made, {"map": 0.1}, [{"y": np.zeros(9, "f4")}], 1) == 0
