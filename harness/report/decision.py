@@ -175,7 +175,7 @@ def _tell_figures(
         yield f"ready in {seconds(row.ready_s)}"
     if row.fidelity and row.fidelity.metric:
         is_bounded = any(one.limit in OF_METRIC and one.low != one.high for one in chosen.limits)
-        apart = {"low": None, "high": None, "change": None} if is_bounded else {}  # the limit's interval decides
+        apart = dict.fromkeys(("low", "high", "change", "standing")) if is_bounded else {}  # the limit stands under Met
         yield tell_metric(row.fidelity.metric.model_copy(update=apart))
 
 

@@ -448,7 +448,7 @@ def _try_metric(measure: scoring.Measure, asked: Request) -> None:
         right = data_files.read_labels(labels) if labels and not measure.truth else None
         of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
         if fault := scoring.try_shapes(measure, outputs, right, scoring.TRIAL_S):
-            raise UsageError(f"--metric {measure.metric} can't score row 0 of {of}: {fault}")
+            raise UsageError(f"--metric {measure.metric} can't score {of}: {fault}")
 
 
 def measure_of(study: Study) -> scoring.Measure:

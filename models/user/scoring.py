@@ -219,13 +219,18 @@ def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) ->
 
 def _find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
     """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
-    rows = np.arange(_count_rows(outputs))
+    count = _count_rows(outputs)
+    rows = np.arange(count)
+    rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
     right = None if labels is None else labels[rows]
     try:
         if is_own(measure.metric) and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
             return ""  # no inputs that are made up fit it
         if measure.truth:
-            right = truth_files.take_rows(truth_files.read(Path(measure.truth)), rows)
+            truth = truth_files.read(Path(measure.truth))
+            columns = [one for one in (truth.values() if isinstance(truth, Mapping) else [truth]) if _is_ids(one)]
+            rows = _choose_rows(columns[0], count) if columns else rows
+            right = truth_files.take_rows(truth, rows)
     except UsageError as error:
         return str(error)
     faults = set[str]()
@@ -233,6 +238,17 @@ def _find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], label
         call = ScoredCall(outputs=made, truth=made if right is None else right, inputs={}, rows=rows)
         faults.add(_fault_of_call(measure, call, "outputs" if right is None else "truth"))
     return faults.pop() if len(faults) == 1 else ""
+
+
+def _choose_rows(right: Array, count: int) -> Array:
+    """Return the rows to try: a call's, among them the one whose class id fits least."""
+    worst = int(right.argmin() if right.min() < 0 else right.argmax())
+    return np.arange(count) + max(min(worst, right.size - count), 0)
+
+
+def _is_ids(column: Array | Sequence[Any]) -> bool:
+    """Tell whether these may be class ids, one for each row."""
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.size > 0 and column.dtype.kind in "iu"
 
 
 def _count_elements(outputs: Sequence[TensorSpec]) -> int:

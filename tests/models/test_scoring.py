@@ -426,6 +426,11 @@ def test_truth_of_another_shape_is_told_before_there_are_outputs(tmp_path: Path,
 
 def test_labels_and_the_models_own_outputs_are_tried_too():
     assert scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
+    for labels, got in (
+        ([0, 1, 2, 0, 1, 1, 3], "received 3 (row"),
+        ([0, 1, 2, 0, 1, -2], "received -2 (row"),
+    ):
+        assert got in scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array(labels), 60.0)
     assert scoring.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
     assert "boxes" in scoring.try_shapes(Measure(metric="map"), OUTPUT, None, 60.0)
 

@@ -71,7 +71,7 @@ def plan(**fields: Any) -> planning.Plan:
         ({"y": np.zeros((40, 3))}, {"scores": "z"}, "unknown output 'z': known: y"),
         ({"y": np.zeros((40, 3))}, {"metric": "meen"}, "unknown metric 'meen'"),
         ({"y": np.zeros((40, 3))}, {"metric": "metric.py:scores"}, "did you mean 'score'"),
-        ({"y": np.zeros((40, 4))}, {}, "--metric mae can't score row 0 of rows.npz: mae: expected"),
+        ({"y": np.zeros((40, 4))}, {}, "--metric mae can't score rows.npz: mae: expected"),
         ({"y": np.zeros((40, 4))}, {}, "Outputs: y float32[1, 3]; truth: y float64[1, 4]"),
         ({"y": np.zeros((40, 3))}, {"metric": "metric.py:logits"}, "KeyError: 'logits' (metric.py line "),
     ],
@@ -130,7 +130,7 @@ def test_a_metric_that_fails_names_the_files_of_people_not_of_the_cache(here: Pa
     Path("prep.py").write_text(PREP.replace("np.zeros(3)", "np.zeros(4)"))
     with pytest.raises(UsageError) as caught:
         plan(inputs="files", read="prep.py:pairs", metric="mae")
-    said = "--metric mae can't score row 0 of files, read by prep.py:pairs (3 files, 3 rows): mae: "
+    said = "--metric mae can't score files, read by prep.py:pairs (3 files, 3 rows): mae: "
     assert said in str(caught.value)
 
 
