@@ -62,7 +62,7 @@ def test_the_page_shows_two_sessions():
     assert printed(compared.render_compared(compare_folders(one, other), WIDTH, full=False)) == text
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, *(pytest.param(width, marks=pytest.mark.long) for width in (80, 120))])
 def test_no_width_breaks_a_name_or_drops_an_interval(width: int):
     (one, other), _ = shown("compare")
     lines = as_plain(compared.render_compared(compare_folders(one, other), width, full=False), width).splitlines()

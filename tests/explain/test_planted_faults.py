@@ -167,6 +167,7 @@ def test_layers_are_found_by_value_in_a_graph_that_lost_its_names(backend: str, 
     assert find_beyond(backend, Precision.INT8, plant, tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
 def test_a_sound_q_dq_file_shows_no_fault(backend: str, tmp_path: Path) -> None:
     """Its scales are nodes of their own: a tensor before them holds integers."""
@@ -263,6 +264,7 @@ def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[floa
     return [one.number for one in pairs if one.sides[1].is_beyond], floats, [plain, read(write_floats(floats))[1]]
 
 
+@pytest.mark.long
 def test_what_is_named_to_leave_in_float_takes_what_lies_between_with_it(tmp_path: Path) -> None:
     warm = warm_of(Target(backend="onnxruntime", precision=Precision.INT8))
     marked, floats, errors = run_fresh(_leave_in_float, tmp_path, warm=warm)

@@ -372,6 +372,7 @@ def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(
     ]
 
 
+@pytest.mark.long
 def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
     own = [writer(tmp_path) for writer in WRITERS.values()]
     files = [path.rename(path.with_stem("forest")) for path in own]

@@ -177,6 +177,7 @@ def test_training_is_deterministic_and_leaves_torch_alone(
     assert not all(np.array_equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("module", "seed", "wanted"), [(digits, 0, 0.95), (digits, 1, 0.95), (digits_cnn, 0, 0.97)])
 def test_it_is_right_on_most_of_what_it_never_saw(module: Any, seed: int, wanted: float):
     import torch

@@ -134,6 +134,7 @@ def test_weights_and_inputs_follow_the_seed_and_torch_is_left_alone(name: str):
     assert len({array.tobytes() for array in drawn}) == len(drawn)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_outputs_tell(name: str):
     model, parameters = small(name)
@@ -149,6 +150,7 @@ def test_outputs_tell(name: str):
     assert (whole - whole.mean(0)).std() > 0.4 * whole.std()  # by the input, and not by the class or position alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["efficientnet", "resnet"])
 def test_small_errors_stay_small(name: str):
     """As in a trained net: otherwise no 8-bit form could be told from a wrong one."""

@@ -7,6 +7,8 @@ import pytest
 
 from lab.sets_simulated import PLANTED, simulate
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("metric", PLANTED)
 @pytest.mark.parametrize("loss", [0.01, 0.1])
@@ -17,7 +19,6 @@ def test_what_is_planted_is_lost(metric: str, loss: float):
     assert (after.value_of(every) - before.value_of(every)) * (1 if is_error else -1) == pytest.approx(loss, rel=0.15)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("metric", PLANTED)
 def test_a_loss_at_the_limit_is_rarely_admitted(metric: str):
     draw, is_error = PLANTED[metric]

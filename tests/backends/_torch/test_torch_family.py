@@ -88,6 +88,7 @@ def recorded(dtype_name: str, folder: Path) -> tuple[dict[str, Any], dict[str, i
     return tally.facts(), dict(kernels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("bfloat16", "bf16")])
 def test_products_that_became_loops_are_counted_too(dtype: str, precision: str, tmp_path: Path):
     told, kernels = run_fresh(recorded, dtype, tmp_path, warm=warm_of(PLAIN))
