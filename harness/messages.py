@@ -267,6 +267,7 @@ class Turn:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
         start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
             (the lower decile of all): what the harness itself adds.
+        read_ns: what all calls took that were read, where sizes vary and latencies are weighted means; else None.
         cpu_ns: CPU time of a call end to end, of all the process's threads and of the processes that it started and saw
             end: the mean over the block of calls one after another. None in other scenarios, and where
             the system doesn't tell.
@@ -279,6 +280,7 @@ class Turn:
     latency_ns: Mapping[Scope, Array]
     offer: RateStep | None = None
     start_late_ns: float = 0.0
+    read_ns: float | None = None
     cpu_ns: float | None = None
     bins: tuple[TimeBin, ...] = ()
     gpu: GpuState | None = None

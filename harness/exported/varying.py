@@ -21,7 +21,7 @@ from shootout.errors import ModelError
 from shootout.exported.model import ExportedModel
 
 CALLS = 50
-"""The calls of a pass: every percent or two of the sizes is there, and one pass of short calls takes no second."""
+"""The calls of a pass, or one for each size if these are more: one pass of short calls takes no second."""
 SHOWN = 8
 """Sizes that a note names."""
 PADDING = "padding: {percent:.0f} % of the inputs' elements"
@@ -52,12 +52,14 @@ class Varying:
         axis: that varies.
         sizes: ascending.
         arrivals: of each call in order, the index of its size.
+        weights: what each of these calls counts in the mean; they sum to 1.
         is_open: one session takes all sizes.
     """
 
     axis: str
     sizes: tuple[SizedModel, ...]
     arrivals: tuple[int, ...]
+    weights: tuple[float, ...]
     is_open: bool = False
 
     @property
@@ -86,10 +88,12 @@ class Varying:
 
     @property
     def padding(self) -> float:
-        """Return which share of the inputs' elements in all calls is padding."""
-        given = sum(_count_elements(self.sizes[index].exported.inputs) for index in self.arrivals)
-        taken = given if self.is_open else sum(_count_elements(self.sizes[i].runs.inputs) for i in self.arrivals)
-        return 1 - given / taken
+        """Return which share of the inputs' elements in all calls is padding, by the calls' weights."""
+        if self.is_open:
+            return 0.0
+        weighed = [*zip((self.sizes[index] for index in self.arrivals), self.weights, strict=True)]
+        given = math.fsum(weight * _count_elements(one.exported.inputs) for one, weight in weighed)
+        return 1 - given / math.fsum(weight * _count_elements(one.runs.inputs) for one, weight in weighed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +103,13 @@ class Arrivals:
     Attributes:
         axis: that varies: `batch`, a parameter, or a free axis of a file.
         sizes: of each call, in order.
+        weights: what each of these calls counts in the mean, see `weigh_calls`; () if all count the same.
         binned: how a log of lengths was put into these sizes, for people; "" of sizes that were given.
     """
 
     axis: str
     sizes: tuple[int, ...]
+    weights: tuple[float, ...] = ()
     binned: str = ""
 
     def __str__(self) -> str:
@@ -148,10 +154,11 @@ def compose(
             "weights before the inputs, from a seed of their own"
         )
     order = tuple([*runs].index(size) for size in arrivals.sizes)
-    varying = Varying(axis=axis, sizes=members, arrivals=order, is_open=is_open)
+    weights = arrivals.weights or (1 / len(order),) * len(order)
+    varying = Varying(axis=axis, sizes=members, arrivals=order, weights=weights, is_open=is_open)
     if varying.telling is None:
         raise ModelError(f"no input of {last.model} has {axis} in its shape: name an axis of its inputs in --mix")
-    key = json.dumps([axis, is_open, order, [(one.exported.key, one.runs.key) for one in members]])
+    key = json.dumps([axis, is_open, order, weights, [(one.exported.key, one.runs.key) for one in members]])
     notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
     padding = [PADDING.format(percent=100 * varying.padding)] * (bucket is not None)
     return dataclasses.replace(
@@ -176,6 +183,15 @@ def draw_arrivals(weights: Mapping[int, float], calls: int, seed: int) -> tuple[
         counts[size] += 1
     order = [size for size, count in sorted(counts.items()) for _ in range(count)]
     return tuple(int(size) for size in np.random.default_rng(seed if seed >= 0 else (0, -seed)).permutation(order))
+
+
+def weigh_calls(weights: Mapping[int, float], sizes: Sequence[int]) -> tuple[float, ...]:
+    """Return what each call counts in the mean, so that all calls of a size have its exact share between them.
+
+    A pass of few calls rounds the shares, and has a rare size far too often.
+    """
+    counts, total = Counter(sizes), math.fsum(weights.values())
+    return tuple(weights[size] / total / counts[size] for size in sizes)
 
 
 def pad(inputs: Arrays, into: Arrays) -> None:

@@ -76,7 +76,9 @@ class ClockCheck:
             return longer_than(1e9 * sum(one.seconds for one in turn.bins), asked)
         if arm.scenario not in (Scenario.LATENCY, Scenario.VARYING):
             return ""
-        read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
+        read_ns = turn.read_ns
+        if read_ns is None:
+            read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
         if fault := longer_than(read_ns, asked):
             return fault
         self._read.append(read_ns / max(asked.ended_ns - asked.began_ns, 1))

@@ -36,7 +36,7 @@ class Mix:
     """Say which sizes calls have, and how many calls each.
 
     Attributes:
-        axis: `batch`, or a parameter or free axis of the model; "" of a log, until the model tells it.
+        axis: `batch`, or a parameter or free axis of the model; "" of a mix without one, until the model tells it.
         sizes: rising, each once.
         weights: calls of each size, in any unit, above 0.
         log: the file that the lengths come from; "" if the sizes were given.
@@ -94,7 +94,7 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
     """Read a mix as people write it; a log is read, and put into few bins.
 
     Args:
-        find_axes: returns those that the model leaves open, for a log that is given without an axis.
+        find_axes: returns those that the model leaves open, for a mix that is given without an axis.
 
     Raises:
         UsageError: it is of another form, a weight is no number above 0, a size comes twice, the file holds something
@@ -106,7 +106,7 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
             known = f"it leaves {', '.join(axes)} open" if axes else "it is no file with an open axis"
             fix = "" if axes else ", or export the file with that axis open"
             raise UsageError(
-                f"--mix {text} doesn't say which axis of the model the lengths are of, and {known}: write "
+                f"--mix {text} doesn't say which axis of the model its sizes are of, and {known}: write "
                 f"--mix {axes[0] if axes else 'AXIS'}={text}{fix}"
             )
         mix = replace(mix, axis=axes[0])
@@ -119,7 +119,7 @@ def _read_any(text: str) -> Mix:
     axis, rest = (axis.strip(), rest) if equals else ("", text)
     if not rest.strip() or (equals and not axis):
         raise UsageError(f"--mix {text!r}: {FORM}")
-    if equals and ":" in rest and not Path(rest).expanduser().exists():
+    if ":" in rest and (equals or _SIZE.match(rest)) and not Path(rest).expanduser().exists():
         return _read_sizes(axis, rest, text)
     if not equals and not Path(text).expanduser().exists() and not Path(text).suffix:
         raise UsageError(f"--mix {text!r}: {FORM}")

@@ -15,7 +15,7 @@ from shootout import backends, models, schemes
 from shootout.contract import SCALED, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes
-from shootout.exported.varying import CALLS, Arrivals, draw_arrivals
+from shootout.exported.varying import CALLS, Arrivals, draw_arrivals, weigh_calls
 from shootout.host.placement import Threads
 from shootout.messages import Progress
 from shootout.models.user import reading
@@ -184,7 +184,8 @@ def _draw_arrivals(study: Study) -> Arrivals:
     """Return the sizes of the calls in order, where they vary."""
     assert study.mix, "the scenario needs one"
     weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
-    return Arrivals(axis=study.mix.axis, sizes=draw_arrivals(weights, CALLS, study.seed), binned=study.mix.binned)
+    sizes = draw_arrivals(weights, CALLS, study.seed)
+    return Arrivals(axis=study.mix.axis, sizes=sizes, weights=weigh_calls(weights, sizes), binned=study.mix.binned)
 
 
 def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:

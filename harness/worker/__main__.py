@@ -162,9 +162,9 @@ class Worker:
     def _make_blocks(self, built: Built) -> Blocks | Instances:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         exported, on_gpu = built.exported, built.arm.target.device.is_gpu
-        if self._sizes:
-            order = varying.order_calls(exported, self._sizes, self._first)
-            return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order)
+        if exported.varying:
+            order, weights = varying.order_calls(exported, self._sizes, self._first), exported.varying.weights
+            return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order, weights=weights)
         clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, clips=clips)
@@ -191,6 +191,7 @@ class Worker:
             fault = self._recheck_if_due(watch.seconds)
         return Turn(
             latency_ns=latency_ns,
+            read_ns=self._blocks.read_ns if isinstance(self._blocks, Blocks) else None,
             cpu_ns=self._blocks.cpu_ns if isinstance(self._blocks, Blocks) else None,
             gpu=gpu,
             fault=fault,

@@ -53,11 +53,13 @@ class Blocks:
     Args:
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
         clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
-        order: which buffer each call takes where sizes vary; a reading is then a pass through all of it. None: calls
+        order: which buffer each call takes where sizes vary; a reading is then of a pass through all of it. None: calls
             take the buffers in turn.
+        weights: what each call of the order counts in the mean of a pass.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
+        read_ns: what all calls of the last turn took where sizes vary, see `Turn`.
     """
 
     def __init__(
@@ -68,13 +70,14 @@ class Blocks:
         on_gpu: bool = False,
         clips: Clips | None = None,
         order: Sequence[int] | None = None,
+        weights: Sequence[float] = (),
     ) -> None:
         self._session, self.buffers = session, buffers
         self._single = self._calls = make_timed_calls(session, buffers)
         if clips:
             stream = make_stream_call(session, clips, slot=len(buffers))
             self._calls = {**self._single, Scope.END_TO_END: stream}
-        self._stream = len(order) if order else 0
+        self._stream, self._weights = len(order) if order else 0, np.array(weights)
         self._count = self._stream or len(buffers)
         self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
         self._on_gpu = on_gpu
@@ -82,6 +85,7 @@ class Blocks:
         self._tuned: Tuned | None = None
         self._last_ns = 0.0
         self.cpu_ns: float | None = None
+        self.read_ns: float | None = None
 
     @property
     def calls(self) -> dict[Scope, clock.Call]:
@@ -119,6 +123,7 @@ class Blocks:
         Each has its lead-in before, but for those of long calls (see `SLOW_CALL_NS`).
         """
         clock.quiet_collector()
+        self.read_ns = 0.0 if self._stream else None
         if self._on_gpu:
             clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
@@ -181,11 +186,25 @@ class Blocks:
         if not is_long or (is_first and call_ns <= SLOW_CALL_NS):
             clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         before_ns = clock.spent_cpu_ns()
-        read_ns = self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls)
+        if self._stream:
+            latency_ns = self._read_passes(scope, block_ns)
+        else:
+            readings = self._readings
+            latency_ns = self._read_calls(scope, readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
         after_ns = clock.spent_cpu_ns()
         if scope is Scope.END_TO_END:
-            self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / (k * read_ns.size)
-        return read_ns / k
+            calls = k * latency_ns.size
+            self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls
+        return latency_ns
+
+    def _read_passes(self, scope: Scope, block_ns: int) -> Array:
+        """Read whole passes, call by call, until the block has lasted; return each one's weighted mean."""
+        passes, block = list[Array](), clock.Deadline(block_ns / 1e9)
+        while not passes or block.left_s > 0:
+            passes.append(self._read_calls(scope, self._readings, per_reading=1, block_ns=0, min_calls=self._stream))
+        read_ns = np.array(passes)
+        self.read_ns = (self.read_ns or 0.0) + float(read_ns.sum())
+        return np.average(read_ns, axis=1, weights=self._weights)
 
     def _read_calls(
         self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int

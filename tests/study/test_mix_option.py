@@ -106,8 +106,10 @@ def test_more_lengths_than_are_binned_exactly_are_binned_too(tmp_path: Path):
     assert mix.padding == pytest.approx(1 / MOST_BINS, rel=0.05), "even lengths are in even bins"
 
 
-def test_a_log_without_an_axis_is_of_the_only_one_that_the_model_leaves_open(tmp_path: Path):
+def test_a_mix_without_an_axis_is_of_the_only_one_that_the_model_leaves_open(tmp_path: Path):
     text = log(tmp_path, 3, 4)
+    given = read_mix("16:50,64:30", lambda: ["sequence"])
+    assert (given.axis, given.sizes, given.weights) == ("sequence", (16, 64), (50.0, 30.0))
     assert read_mix(text, lambda: ["sequence"]).axis == "sequence"
     for axes, told in (([], "it is no file with an open axis: write --mix AXIS="), (["a", "b"], "it leaves a, b open")):
         with pytest.raises(UsageError, match=told):

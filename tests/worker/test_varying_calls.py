@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 
+from shootout import clock
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
 from shootout.exported.fidelity import NOTHING
 from shootout.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
-from shootout.exported.varying import Arrivals, compose
+from shootout.exported.varying import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
 from shootout.host.placement import place
 from shootout.messages import Scope
 from shootout.race import launcher
 from shootout.session import Session
+from shootout.worker import blocks as blocks_module
 from shootout.worker import varying, verification
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
@@ -166,12 +168,38 @@ def test_a_reading_is_a_pass_through_all_calls(tmp_path: Path):
     session = loaded(exported, tmp_path / "built", arm())
     buffers = [one for some in varying.list_buffers(exported) for one in some]
     order = varying.order_calls(exported, varying.list_buffers(exported), 0)
-    blocks = Blocks(session, buffers, order=order)
+    blocks = Blocks(session, buffers, order=order, weights=[1 / 6] * 6)
     assert set(blocks.tune().per_reading.values()) == {len(ARRIVALS.sizes)}
     blocks.play([Scope.END_TO_END])
     calls = [shape for one in session._loaded.values() for shape in one.seen]  # type: ignore[attr-defined]
     assert len(calls) % len(ARRIVALS.sizes) in range(len(ARRIVALS.sizes))
     np.testing.assert_array_equal(blocks.answered(0)["y"], 2 * buffers[0]["x"])
+
+
+def test_a_rare_size_counts_by_its_exact_share_in_every_pass(monkeypatch: pytest.MonkeyPatch):
+    shares = {1: 9_999.0, 2_048: 1.0}
+    sizes = draw_arrivals(shares, CALLS, seed=0)
+    weights = weigh_calls(shares, sizes)
+    assert sum(weights) == pytest.approx(1)
+    took_ns, clock_ns = {1: 1_000_000, 2_048: 75_000_000}, [0]
+
+    class Timed(Doubling):
+        def execute(self, staged: Any) -> Any:
+            clock_ns[0] += took_ns[staged.shape[1]]
+            return staged
+
+        def stage(self, inputs: Arrays, slot: int) -> Any:
+            return inputs["x"]
+
+    monkeypatch.setattr(clock, "now_ns", lambda: clock_ns[0])
+    monkeypatch.setattr(blocks_module, "BLOCK_NS", 300_000_000)
+    buffers = [{"x": np.zeros((1, size), np.float32)} for size in shares]
+    session: Any = Timed(bare_exported({}))
+    blocks = Blocks(session, buffers, order=[[*shares].index(size) for size in sizes], weights=weights)
+    blocks.tune()
+    latency_ns = blocks.play([Scope.END_TO_END])[Scope.END_TO_END]
+    np.testing.assert_allclose(latency_ns, [0.9999 * 1e6 + 0.0001 * 75e6] * 3)
+    assert blocks.read_ns == 3 * (49 * 1e6 + 75e6), "what the calls took, which the clock check compares"
 
 
 @pytest.mark.parametrize(("wrong", "told"), [({}, None), ({3: 1.0}, "at tokens=3: relative L2 error")])
