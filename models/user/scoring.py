@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -246,7 +246,7 @@ def _choose_rows(right: Array, count: int) -> Array:
     return np.arange(count) + max(min(worst, right.size - count), 0)
 
 
-def _is_ids(column: Array | Sequence[Any]) -> bool:
+def _is_ids(column: Array | Sequence[Any]) -> TypeGuard[Array]:
     """Tell whether these may be class ids, one for each row."""
     return isinstance(column, np.ndarray) and column.ndim == 1 and column.size > 0 and column.dtype.kind in "iu"
 
