@@ -22,8 +22,8 @@ from shootout.decide.racing import (
     find_barred,
     find_breach,
     find_unsettled,
-    refuse_few_rows,
     refuse_several,
+    refuse_unshown,
 )
 from shootout.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.formats.files import check_files, write_files
@@ -143,7 +143,7 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
         if chosen.p99_limit_ms and "p99_limit_ms" in options:  # which stands above the file's
             policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * chosen.p99_limit_ms}})
         refuse_several(group.record for group in plan.groups)
-        refuse_few_rows(policy, plan.study, [group.request for group in plan.groups])
+        refuse_unshown(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits
+from shootout.decide.limits import MORE, SPREAD, Finding, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
@@ -132,9 +132,10 @@ def decide(policy: Policy, question: Question) -> Decision:
     """Choose a candidate by the policy.
 
     Raises:
-        UsageError: a cost is asked for, and the runs are of several machines.
+        UsageError: a cost is asked for, and the runs are of several machines; or any loss keeps the limit on it.
     """
     candidates = question.candidates
+    refuse_drop_of_all(policy, list_metrics(candidates))
     if policy.asks_cost and (count := len({one.machine for one in candidates})) > 1:
         raise UsageError(f"a price is of one machine, and these runs are of {count}: decide on the runs of one")
     measures = {one.label: measure(policy, one) for one in candidates}

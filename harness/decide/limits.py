@@ -7,7 +7,7 @@ four. Bounds that rest on a sample of rows share the chance of an error, step by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shootout.constants import TAIL_S
@@ -26,6 +26,7 @@ from shootout.decide.objective import (
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
 from shootout.export.input_sets import tell_rows_to_bring
+from shootout.models.user import metric_names
 from shootout.results.choice import is_plain
 from shootout.results.document import Metric, Part, Rate, Row, Timing
 from shootout.results.p99_limit import TOO_BUSY, explain_unknown
@@ -134,6 +135,25 @@ def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
 def _mean_before(metric: Metric) -> float:
     """Return plain FP32's mean score."""
     return metric.value - (metric.change.value if metric.change else 0.0)
+
+
+def list_metrics(candidates: Iterable[Candidate]) -> set[str]:
+    """Return the names of the metrics that score the candidates' outputs."""
+    checked = [play.row.fidelity for one in candidates for play in one.plays]
+    found = [one.metric for one in checked if one and one.metric]
+    return {one.name for metric in found for one in (metric, *metric.other_outputs)}
+
+
+def refuse_drop_of_all(policy: Policy, metrics: Iterable[str]) -> None:
+    """Refuse a limit on a loss that any loss of one of these metrics keeps.
+
+    Raises:
+        UsageError: it is such a limit.
+    """
+    drop = policy.limits.get(Limit.DROP)
+    if drop is not None and Limit.DROP not in policy.shares:
+        for metric in metrics:
+            metric_names.refuse_drop_of_all(Limit.DROP, drop, metric)
 
 
 def judge_limits(

@@ -16,6 +16,7 @@ from shootout.decide.limits import (
     Finding,
     judge_figure,
     judge_limits,
+    refuse_drop_of_all,
     tell_finding,
 )
 from shootout.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
@@ -51,21 +52,22 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
     return fit_study(policy, chosen, options.keys())
 
 
-def refuse_few_rows(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
-    """Refuse a policy's limit on a loss that the run's rows are too few to show to be kept.
+def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
+    """Refuse a policy's limit on a loss that any loss keeps, or that the run's rows are too few to show to be kept.
 
     Args:
         requests: one for each group.
 
     Raises:
-        UsageError: they are.
+        UsageError: it is such a limit, or they are.
     """
+    requests = [one for one in requests if study.metric or may_be_scored(one)]
+    refuse_drop_of_all(policy, [measure_of(study).metric] * bool(requests))
     drop = policy.limits.get(Limit.DROP)
     if drop is None or study.stream or study.rows_by:
         return
     for request in requests:
-        rows = check_sizes(request) if study.metric or may_be_scored(request) else None
-        if rows is not None:
+        if (rows := check_sizes(request)) is not None:
             option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
             refuse_few_scored(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
 

@@ -312,6 +312,7 @@ def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
         columns = table_files.read(path).items()
         yield from ((name, column) for name, column in columns if isinstance(column, np.ndarray))
         return
+    read_headers(path)  # NumPy itself stops at a hostile one with whatever error Python's parser has
     with _explaining_errors(path):
         if path.is_dir():
             yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files_in(path))

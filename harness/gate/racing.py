@@ -18,7 +18,7 @@ from typing import Any
 from shootout import backends, models
 from shootout.constants import COPY, SHIPPED
 from shootout.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
-from shootout.decide.limits import SPREAD
+from shootout.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.decide.options import Limit
 from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
 from shootout.export.client import is_file
@@ -35,7 +35,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study import reproduce
 from shootout.study.options import MetricOptions, ModelOptions, StreamOptions
-from shootout.study.plan import Plan, make_plan
+from shootout.study.plan import Plan, make_plan, measure_of
 from shootout.study.points import describe, points, request
 from shootout.study.schema import Study, checked
 from shootout.study.target import open_once, parse_targets, provider
@@ -112,7 +112,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     Raises:
         UsageError, Unavailable: as `plan_contest`.
     """
-    plan = _share_alpha(make_plan(study, study.targets), limits.shares)
+    plan = _share_alpha(make_plan(study, study.targets, takes_few_rows=True), limits.shares)
     (group,) = plan.groups
     mine, other = (arm for arm in group.record.arms if not arm.control)
     for what, arm in (("reference", mine), ("candidate", other)):
@@ -311,7 +311,7 @@ def _tell_install(target: Target, model: str) -> str:
 
 
 def refuse_unjudged(study: Study, limits: Limits) -> None:
-    """Refuse a limit on rows that nothing is given for, which no race would settle.
+    """Refuse a limit on rows that nothing is given for, which no race would settle, or that any loss keeps.
 
     Raises:
         UsageError: it says what to give.
@@ -324,6 +324,8 @@ def refuse_unjudged(study: Study, limits: Limits) -> None:
     if (named or limits.metric) and not is_of_rows:
         data = "--labels labels.npz" if is_accuracy else f"--truth truth.npz --metric {limits.metric}"
         raise UsageError(f"{told} needs rows: give --inputs rows.npz {data}")
+    if limits.policy and is_of_rows:
+        refuse_drop_of_all(limits.policy, [measure_of(study).metric])
 
 
 def why_unshippable(contest: Contest) -> str:
@@ -342,7 +344,7 @@ def plan_alone(contest: Contest) -> Plan:
     """Plan one short restart of the candidate by itself: a folder is made of what was measured and found right."""
     study = contest.plan.study
     alone = {"targets": study.targets[1:], "baseline": None, "goal": Aim.BEST, "max_restarts": 1}
-    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}))
+    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}), takes_few_rows=True)
 
 
 def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Progress) -> Contest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import tokenize
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
+_NO_HEADER = (SyntaxError, tokenize.TokenError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
+"""What NumPy raises beside `ValueError` on a header that isn't its own: it reads one as a Python literal."""
 _HEADER_BYTES = 1 << 14
 """The most that an array's header takes; NumPy itself reads at most 10,000 characters of it."""
 _END, _END_64 = struct.Struct("<4s4H2LH"), b"PK\6\7"
@@ -31,12 +34,18 @@ def read_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[A
     """Read the shape and type of an array, up to its first number.
 
     Raises:
-        ValueError: it is no array, or one of Python objects.
+        OSError, EOFError, zipfile.BadZipFile, zlib.error: the file can't be read so far.
+        ValueError: it is no array, or one of Python objects. Whatever a stranger's header makes NumPy raise is one.
     """
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"{name} is in version {version} of NumPy's format")
-    shape, _, dtype = _HEADERS[version](file)
+    try:
+        shape, _, dtype = _HEADERS[version](file)
+    except _NO_HEADER as error:
+        raise ValueError(f"{name} has no header of an array: {type(error).__name__}") from None
+    if any(isinstance(length, bool) or length < 0 for length in shape):
+        raise ValueError(f"{name} has a shape that no array has: {shape}")
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
     return shape, dtype

@@ -33,8 +33,8 @@ _UNREADABLE = (OSError, LookupError, ValueError, EOFError, RuntimeError, Overflo
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 MOST_ROWS = 1 << 26
-"""The most readings that one call of `Samples.of` takes; the largest run has a thirtieth. A file of 1 MB can hold 10^8
-of them, and a journal can name it for any number of restarts."""
+"""The most readings, parts and words that one call of `Samples.of` takes; the largest run has a thirtieth. A file of
+1 MB can hold 10^8 of them, and a journal can name it for any number of restarts."""
 MOST_PARTS = 1 << 20
 """The most parts of a file: one for each arm of a group, scope and restart, or round."""
 _MOST_WORD_BYTES = 1 << 24
@@ -118,10 +118,10 @@ def _join(readings: Mapping[Any, Array], dtype: type) -> Array:
 
 
 class _Rows:
-    """Count the rows that may still be read."""
+    """Count the rows that may still be read; a part and a word, which take time too, count as one each."""
 
-    def __init__(self) -> None:
-        self.left = MOST_ROWS
+    def __init__(self, left: int | None = None) -> None:
+        self.left = MOST_ROWS if left is None else left
 
     def take(self, count: int) -> None:
         """Count rows as read.
@@ -140,6 +140,7 @@ class Samples:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lost: set[str] = set()
+        self._rows = _Rows()
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -167,8 +168,8 @@ class Samples:
         Returns:
             Under None what an older version has packed: nothing tells its restarts apart.
         """
-        readings, rows = dict(self._packed_readings.get((group, arm, scope), {})), _Rows()
-        rows.take(self._packed_rows)
+        readings = dict(self._packed_readings.get((group, arm, scope), {}))
+        rows = _Rows(self._rows.left)
         for restart, name in names.items():
             try:
                 own = _read_restart_file(self._folder, name, arm, scope, rows)
@@ -193,23 +194,19 @@ class Samples:
         return by_group
 
     @cached_property
-    def _packed_rows(self) -> int:
-        return sum(array.size for own in self._packed_readings.values() for array in own.values())
-
-    @cached_property
     def _packed_readings(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
         """Return what the one file of a packed run holds, by group, arm and scope, and by restart."""
         try:
-            return _read_packed(self._folder)
+            return _read_packed(self._folder, self._rows)
         except _UNREADABLE:
             if (self._folder / PACKED).exists():
                 self._lost.add(PACKED)
             return {}
 
 
-def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+def _read_packed(folder: Path, rows: _Rows) -> dict[tuple[str, str, str], dict[int | None, Array]]:
     """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
-    words, parts, steps = _read_file(resolve_inside(folder, PACKED), _Rows(), "steps", texts=3, numbers=3)
+    words, parts, steps = _read_file(resolve_inside(folder, PACKED), rows, "steps", texts=3, numbers=3)
     readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     if np.any(parts[:, -2] < 1):
         raise ValueError("no call shares a reading")
@@ -218,6 +215,7 @@ def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Ar
         reading_ns = np.cumsum(steps[begin:end])
         if steps.dtype == np.uint64:
             reading_ns = reading_ns.view(np.float64)
+        _refuse_no_times(reading_ns)
         group, arm, scope = (words[place] for place in places)
         own = readings.setdefault((group, arm, scope), {})
         own.setdefault(None if restart == UNKNOWN else restart, []).append(reading_ns / calls)
@@ -240,16 +238,28 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
 def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
     """Read as `read` does, but raise one of `_UNREADABLE`."""
     words, parts, latency_ns = _read_file(resolve_inside(folder, name), rows, "latency_ns", texts=2, numbers=2)
-    wanted = [words[of] == arm and words[in_scope] == str(scope) for of, in_scope in parts[:, :2].tolist()]
-    readings_ns: Array = latency_ns[np.repeat(np.array(wanted, dtype=bool), parts[:, -1])].astype(np.float64)
+    _refuse_no_times(latency_ns)
+    is_arm, is_scope = (np.array([word == one for word in words], dtype=bool) for one in (arm, str(scope)))
+    wanted = is_arm[parts[:, 0]] & is_scope[parts[:, 1]]
+    readings_ns: Array = latency_ns[np.repeat(wanted, parts[:, -1])].astype(np.float64)
     return readings_ns
+
+
+def _refuse_no_times(readings_ns: Array) -> None:
+    """Refuse readings that no clock gives.
+
+    Raises:
+        ValueError: one isn't finite and above 0.
+    """
+    if not np.all((readings_ns > 0) & (readings_ns < np.inf)):
+        raise ValueError("it holds readings that are no times")
 
 
 def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> tuple[list[str], Array, Array]:
     """Read a file's words, parts and readings.
 
     Args:
-        rows: how many may be read; those of this file are taken from them.
+        rows: how many may be read; those of this file, with its parts and words, are taken from them.
         name: of the readings.
         texts, numbers: how many of each a part has.
 
@@ -268,5 +278,5 @@ def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> 
         raise ValueError("it holds other numbers")
     if np.any(counts < 0) or np.any(counts > values.size) or counts.sum() != values.size:
         raise ValueError("its parts don't fill it")
-    rows.take(values.size)
+    rows.take(values.size + len(parts) + len(words))
     return words.tolist(), parts, values

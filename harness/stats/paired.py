@@ -34,8 +34,7 @@ def find_max_drop(text: str, before: float) -> float:
     Raises:
         ValueError: it is none of these.
     """
-    number = text.strip()
-    unit = next((one for one in ("pp", "%") if number.endswith(one)), "")
+    number, unit = text.strip(), unit_of_drop(text)
     try:
         value = float(number.removesuffix(unit))
     except ValueError:
@@ -43,6 +42,11 @@ def find_max_drop(text: str, before: float) -> float:
     if not 0 <= value < math.inf:
         raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
     return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
+
+
+def unit_of_drop(text: str) -> str:
+    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
+    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
 
 
 def ask_drop(rows: int) -> str:

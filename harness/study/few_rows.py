@@ -19,7 +19,7 @@ def refuse_few_rows(
     """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
 
     Args:
-        option: the name of the limit and its unit if that is `%`, for people, such as `--max-drop {}%`.
+        option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
         limit: on the loss of the mean, a share.
         place: the file of the rows, for people.
         is_least: the option names what is left, and not what is lost.
@@ -46,7 +46,7 @@ def find_few_rows(
         return ""
 
     def tell(lost: float, *, is_held: bool) -> str:
-        scale = 100 if "%" in option else 1
+        scale = 100 if option.endswith(("%", "pp")) else 1
         if is_least:
             lost = 1 - (float(round_limit(lost)) if is_held else lost)
             return option.format(f"{scale * lost:.10g}")

@@ -48,11 +48,10 @@ from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.host.store import cache_folder
 from shootout.messages import Progress
 from shootout.models.user import scoring
-from shootout.models.user.metric_names import find_metric
-from shootout.models.user.set_metrics import WER
+from shootout.models.user.metric_names import find_metric, refuse_drop_of_all
 from shootout.models.user.source import BATCH
 from shootout.stats.goals import Aim, read_goal
-from shootout.stats.paired import DEFAULT_DROP, find_max_drop, read_share
+from shootout.stats.paired import DEFAULT_DROP, find_max_drop, read_share, unit_of_drop
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.study.few_rows import find_few_rows, refuse_few_rows
@@ -260,12 +259,18 @@ class Plan:
 
 
 def make_plan(
-    study: Study, named: Sequence[str] = (), *, fresh: bool = False, progress: Progress | None = None
+    study: Study,
+    named: Sequence[str] = (),
+    *,
+    fresh: bool = False,
+    progress: Progress | None = None,
+    takes_few_rows: bool = False,
 ) -> Plan:
     """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
 
     Args:
         progress: hears of it if a function of the user's has to read files first.
+        takes_few_rows: see `check_metric`.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
@@ -286,7 +291,8 @@ def make_plan(
     for point in by_model.values():
         _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += check_metric(study, rows, counts, {model: asked[model] for model in by_model})
+    requests = {model: asked[model] for model in by_model}
+    files += check_metric(study, rows, counts, requests, takes_few_rows=takes_few_rows)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -346,12 +352,20 @@ def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]
         )
 
 
-def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests: Mapping[str, Request]) -> list[str]:
+def check_metric(
+    study: Study,
+    rows: RowFiles,
+    counts: Collection[int],
+    requests: Mapping[str, Request],
+    *,
+    takes_few_rows: bool = False,
+) -> list[str]:
     """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
         requests: one for each model.
+        takes_few_rows: whether a limit may be one that so few rows can't show: the same function in FP32 may keep it.
 
     Raises:
         UsageError: it doesn't fit.
@@ -365,8 +379,10 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
     if scored:
         measure = measure_of(study)
         files.append(scoring.check(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
-        _refuse_drop_of_all(study)
-        refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
+        if (drop := study.max_drop) and unit_of_drop(drop) != "%":
+            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), measure.metric)
+        if not takes_few_rows:
+            refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
@@ -374,23 +390,6 @@ def check_metric(study: Study, rows: RowFiles, counts: Collection[int], requests
         for request_of_model in scored.values():
             _try_metric(measure_of(study), request_of_model)
     return files
-
-
-def _refuse_drop_of_all(study: Study) -> None:
-    """Refuse a limit that is no share and as large as the whole score, of a metric whose scores are 1 at most.
-
-    Raises:
-        UsageError: it is; the percent sign is missing as a rule.
-    """
-    text, metric = (study.max_drop or "").strip(), measure_of(study).metric
-    if not text or text.endswith("%") or metric == scoring.AUTO or scoring.is_own(metric):
-        return
-    named, limit = find_metric(metric), find_max_drop(text, 1.0)
-    ends_at_one = not named.lower_is_better or named.name.partition("@")[0] == WER
-    if ends_at_one and limit >= 1:
-        raise UsageError(
-            f"--max-drop {text}: {named.name} is 1 at most, so that any loss keeps it: did you mean {text}%?"
-        )
 
 
 def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
@@ -403,8 +402,8 @@ def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> N
     if len(counts) != 1 or study.stream or study.rows_by:
         return
     (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
-    if drop.endswith("%"):
-        refuse_few_rows("--max-drop {}%", find_max_drop(drop, 1.0), metric, rows, request, place)
+    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
+        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
     if agreement:
         lost = 1 - read_share(agreement)
         refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
@@ -423,14 +422,14 @@ def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[Pl
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
         return
     limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(metric)
-    is_share, drop = limit.endswith("%"), find_max_drop(limit, 1.0)
+    is_share, drop = unit_of_drop(limit) == "%", find_max_drop(limit, 1.0)
     if is_own and not is_share and drop >= 1:
         yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
         return
     if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
         return
     (rows,), asked = counts, max(scored, key=lambda one: one.batch)
-    option = "--max-drop {}" + "%" * is_share
+    option = f"--max-drop {{}}{unit_of_drop(limit)}"
     if drop and (fault := find_few_rows(option, drop, rows, asked, str(study.inputs))):
         loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
         unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""

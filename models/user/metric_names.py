@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from shootout.errors import UsageError, unknown
 from shootout.models.user.metrics import ROW_METRICS, TOP, MetricFamily, NamedMetric, score_rows, split_rows
-from shootout.models.user.set_metrics import SET_METRICS
+from shootout.models.user.set_metrics import SET_METRICS, WER
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
@@ -53,6 +53,28 @@ def find_range(word: str) -> tuple[float, float]:
     if metric.lower_is_better:
         return 0.0, math.inf
     return -1.0 if metric.name == SIGNED else 0.0, 1.0
+
+
+def refuse_drop_of_all(option: str, limit: float, word: str) -> None:
+    """Refuse a limit on a loss as large as the whole score, of a metric whose scores are 1 at most.
+
+    Args:
+        option: the name of the limit, for people.
+        limit: in the metric's own unit, and no share of FP32's mean.
+        word: the metric, which may be a user's own: its range isn't known.
+
+    Raises:
+        UsageError: it is as large; the percent sign is missing as a rule.
+    """
+    try:
+        named = find_metric(word)
+    except UsageError:
+        return
+    ends_at_one = not named.lower_is_better or named.name.partition("@")[0] == WER
+    if ends_at_one and limit >= 1:
+        raise UsageError(
+            f"{option} {limit:g}: {named.name} is 1 at most, so that any loss keeps it: did you mean {limit:g}%?"
+        )
 
 
 def _read_parameter(family: MetricFamily, word: str, text: str) -> float:

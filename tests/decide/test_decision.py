@@ -17,6 +17,7 @@ from shootout.decide.limits import tell_finding
 from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
+from shootout.errors import UsageError
 from shootout.messages import Scope
 from shootout.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
@@ -104,6 +105,15 @@ def test_what_a_metric_may_lose_goes_by_its_direction(metric: Metric, limit: str
     scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=metric))
     (finding,) = made(question(scored), max_drop=limit).of(scored.arm).limits
     assert finding.standing == standing
+
+
+def test_a_drop_without_its_percent_sign_is_refused_if_any_loss_would_keep_it():
+    scored = question(row("rough:cpu:int8", 500, fidelity=fidelity(metric=lost(-0.004, 0.001, name="accuracy"))))
+    with pytest.raises(UsageError, match=r"max-drop 5: accuracy is 1 at most, .* did you mean 5%\?"):
+        made(scored, max_drop="5")
+    assert made(scored, max_drop="5%")
+    own = question(row("rough:cpu:int8", 500, fidelity=fidelity(metric=lost(-0.004, 0.001, name="prep.py:score"))))
+    assert made(own, max_drop="5"), "its range isn't known"
 
 
 def test_a_metric_of_which_lower_is_better_has_a_limit_of_its_own():

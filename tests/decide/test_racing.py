@@ -23,8 +23,8 @@ from shootout.decide.racing import (
     find_breach,
     find_unsettled,
     fit_study,
-    refuse_few_rows,
     refuse_several,
+    refuse_unshown,
 )
 from shootout.errors import UsageError
 from shootout.export.client import Request
@@ -317,7 +317,9 @@ def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
     policy, asked = Policy(limits={Limit.DROP: drop}), Request(model="m.onnx")
     with pytest.raises(UsageError) if told else nullcontext() as caught:
-        refuse_few_rows(policy, study, [asked])
+        refuse_unshown(policy, study, [asked])
     said = f"max-drop {drop} takes 368 scored rows" if told else ""
     assert said in str(caught.value if caught else "")
     assert f"give 736 rows or more, or max-drop {told}" in str(caught.value) if caught else True
+    with pytest.raises(UsageError) if metric == "iou" else nullcontext():
+        refuse_unshown(Policy(limits={Limit.DROP: 5.0}), study, [asked])

@@ -112,7 +112,7 @@ def test_a_model_s_file_takes_no_interpreter(tmp_path: Path):
 def test_an_upgrade_to_the_version_that_is_here_is_refused(
     monkeypatch: pytest.MonkeyPatch, version: str, python: str, is_upgrade: bool
 ):
-    def plan(study: Study, _: object) -> Plan:
+    def plan(study: Study, _: object, **__: object) -> Plan:
         known = {"numpy": "1", "numpy@new": version}
         works = {(name, Device.CPU): Availability(version=one) for name, one in known.items()}
         new = PythonInterpreter(name="new", path="python", version=python, libraries={}, lent="")
@@ -133,7 +133,7 @@ def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytes
     given = [read_limits(options) for options in ({}, {"size": "5%"}, policy)]
     assert [limits.shares for limits in (*given, replace(given[-1], metric="accuracy"))] == [1, 1, 2, 3]
     monkeypatch.setattr(racing, "known_available", lambda pairs: dict.fromkeys(pairs, Availability(version="1")))
-    monkeypatch.setattr(racing, "make_plan", lambda study, _: planted.plan(study))
+    monkeypatch.setattr(racing, "make_plan", lambda study, _, **__: planted.plan(study))
     plans = [plan_contest(DIGITS, "onnxruntime", Limits(metric=metric), {}).plan for metric in ("", "accuracy")]
     assert [plan.groups[0].record.comparisons for plan in plans] == [1, 2]
     assert plans[0].identity != plans[1].identity, "a folder is raced at one share"
@@ -334,6 +334,7 @@ POINT = {"limits": {"max-drop": "1pp", "min-metric": "0.9"}}
         ({}, {"max_drop": "0.5pp", **DATA}, "accuracy", ""),
         ({"policy": POINT}, {}, "", "min-metric of the policy needs rows"),
         ({"policy": POINT}, DATA, "", ""),
+        ({"policy": {"limits": {"max-drop": "5"}}}, DATA, "", "max-drop 5: accuracy is 1 at most"),
         ({}, {}, "iou", "give --inputs rows.npz --truth truth.npz --metric iou"),
         ({}, {"max_drop": "0.5pp", "model": "digits"}, "accuracy", ""),
         ({}, {"max_drop": "0.5pp", "model": "mlp"}, "accuracy", "--max-drop 0.5pp needs rows"),

@@ -52,7 +52,7 @@ def no_build_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where the candidate was measured by itself: nothing is planned or measured."""
     places: list[Path] = []
-    monkeypatch.setattr(racing, "make_plan", lambda study: study)
+    monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
     monkeypatch.setattr(command, "can_go_on", lambda *_: True)
 
     def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
@@ -160,7 +160,7 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
 
 
 def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(racing, "make_plan", lambda study: study)
+    monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
     study = cast(Any, racing.plan_alone(contest()))
     assert (study.targets, study.baseline, study.most_restarts, study.least_restarts) == (
         ("numpy:cpu:fp32",),
@@ -232,7 +232,7 @@ def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecide
     def busy(*_: object, **__: object) -> None:
         raise OutOfTime("this machine is in use")
 
-    monkeypatch.setattr(racing, "make_plan", lambda study: study)
+    monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
     monkeypatch.setattr(command, "measure", busy)
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())

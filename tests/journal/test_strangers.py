@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import struct
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from support.races.made import header, write
 
 from shootout.errors import ArmFailed, ShootoutError, UsageError
+from shootout.exported import data_files
 from shootout.host import npz
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
@@ -128,6 +131,9 @@ def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path
         {"words": [1]},
         {"steps": [[1]] * 10},
         {"steps": ["x"] * 10},
+        {"steps": [1] * 9 + [-20]},
+        {"steps": [0] * 10},
+        {"steps": np.diff(np.full(10, np.nan).view(np.uint64), prepend=np.uint64(0))},
     ],
 )
 def test_a_packed_file_of_other_numbers_than_ours_is_not_read(tmp_path: Path, arrays: dict[str, Any]):
@@ -150,10 +156,57 @@ def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path
 def test_what_a_packed_file_holds_counts_with_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = "samples/g0-000.npz"
     samples.write(tmp_path, name, [("x", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
-    for most, restarts in (5_999, [1]), (6_000, [0, 1]):
+    for most, restarts in (6_005, [1]), (6_006, [0, 1]):  # with a part and two words of each
         monkeypatch.setattr(samples, "MOST_ROWS", most)
         words = {"words": np.array(["x", str(SCOPE)]), "parts": np.array([[0, 0, 1, 1, 1, 5_000]])}
         assert sorted(packed(tmp_path, 5_000, **words).of("x", "x", SCOPE, {0: name})) == restarts
+
+
+def test_parts_without_readings_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "samples/g0-000.npz"
+    samples.write(
+        tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1)})] + [Turn(latency_ns={SCOPE: np.ones(0)})] * 999)]
+    )
+    monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
+    assert sorted(samples.Samples(tmp_path).of("g", "a", SCOPE, dict.fromkeys(range(50), name))) == [0, 1, 2]
+    none = np.array([[0, 0, 0, 1, 1, 0]] * 4_000 + [[0, 0, 0, 1, 1, 10]])
+    assert not packed(tmp_path, 10, parts=none).of("x", "x", "x", {})
+
+
+@pytest.mark.parametrize("reading_ns", [np.nan, np.inf, 0.0, -6282.0])
+def test_readings_that_no_clock_gives_are_lost(tmp_path: Path, reading_ns: float):
+    name = "samples/g0-000.npz"
+    samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.array([1.0, reading_ns])})])])
+    hostile = samples.Samples(tmp_path)
+    assert not hostile.of("g", "a", SCOPE, {0: name})
+    assert hostile.lost
+
+
+HOSTILE_HEADERS = [
+    "{'descr': (",
+    "-" * 9_000 + "1",
+    "  x\n y",
+    "{[]: 1}",
+    "{'descr': (), 'fortran_order': False, 'shape': (3,)}",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (True, 3)}",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (-3,)}",
+]
+
+
+@pytest.mark.parametrize("header", HOSTILE_HEADERS, ids=range(len(HOSTILE_HEADERS)))
+def test_a_header_that_is_none_ends_with_a_message(tmp_path: Path, header: str):
+    whole = npz.npy.magic(1, 0) + struct.pack("<H", len(header)) + header.encode() + bytes(24)
+    for name, array in (samples.PACKED, "words.npy"), ("rows.npz", "x.npy"):
+        with zipfile.ZipFile(tmp_path / name, "w") as file:
+            file.writestr(array, whole)
+    hostile = samples.Samples(tmp_path)
+    assert not hostile.of("g", "a", SCOPE, {})
+    assert hostile.lost
+    with pytest.raises(ValueError, match=r"x\.npy has (no header|a shape)"):
+        npz.read(tmp_path / "rows.npz", {"x": 1_000})
+    for read in data_files.read_headers, data_files.read_arrays:
+        with pytest.raises(UsageError, match=r"rows\.npz is not an \.npz of plain arrays"):
+            read(tmp_path / "rows.npz")
 
 
 def test_ctrl_c_is_heard_between_two_lines_of_a_packed_journal(tmp_path: Path):
