@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -306,26 +306,6 @@ def _is_whole(exported: Path) -> bool:
     except ShootoutError:
         return False
     return True
-
-
-def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write the table in words, for the documents."""
-    kills, means = ([row[column] for row in rows] for column in ("kills", "commands, mean"))
-    lost, twice, left, without, unfinished = (
-        sum(row[column] for row in rows)
-        for column in (
-            "runs with records lost",
-            "measured twice",
-            "with something left behind",
-            "with an arm without a time",
-            "unfinished",
-        )
-    )
-    return (
-        f"of {kills[0]} runs that were killed, and {kills[1]} of which another process was, {lost} lost a record, "
-        f"{twice} measured something twice, {left} left anything behind, {without} had an arm without a time "
-        f"and {unfinished} could not be finished, by {means[0]:g} and {means[1]:g} commands in the mean"
-    )
 
 
 def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:

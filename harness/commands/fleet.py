@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager
@@ -45,7 +46,7 @@ from shootout.study.group import GroupRecord, confirming_name
 from shootout.study.options import RunOptions
 from shootout.study.plan import PlannedGroup
 from shootout.study.schema import Study
-from shootout.units import counted, span
+from shootout.units import counted, size, span
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""
@@ -57,6 +58,14 @@ LOOK_S = 1.0
 """The time between two looks at the deadline while machines measure."""
 MEASURED = frozenset({ExitCode.OK, ExitCode.NOTHING, ExitCode.FAILED, ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED})
 """The codes of a process that came to its end; with any other one, its last words say why it didn't."""
+MOST_BYTES = 4 << 30
+"""A run folder that a machine returns holds at most so much, unpacked: a zip of few bytes could fill the disk."""
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, LookupError, TypeError, ValueError)
+"""What a zip raises that no `zip_folder` made, or that can't be unpacked here."""
+
+
+class OtherRunError(Exception):
+    """What a machine returned doesn't go on from the run that is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +286,8 @@ class Fleet:
         left_s = None if self.limit.seconds is None else max(self.limit.left_s, 0.0)
         asked = {**self.job, "do": "measure", "on": "" if self.machines.exports_there else place.id}
         words = (NODE, json.dumps({**asked, "max_time_s": left_s}), "{run}")
-        name = hashlib.sha256(json.dumps([str(self.out.absolute()), asked], sort_keys=True).encode()).hexdigest()
+        named = {key: value for key, value in asked.items() if key not in ("strict", "command")}  # they measure nothing
+        name = hashlib.sha256(json.dumps([str(self.out.absolute()), named], sort_keys=True).encode()).hexdigest()
         return Task(words=words, name=name, folder=zip_folder(folder) if folder.exists() else b"", sent=sent)
 
     def _run(self, place: Place, task: Task) -> int:
@@ -288,7 +298,14 @@ class Fleet:
         except NodeLost as lost:
             self.progress.say(f"{place.name}: no result came: {lost}")
             return lost.exit_code
-        except (zipfile.BadZipFile, LookupError, TypeError, ValueError) as error:
+        except OtherRunError:
+            folder = self.out / place.folder
+            self.progress.say(
+                f"{place.name}: its run doesn't go on from the one in {str(folder)!r}; both are kept where they are. "
+                f"To take the machine's, move {str(folder)!r} away and run the same command again"
+            )
+            return ExitCode.FAILED
+        except BROKEN as error:
             told = one_line(f"{type(error).__name__}: {error}")
             self.progress.say(f"{place.name}: its answer can't be read ({told}); run the same command again")
             return ExitCode.FAILED
@@ -324,10 +341,26 @@ class Fleet:
 
 
 def _keep(folder: Path, data: bytes) -> None:
-    """Write the run folder that a machine returned, a zip, over what is here; the journal last, as it was packed."""
+    """Write the run folder that a machine returned, a zip, over what is here; the journal last, and in one step.
+
+    Raises:
+        OtherRunError: the run that is here is none of which it is the continuation; nothing is written.
+        ValueError: it is larger than any run.
+    """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for name in archive.namelist():
-            archive.extract(name, folder)
+        if (total := sum(info.file_size for info in archive.infolist())) > MOST_BYTES:
+            raise ValueError(f"it holds {size(total)} unpacked, and a run at most {size(MOST_BYTES)}")
+        names = archive.namelist()
+        returned = archive.read(journal.NAME) if journal.NAME in names else b""
+        if not returned.startswith(journal.read_sound(folder)):
+            raise OtherRunError
+        for name in names:
+            if name != journal.NAME:
+                archive.extract(name, folder)
+    if returned:
+        folder.mkdir(exist_ok=True)
+        (folder / journal.UNPACKING).write_bytes(returned)
+        (folder / journal.UNPACKING).replace(folder / journal.NAME)
 
 
 def _plan_from_here(record: GroupRecord, request: Request, plan: Planned, here: Mapping[str, str]) -> PlannedGroup:

@@ -59,11 +59,12 @@ def run_task(
     """Run `python -m WORDS` to its end, in the folder of the user's files.
 
     One of this name that an earlier connection began is followed to its end first. Then `shootout run` goes on with
-    what that one measured.
+    what that one measured, or with what is sent where that has measured more.
 
     Args:
         words: see `Task.words`.
-        folder: a zip of the run folder that a new task goes on with; empty for none.
+        folder: a zip of the run folder that the task goes on with, unless the one kept here has the longer journal;
+            empty for none.
         package, files: the names of the folders of this package and of the user's own files.
         stop: set to end the process, which keeps what it has.
         hear: hears what it tells, in whole lines.
@@ -78,11 +79,8 @@ def run_task(
     if not task.exists():
         made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
         try:
-            (made / RUN).mkdir()
             (made / SAID).touch()
-            if folder:
-                with zipfile.ZipFile(io.BytesIO(folder)) as archive:
-                    archive.extractall(made / RUN)  # noqa: S202 - what we sent ourselves
+            _unpack(folder, made / RUN)
             made.rename(task)
         finally:  # or the next command would take it for one that was begun
             shutil.rmtree(made, ignore_errors=True)
@@ -91,11 +89,36 @@ def run_task(
             hear("going on with what an earlier command began there\n")
             lock.seek(0)
             _attend(task, int(lock.read() or 0), lambda: _take(lock), stop, hear)
+        if _is_longer(folder, task / RUN / JOURNAL):
+            made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
+            try:
+                _unpack(folder, made / RUN)
+                shutil.rmtree(task / RUN)
+                (made / RUN).rename(task / RUN)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
         process = _start(task, words, home / package, home / files, lock)
         _attend(task, process.pid, lambda: process.poll() is not None, stop, hear)
     printed, said = ((task / one).read_text(encoding="utf-8", errors="replace") for one in (PRINTED, SAID))
     last = " | ".join(said.strip().splitlines()[-LAST_LINES:])
     return {"code": process.returncode, "printed": printed, "said": last, "folder": zip_folder(task / RUN)}
+
+
+def _unpack(data: bytes, folder: Path) -> None:
+    """Unpack a zip that was sent into a new folder; nothing makes an empty one."""
+    folder.mkdir()
+    if data:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            archive.extractall(folder)  # noqa: S202 - what we sent ourselves
+
+
+def _is_longer(data: bytes, kept: Path) -> bool:
+    """Tell whether the journal in a zip that was sent is longer than the one kept here."""
+    if not data:
+        return False
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        sent = next((info.file_size for info in archive.infolist() if info.filename == JOURNAL), 0)
+    return sent > (kept.stat().st_size if kept.exists() else 0)
 
 
 def _take(lock: IO[bytes]) -> bool:

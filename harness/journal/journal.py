@@ -145,6 +145,18 @@ def read(folder: Path) -> History:
         raise UsageError(f"no run in {str(folder)!r}: {tell_refusal(error, fix)}") from None
 
 
+def read_sound(folder: Path) -> bytes:
+    """Return the bytes of a journal that a run in its folder would go on from; none if it would start over.
+
+    Raises:
+        UsageError: as `read`.
+    """
+    if not begun(folder) or (history := read(folder)).untouched:
+        return b""
+    path = folder / (NAME if (folder / NAME).exists() else PACKED)
+    return b"".join(_read_lines(path))[: history.sound_bytes]
+
+
 def _read_history(path: Path, texts: Iterator[bytes]) -> History:
     first = next(texts, b"")
     header = _parse_header(path, first.removesuffix(b"\n"))

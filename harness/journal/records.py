@@ -13,7 +13,7 @@ from shootout.journal.environment import Environment
 from shootout.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.study.group import GroupRecord
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the journal and its lines; each line ends with a checksum."""
 
 
@@ -304,7 +304,7 @@ class Ended(Record):
     Attributes:
         complete: nothing is left to measure of what the study allows.
         why: why it stopped, in one line.
-        settled: whether no pair is open that more restarts could tell apart.
+        settled: whether no pair is open that more restarts could decide.
         wall_s: seconds since it took over, its planning apart.
         planning_s: seconds to find out what works here.
         budget_s: seconds of racing after which it stopped without a limit of the user's; null if it stopped otherwise.

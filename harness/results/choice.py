@@ -790,8 +790,8 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
         needed[1:] = [("--truth", "Y.npz"), ("--metric", "auto")]
-    if steps := fidelity.by_step:  # rows of a clip are no independent ones, so labels are refused
-        needed = [("--stream", str(steps[-1].step)), needed[0], ("--truth", "Y.npz"), ("--metric", "auto")]
+    if steps := fidelity.by_step:
+        needed = [("--stream", str(steps[-1].step)), *needed]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in cell.given[::2])])
 
 

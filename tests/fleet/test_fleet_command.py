@@ -41,7 +41,7 @@ class FakeMachines:
     Attributes:
         folder: where they write.
         lost: machines that are lost with what they measure.
-        strange: those whose answers nobody can read.
+        strange: the zips of those whose answers nobody can use.
         fails: those whose process breaks behind its first group.
         refuses: those that can't plan the study, and why.
         busy: those that end only when they are stopped, behind their first group.
@@ -52,7 +52,7 @@ class FakeMachines:
     folder: Path
     names: Collection[str] = ("one", "other")
     lost: Collection[str] = ()
-    strange: Collection[str] = ()
+    strange: Mapping[str, bytes] = field(default_factory=dict)
     fails: Collection[str] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
@@ -97,7 +97,7 @@ class FakeMachines:
             file.append(Ended(complete=True, why="nothing is left to measure", wall_s=1.0))
         file.close()
         code = 1 if place.name in self.fails else ExitCode.INTERRUPTED if breaks else 0
-        data = b"no zip" if place.name in self.strange else zip_folder(run)
+        data = self.strange.get(place.name) or zip_folder(run)
         return Answer(code=code, printed="", said="no memory was left" if code == 1 else "", folder=data)
 
     def forget(self, place: Place, task: Task) -> None:
@@ -231,14 +231,80 @@ def test_a_machine_that_is_late_is_said_and_its_task_not_forgotten(
     assert measured(tmp_path / "out") == {"other": 5}
 
 
+def make_zip(*names: str) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, "some text " * 9)
+    return made.getvalue()
+
+
+def patch(data: bytes, at: int, value: int) -> bytes:
+    """A zip of one file with another number in its two headers, `at` bytes behind the version that reading needs."""
+    changed = bytearray(data)
+    for place in (data.index(b"PK\3\4") + 4, data.index(b"PK\1\2") + 6):
+        changed[place + at] = value
+    return bytes(changed)
+
+
+STRANGE = {
+    "no zip": (b"no zip", "BadZipFile"),
+    "compression 99": (patch(make_zip("a"), 4, 99), "NotImplementedError"),
+    "encrypted": (patch(make_zip("a"), 2, 1), "RuntimeError"),
+    "a file in a file": (make_zip("a", "a/b"), "Error: "),
+    "a long name": (make_zip("a" * 300), "OSError: "),
+    "damaged": (make_zip("a")[:31] + b"\xff" + make_zip("a")[32:], "error: "),
+}
+
+
+@pytest.mark.parametrize(("data", "says"), STRANGE.values(), ids=STRANGE)
 def test_an_answer_that_cannot_be_read_is_that_machine_s_fault(
-    use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, says: str
 ):
-    machines = use(strange=["one"])
+    machines = use(strange={"one": data})
     assert run(tmp_path / "out") == ExitCode.FAILED
     assert measured(tmp_path / "out") == {"other": 5}
-    assert "one: its answer can't be read (BadZipFile" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "one: its answer can't be read (" in told
+    assert says in told
     assert machines.forgotten.count("one") == 1, "the plan alone"
+
+
+def test_an_answer_larger_than_any_run_is_refused_before_anything_is_written(
+    use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(fleet, "MOST_BYTES", 80)
+    use(names=["one"], strange={"one": make_zip("a")})
+    assert run(tmp_path / "out") == ExitCode.FAILED
+    told = "one: its answer can't be read (ValueError: it holds 90 B unpacked, and a run at most 80 B); run the same"
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out" / Place(id="one", name="one").folder).exists()
+
+
+def test_an_answer_that_does_not_go_on_from_the_run_here_leaves_it_as_it_is(
+    use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = tmp_path / "out"
+    use(names=["one"], fails=["one"])
+    assert run(out) == ExitCode.FAILED
+    folder = out / Place(id="one", name="one").folder
+    file = Journal(folder, journal.read(folder).sound_bytes)
+    file.append(Ended(complete=False, why="it was interrupted", wall_s=1.0))  # else the run only began
+    file.close()
+    before = zip_folder(folder)
+    other = make_zip("journal.jsonl", "more")
+    machines = use(names=["one"], strange={"one": other})
+    capsys.readouterr()
+    assert run(out, strict=True) == ExitCode.FAILED
+    told = " ".join(capsys.readouterr().err.split())
+    assert "one: its run doesn't go on from the one in" in told
+    assert "both are kept where they are. To take the machine's, move" in told
+    assert zip_folder(folder) == before
+    assert machines.forgotten == ["one"], "the plan alone"
+    again = use(names=["one"])
+    assert run(out) == 0
+    assert measured(out) == {"one": 5}
+    assert again.begun["one"].name == machines.begun["one"].name, "--strict measures nothing else"
 
 
 def test_an_interrupt_keeps_what_machines_return_and_the_same_command_goes_on(

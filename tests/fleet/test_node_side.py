@@ -107,6 +107,20 @@ with (pathlib.Path(sys.argv[1]) / "journal.jsonl").open("ab") as file:
     assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\nmore\n"}, "kept until it is dropped"
 
 
+def test_a_task_goes_on_with_what_is_sent_where_that_has_measured_more(cache: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "journal.jsonl").write_bytes(b"one\n")
+    (run / "old").touch()
+    ran("", folder=zip_folder(run))
+    (run / "journal.jsonl").write_bytes(b"one\nmore\n")
+    (run / "old").rename(run / "new")
+    assert files(ran("", folder=zip_folder(run))["folder"]) == {"new": b"", "journal.jsonl": b"one\nmore\n"}
+    (run / "journal.jsonl").write_bytes(b"two\n")
+    assert files(ran("", folder=zip_folder(run))["folder"])["journal.jsonl"] == b"one\nmore\n"
+    assert not [*cache.glob("new-*")]
+
+
 def test_a_task_that_is_asked_to_end_returns_what_it_has(cache: Path):
     job = """
 import pathlib, signal, sys, time

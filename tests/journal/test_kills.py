@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.kills import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
+from lab.kills import ENDED, PARENT, WORKER, Drill, Found, as_row, drill
 from shootout.host.scratch import NAME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,26 @@ def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str
     found = drill(tmp_path, kind, "a", reached=reached)
     assert not found.fault
     assert found.during != ENDED
+
+
+def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Write the table in words, for the documents."""
+    kills, means = ([row[column] for row in rows] for column in ("kills", "commands, mean"))
+    lost, twice, left, without, unfinished = (
+        sum(row[column] for row in rows)
+        for column in (
+            "runs with records lost",
+            "measured twice",
+            "with something left behind",
+            "with an arm without a time",
+            "unfinished",
+        )
+    )
+    return (
+        f"of {kills[0]} runs that were killed, and {kills[1]} of which another process was, {lost} lost a record, "
+        f"{twice} measured something twice, {left} left anything behind, {without} had an arm without a time "
+        f"and {unfinished} could not be finished, by {means[0]:g} and {means[1]:g} commands in the mean"
+    )
 
 
 def test_the_documents_say_what_the_bench_found():
