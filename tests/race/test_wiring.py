@@ -121,7 +121,7 @@ class InProcess(FakePlayer):
     def __init__(self, world: World, arm: Arm, place: int, session: Planned) -> None:
         super().__init__(world, arm, place)
         self.session, self.blocks = session, list[tuple[Scope, list[int]]]()
-        built: Any = SimpleNamespace(arm=ARM, exported=SimpleNamespace(stream=None))
+        built: Any = SimpleNamespace(arm=ARM, exported=SimpleNamespace(varying=None, stream=None))
         worker = worker_main.Worker()
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._make_blocks(built), False
@@ -374,7 +374,7 @@ def test_a_metric_goes_to_the_launcher_and_is_refused_without_rows_of_the_user_s
     stages, world = list[dict[str, Any]](), planted.ByBatch()
     planted.on_stage(monkeypatch)
     monkeypatch.setattr(runner, "Launcher", lambda **given: stages.append(given) or world)
-    one: Any = SimpleNamespace(exported=SimpleNamespace(has_report=has_report, model="digits"))
+    one: Any = SimpleNamespace(exported=SimpleNamespace(varying=None, has_report=has_report, model="digits"))
     monkeypatch.setattr(
         planted.Planted,
         "_prepare_groups",
