@@ -67,6 +67,7 @@ gpu:  # what docs/claims.md needs a GPU for (docs/gpu.md), by PYTHON, which has 
 	@$(PYTHON) -m lab.gpu
 
 wheel: $(INSTALLED)
+	rm -rf build/lib  # it may hold files that are gone
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 
 dist: $(INSTALLED)  # what is published: both files, checked and tried (lab/release.py); uploads nothing

@@ -132,7 +132,10 @@ def test_the_key_covers_every_module_that_makes_a_exported():
 @pytest.mark.long
 def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--wheel-dir", tmp_path, ROOT], check=True)
+    # A build folder of its own: the checkout's may hold files that are gone.
+    (tmp_path / "build.cfg").write_text(f"[build]\nbuild_base = {tmp_path / 'build'}\n")
+    alone = {**os.environ, "DIST_EXTRA_CONFIG": str(tmp_path / "build.cfg")}
+    subprocess.run([*pip, "--wheel-dir", tmp_path, ROOT], env=alone, check=True)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path)
 
