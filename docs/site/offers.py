@@ -18,7 +18,7 @@ OPTIONS_HEAD = """# Every backend's own options
 """
 OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
 FOR_ALL, OPEN = "bucket", "dynamic"
-"""What the words begin with that any backend takes, and the one of `Capabilities.opens`."""
+"""The beginnings of the words that any backend takes, and of that of `Capabilities.opens`."""
 SCHEMES_HEAD = """# Schemes: how a model is quantized
 
 A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. Without a word the

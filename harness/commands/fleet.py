@@ -61,16 +61,16 @@ MEASURED = frozenset({ExitCode.OK, ExitCode.NOTHING, ExitCode.FAILED, ExitCode.U
 MOST_BYTES = 4 << 30
 """A run folder that a machine returns holds at most so much, unpacked: a zip of few bytes could fill the disk."""
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, LookupError, TypeError, ValueError)
-"""What a zip raises that no `zip_folder` made, or that can't be unpacked here."""
+"""The errors of a zip that `zip_folder` didn't make, or that can't be unpacked here."""
 
 
 class OtherRunError(Exception):
-    """What a machine returned doesn't go on from the run that is here."""
+    """Report that a machine returned a run that doesn't go on from the one that is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What a place would measure.
+    """Hold what a place would measure.
 
     Attributes:
         header: what its own journal would begin with.

@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What `python -m` runs on a machine, in the folder of the user's files.
+    """Name what `python -m` runs on a machine, in the folder of the user's files.
 
     Attributes:
         words: where one begins with `{run}`, that is the task's run folder.
@@ -66,7 +66,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a task ended with.
+    """Hold what a task ended with.
 
     Attributes:
         code: its exit code; negative: the signal that killed it.

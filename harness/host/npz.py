@@ -21,11 +21,11 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (2, 0): npy.read_array_header_2_0,
 }
 _NO_HEADER = (SyntaxError, tokenize.TokenError, TypeError, LookupError, ArithmeticError, MemoryError, RecursionError)
-"""What NumPy raises beside `ValueError` on a header that isn't its own: it reads one as a Python literal."""
+"""The errors that NumPy raises beside `ValueError` on a header that isn't its own: it reads one as a Python literal."""
 _HEADER_BYTES = 1 << 14
 """The most that an array's header takes; NumPy itself reads at most 10,000 characters of it."""
 _END, _END_64 = struct.Struct("<4s4H2LH"), b"PK\6\7"
-"""How a zip file ends, and what stands before that if it holds 4 GiB or 65,535 members."""
+"""The end of a zip file, and what stands before it if it holds 4 GiB or 65,535 members."""
 _MOST_DIRECTORY_BYTES = 1 << 16
 """The most of a zip's list of members, of each of which `zipfile` makes an object."""
 

@@ -37,7 +37,7 @@ TOP = "top-K"
 """The family of `top-5`, whose parameter has no `@`."""
 SCIKIT_LEARN = "scikit-learn"
 MODULES: Mapping[str, str] = MappingProxyType({SCIKIT_LEARN: "sklearn"})
-"""What a package is imported by, if not by its name."""
+"""The names that packages are imported by, if these aren't their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

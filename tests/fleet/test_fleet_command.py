@@ -41,7 +41,7 @@ class FakeMachines:
     Attributes:
         folder: where they write.
         lost: machines that are lost with what they measure.
-        strange: the zips of those whose answers nobody can use.
+        strange: the zips of those whose answers can't be used.
         fails: those whose process breaks behind its first group.
         refuses: those that can't plan the study, and why.
         busy: those that end only when they are stopped, behind their first group.
@@ -142,7 +142,7 @@ def run(out: Path, *, dry_run: bool = False, as_json: bool = False, **options: A
 
 
 def measured(out: Path) -> dict[str, int]:
-    """How many groups each machine has measured, by the machine."""
+    """The number of groups that each machine has measured, by the machine."""
     histories = [journal.read(folder) for folder in find_runs(out)]
     return {
         one.header.environment["machine"]: len({line.group for line in one.lines if line.kind == "skip"})

@@ -31,7 +31,7 @@ def make_tar(**contents: str) -> bytes:
 
 
 def ran(job: str, *, folder: bytes = b"", task: NodeTask | None = None) -> dict[str, Any]:
-    """What a node of a cluster returns of a module `job`, with a file of the user's beside it."""
+    """The answer of a node of a cluster to a module `job`, with a file of the user's beside it."""
     sent = [(PACKAGE, 1, make_tar(job__py=job)), (FILES, 1, make_tar(data__txt="mine"))]
     return (task or NodeTask()).run("one", ["job", "{run}", "{not run}"], folder, sent)
 

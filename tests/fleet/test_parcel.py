@@ -32,7 +32,7 @@ def names(sent: Parcel) -> list[str]:
 
 
 def write_files(sent: Parcel, into: Path) -> Path:
-    """What a node has of the user's files."""
+    """The user's files that a node has."""
     for name, one in sent.files.items():
         path = into / name
         path.parent.mkdir(parents=True, exist_ok=True)

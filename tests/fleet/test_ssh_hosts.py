@@ -69,7 +69,7 @@ def wait_for(name):
     while not (signs / name).exists() and time.monotonic() < limit:
         time.sleep(0.01)
 """
-"""What each task here begins with."""
+"""The words that each task here begins with."""
 
 
 class Board:

@@ -261,7 +261,7 @@ def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_n
     also = [line.model_copy(update={"arm": arm.label}) for arm, line in zip((made.A, made.B), lines, strict=True)]
     found = evidence(tmp_path / "plain", Limits(metric="iou"), also=also)["metric iou"]
     assert (found.standing, found.limit) == (None, None)
-    assert evidence(_made(tmp_path / "none"), Limits(), also=also)["metric iou"].limit is None, "nobody asked"
+    assert evidence(_made(tmp_path / "none"), Limits(), also=also)["metric iou"].limit is None, "no limit was given"
 
 
 def _made(folder: Path) -> Path:
@@ -348,7 +348,7 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
         assert found["policy: size"].standing is standing
         assert found["policy: max-error"].standing is Standing.MET
         assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {Standing.UNKNOWN}
-    assert "policy: max-drop" not in found, "nobody asked for that"
+    assert "policy: max-drop" not in found, "no such limit was given"
 
 
 @pytest.mark.parametrize(("lost", "standing"), [(2, Standing.MET), (4, Standing.UNKNOWN), (60, Standing.BROKEN)])

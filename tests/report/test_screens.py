@@ -1,4 +1,4 @@
-"""What commands print of runs that ship is what `screens/` holds; `SCREENS=write` writes it again."""
+"""Commands print of runs that ship what `screens/` holds; `SCREENS=write` writes it again."""
 
 from __future__ import annotations
 

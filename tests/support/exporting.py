@@ -33,23 +33,34 @@ def run(
     assert module == "shootout.export"
     environment = {**os.environ, **(variables or {})}
     call = (WARM, "export", ([*map(str, arguments)], environment, str(Path.cwd())))
+    ended = run_forked(WARM, call, timeout_s, variables or {})
+    look()
+    return ended
+
+
+def run_forked(warm: str, call: tuple[object, ...], timeout_s: float, variables: Mapping[str, str]) -> Ending:
+    """Make a call in a process forked from one that has imported these modules; end as `child.run` does.
+
+    Args:
+        warm: the modules, with commas between them.
+        call: a module, a function of it, and its arguments.
+    """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps(call))
         try:
-            code, words = _process(frozenset((variables or {}).items())).run(folder, timeout_s)
+            code, words = _process(warm, frozenset(variables.items())).run(folder, timeout_s)
         except subprocess.TimeoutExpired:
             return Ending(code=None, said="", how=child.too_long(timeout_s))
-    look()
     said = " | ".join(words.decode(errors="replace").splitlines()[-3:])
     return Ending(code=code, said="", how=child.with_last_words(child.ending(code), said))
 
 
 @functools.cache
-def _process(variables: frozenset[tuple[str, str]]) -> WarmInterpreter:
-    """One for all that set the same: an export gets its own environment and folder as it begins.
+def _process(warm: str, variables: frozenset[tuple[str, str]]) -> WarmInterpreter:
+    """One for all that set the same: a call gets its own environment and folder as it begins.
 
     Libraries read how many threads they may have as they are loaded, which is before the fork.
     """
     own = {**dict(variables), "PYTHONPATH": os.pathsep.join(sys.path)}
     own["OPENBLAS_NUM_THREADS"] = "1"  # not the caller's: its threads would not be there after the fork
-    return WarmInterpreter(WARM, ({**os.environ, **own}, Path.cwd()))
+    return WarmInterpreter(warm, ({**os.environ, **own}, Path.cwd()))

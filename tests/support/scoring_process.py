@@ -5,19 +5,15 @@ What the tests' own processes ask for runs so (tests/conftest.py): `python -m` i
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
-import pickle
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from shootout.host import child
 from shootout.host.child import Ending
-from shootout.testing.fresh import WarmInterpreter
+from support.exporting import run_forked
 
 MODULES = ("shootout.models.user.scoring", "shootout.models.user.reading")
 RUN = child.run
@@ -34,20 +30,7 @@ def run(
     if module not in MODULES:
         return RUN(module, arguments, timeout_s, variables, look)
     call = (__name__, "serve", (module, [*map(str, arguments)], {**os.environ, **(variables or {})}, str(Path.cwd())))
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "call").write_bytes(pickle.dumps(call))
-        try:
-            code, words = _process(module, frozenset((variables or {}).items())).run(folder, timeout_s)
-        except subprocess.TimeoutExpired:
-            return Ending(code=None, said="", how=child.too_long(timeout_s))
-    said = " | ".join(words.decode(errors="replace").splitlines()[-3:])
-    return Ending(code=code, said="", how=child.with_last_words(child.ending(code), said))
-
-
-@functools.cache
-def _process(module: str, variables: frozenset[tuple[str, str]]) -> WarmInterpreter:
-    own = {**dict(variables), "PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
-    return WarmInterpreter(f"{__name__},{module}", ({**os.environ, **own}, Path.cwd()))
+    return run_forked(f"{__name__},{module}", call, timeout_s, variables or {})
 
 
 def serve(module: str, arguments: list[str], environment: dict[str, str], folder: str) -> None:

@@ -23,7 +23,7 @@ GROUPS = ("g1", "g2", "g3", "g4", "g5")
 
 
 def make_header(groups: Sequence[str], machine: str) -> Header:
-    """What a machine's journal would begin with."""
+    """The beginning of a machine's journal."""
     return Header(
         created="2026-01-01T00:00:00+00:00",
         study="tiny",
