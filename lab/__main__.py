@@ -64,7 +64,7 @@ SECTIONS: Mapping[str, Section] = {
     "verdicts": Section("verdicts:figures", "how long a verdict takes and how often it is right"),
     "drills": Section("live_drills:figures", "arms that aren't held, and a fixed order of starts", alone=True),
     "onnx": Section("onnx_cases:figures", "models of the onnx package beside its own outputs"),
-    "simulate": Section("simulate:section", "the method's error rates, simulated"),
+    "simulate": Section("simulate:section", "races for a goal and warm-ups, simulated"),
 }
 """The sections that `make bench` runs."""
 ON_REQUEST: Mapping[str, Section] = {

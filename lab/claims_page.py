@@ -155,7 +155,7 @@ def race_figures(run: str, arm: str, against: str, places: Mapping[str, Where]) 
             found = read(run)
             cell = found.cells.get(row.group) if found else None
             if ratio := cell.ratio(arm, against) if cell else None:
-                yield Figure(label, tell_ratio(ratio), *(ratio.reading if ratio.reason is None else (None, None)))
+                yield Figure(label, tell_ratio(ratio), *(ratio.ends if ratio.reason is None else (None, None)))
 
     return tuple(Spec((run,), partial(find, label, where)) for label, where in places.items())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -98,10 +97,10 @@ def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: 
     made = cell(
         *rows,
         rows=tuple(rows),
-        compare=partial(GroupEvidence(blocks, rules).compare_rivals, estimate=False),
+        compare=GroupEvidence(blocks, rules).compare_rivals,
         restarts_needed=lambda *_: None,
     )
-    group = cast(Group, SimpleNamespace(blocks=lambda _: blocks))
+    group = cast(Group, SimpleNamespace(blocks=lambda _: blocks, served={}, void_share=0.0))
     plays = [Play(run="made", cell=made, row=one, group=group) for one in rows]
     candidates = tuple(Candidate(label=one.row.arm, machine=HERE, plays=(one,)) for one in plays)
     return Question(title=("toy",), candidates=candidates, documents=(document(made),), answers=())

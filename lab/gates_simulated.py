@@ -102,8 +102,8 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
 def _outcome_of(blocks: Mapping[str, Blocks], rules: Rules) -> str:
     """Judge as a gate does: undecided while the copy comes out different."""
     evidence = GroupEvidence(blocks, rules)
-    copy = evidence.compare(COPY, REFERENCE, estimate=False)
-    found = evidence.compare_with_limit(CANDIDATE, REFERENCE, limit=SLOWER, estimate=False)
+    copy = evidence.compare(COPY, REFERENCE)
+    found = evidence.compare(CANDIDATE, REFERENCE, limit=SLOWER)
     if copy is None or found is None or copy.verdict in (Verdict.FASTER, Verdict.SLOWER):
         return "undecided"
     return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found.verdict, "undecided")

@@ -1,9 +1,9 @@
-"""Simulate the statistic: false verdicts among equal arms, what is told after how many restarts, and what is read.
+"""Simulate the statistic: false verdicts, missed truths, and what is told after how many restarts.
 
-A group of arms as fast as their baseline, with a control, is looked at after each of 20 restarts. It errs if at any
-look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. Seeded, and it
-measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`; `python -m lab.levels`
-puts the tables of the kept document into docs/statistics.md and docs/design/measurement.md.
+A group is looked at after each of 20 restarts. It errs if at any look a row is told from what it truly equals, or in
+the wrong direction: no bias floor helps. Seeded, and it measures nothing, so it may run on a busy machine.
+`python -m lab --only levels [--runs N]`; `python -m lab.levels` puts the tables of the kept document into
+docs/statistics.md and docs/design/measurement.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +18,59 @@ import numpy as np
 
 from lab.common import Bench, Tables
 from lab.marked_tables import fill_tables, find_pages, write_table
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Array
 from shootout.journal import journal
 from shootout.messages import Scope
 from shootout.results.group import Group, group_of
-from shootout.stats.evidence import bonferroni
 from shootout.stats.group_evidence import GroupEvidence, log_ratios
+from shootout.stats.interval import find_reach
 from shootout.stats.leaders import find_untold, leader_sets
-from shootout.stats.spread import PRIOR, find_reach, scale_likelihood
-from tests.support.races.simulation import NOISES, evidence_against_equal, group_of_nine, tapes, told_apart
+from tests.support.races.simulation import (
+    NOISES,
+    Spread,
+    count_questions,
+    draw_times,
+    find_false,
+    find_missed,
+    find_unseated,
+    restarts_to_tell,
+    told_apart,
+)
 
-RUNS = 600
-"""Groups of 50 arms for each noise and SD, if `--runs` doesn't say."""
-SDS = (0.003, 0.01, 0.03, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
-COMPARISONS = (1, 9, 50)
-ARMS = 9
-"""Beside a baseline and its copy, in all tables but the first."""
-POWER_SDS = (0.01, 0.025, 0.05, 0.10)
-LOOKS = (2, 3, 5, 10)
-EFFECTS = (0.0, 0.02, 0.05, 0.10, 0.30, 1.0)
+RUNS = 500
+"""Groups for each setting, if `--runs` doesn't say."""
+IF_WILD = 4
+"""So many times as many if one row is wild: the shares are largest there, and the worst of few would be by chance."""
+SPREADS = {
+    "alike": Spread(),
+    "own SDs, log-SD 0.5": Spread(uneven=0.5),
+    "own SDs, log-SD 0.8": Spread(uneven=0.8),
+    "one row at 40 %": Spread(wild=0.40, uneven=0.3),
+    "one row at 60 %": Spread(wild=0.60, uneven=0.3),
+    "baseline three times as wide": Spread(baseline=3.0),
+    "baseline ten times as wide": Spread(baseline=10.0),
+}
+SDS = (0.01, 0.03, 0.10, 0.30)
+QUIET_SDS = (0.01, 0.02, 0.03)
+"""Of the others, if one row is wild."""
+PLANS = (
+    ("1 row", 1, False),
+    ("9 rows", 9, False),
+    ("14 rows", 14, False),
+    ("best of 9", 9, True),
+    ("best of 14", 14, True),
+)
+"""A name, how many rows there are beside the baseline and its copy, and whether the fastest is looked for."""
+ROWS = 9
+POWER_SDS = (0.01, 0.025, 0.05, 0.10, 0.15, 0.25)
+LOOKS = (2, 3, 4, 5, 8, 12)
+RATIOS = (1.1, 1.3, 1.5, 2.0, 3.0)
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE_RUNS = ROOT / "results" / "reference"
 KEPT = REFERENCE_RUNS / "levels.json"
 MARK = "levels"
 """The kind of the marks in pages; see `lab.marked_tables`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """The share of groups with a false verdict; `autocorrelation` is that of one restart with the next."""
-
-    noise: str
-    sd: float
-    autocorrelation: float
-    comparisons: int
-    value: float
+SEED = 92_001
 
 
 def figures(bench: Bench) -> Tables:
@@ -62,12 +78,13 @@ def figures(bench: Bench) -> Tables:
     runs = bench.repeats(RUNS, 10)
     found: Tables = {}
     for title, rows in (
-        ("false verdicts by SD", _by_sd(runs)),
+        ("false verdicts", _list_false(runs, apart=False)),
+        ("false verdicts, the others told", _list_false(runs, apart=True)),
+        ("intervals that miss", _list_missed(runs)),
+        ("leader sets", _list_unseated(runs)),
         ("false verdicts where restarts depend on each other", _by_autocorrelation(runs)),
-        ("false verdicts in uneven groups", _uneven(runs)),
-        ("the smallest ratio told every second time", _smallest(runs)),
-        ("a tenth slower, told by restart", _told_by(runs)),
-        ("intervals to read", _readings(max(runs // 3, 20))),
+        ("restarts to tell", _list_power(runs)),
+        ("reach", _list_reaches()),
         ("recorded controls", _recorded(runs)),
         ("kept runs, when it was known", _replays()),
     ):
@@ -76,131 +93,102 @@ def figures(bench: Bench) -> Tables:
     return found
 
 
-def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0,), seed: int = 21) -> Iterator[Level]:
-    """Simulate each noise at each SD, in `runs` groups of 50 arms; the smaller groups are made of the same ones."""
-    rng = np.random.default_rng(seed)
-    for ar in autocorrelations:
+def _space(rows: int) -> Array:
+    """Return true log ratios of which two equal the baseline and the others lie 1.3 to 12 times apart from it."""
+    return np.array([0.0, 0.0, *np.log(np.geomspace(1.3, 12, rows - 2))])
+
+
+def _draw_settings(name: str, rows: int, runs: int) -> Iterator[tuple[str, float, Array]]:
+    """Yield the noise, the SD and the log times of each setting of one kind of group."""
+    spread = SPREADS[name]
+    for sd in QUIET_SDS if spread.wild else SDS:
         for noise in NOISES:
-            for sd in SDS:
-                x = tapes(noise, (runs, 60), rng, sd=sd, ar=ar)
-                for comparisons in COMPARISONS:
-                    value = float(np.mean(told_apart(_split_groups(x, comparisons + 1)) > 0))
-                    yield Level(noise=noise, sd=sd, autocorrelation=ar, comparisons=comparisons, value=value)
+            rng = np.random.default_rng(
+                [SEED, rows, list(SPREADS).index(name), list(NOISES).index(noise), round(sd * 1e4)]
+            )
+            yield noise, sd, draw_times(noise, _count_groups(name, runs), rows, rng, sd=sd, spread=spread)
 
 
-def _split_groups(x: Array, size: int) -> Array:
-    count = x.shape[1] // size
-    return x[:, : count * size].reshape(-1, size, x.shape[-1])
+def _count_groups(name: str, runs: int) -> int:
+    """Return how many groups of one kind are drawn for each setting."""
+    return runs * (IF_WILD if SPREADS[name].wild else 1)
 
 
-def _by_sd(runs: int) -> Iterator[dict[str, object]]:
-    """Yield the worst of six noises."""
-    found = list(levels(runs))
-    for sd in SDS:
-        worst = {
-            f"{k} comparisons": max(one.value for one in found if (one.sd, one.comparisons) == (sd, k))
-            for k in COMPARISONS
-        }
-        yield {"SD": sd, **worst}
+def _sum_up(shares: Sequence[tuple[float, str, float]], runs: int) -> dict[str, object]:
+    """Return the worst setting and the mean of all; each is a share, a noise and an SD."""
+    worst = max(shares)
+    mean = float(np.mean([share for share, *_ in shares]))
+    return {"worst": worst[0], "noise": worst[1], "SD": worst[2], "mean": mean, "settings": len(shares), "runs": runs}
+
+
+def _list_false(runs: int, *, apart: bool) -> Iterator[dict[str, object]]:
+    """Yield how many groups have any false verdict; `apart`: two rows are open, and the others are told."""
+    for name, spread in SPREADS.items():
+        for plan, rows, best in PLANS:
+            if rows == 1 and (spread.wild or apart):
+                continue
+            truths = _space(rows) if apart else None
+            shares = [
+                (float(find_false(times, truths=truths, best=best).any(axis=1).mean()), noise, sd)
+                for noise, sd, times in _draw_settings(name, rows, runs)
+            ]
+            yield {"group": name, "plan": plan, **_sum_up(shares, _count_groups(name, runs))}
+
+
+def _list_missed(runs: int) -> Iterator[dict[str, object]]:
+    """Yield how many groups print an interval that misses its row's truth, of any row at any look."""
+    for name in SPREADS:
+        shares = [
+            (float(find_missed(times, _space(ROWS)).any(axis=1).mean()), noise, sd)
+            for noise, sd, times in _draw_settings(name, ROWS, runs)
+        ]
+        yield {"group": name, **_sum_up(shares, _count_groups(name, runs))}
+
+
+def _list_unseated(runs: int) -> Iterator[dict[str, object]]:
+    """Yield how many races for the best have a truly fastest arm that is no leader at any look."""
+    for name in SPREADS:
+        for apart in (False, True):
+            shares = [
+                (float(find_unseated(times, truths=_space(ROWS) if apart else None).any(axis=1).mean()), noise, sd)
+                for noise, sd, times in _draw_settings(name, ROWS, runs)
+            ]
+            yield {
+                "group": name,
+                "others": "slower" if apart else "alike",
+                **_sum_up(shares, _count_groups(name, runs)),
+            }
 
 
 def _by_autocorrelation(runs: int) -> Iterator[dict[str, object]]:
-    """Yield the worst of nine SDs."""
+    """Yield the worst of the SDs."""
     for ar in (0.3, 0.5):
-        found = list(levels(max(runs // 4, 10), autocorrelations=(ar,)))
         for noise in NOISES:
-            worst = {
-                f"{k} comparisons": max(one.value for one in found if (one.noise, one.comparisons) == (noise, k))
-                for k in COMPARISONS
-            }
-            yield {"noise": noise, "autocorrelation": ar, **worst}
+            rng = np.random.default_rng([SEED, round(ar * 10), list(NOISES).index(noise)])
+            drawn = [draw_times(noise, runs, ROWS, rng, sd=sd, spread=Spread(), ar=ar) for sd in SDS]
+            worst = max(float(find_false(times).any(axis=1).mean()) for times in drawn)
+            yield {"noise": noise, "autocorrelation": ar, "worst": worst}
 
 
-UNEVEN: dict[str, tuple[dict[str, float], tuple[float, ...]]] = {
-    "all alike": ({}, (0.01, 0.03, 0.10)),
-    "own SDs, log-SD 0.5": ({"uneven": 0.5}, (0.01, 0.03, 0.10)),
-    "own SDs, log-SD 0.8": ({"uneven": 0.8}, (0.01, 0.03, 0.10)),
-    "one arm at 40 %": ({"wild": 0.40, "uneven": 0.3}, (0.01, 0.02, 0.03)),
-    "one arm at 60 %": ({"wild": 0.60, "uneven": 0.3}, (0.01, 0.02, 0.03)),
-    "baseline three times as wide": ({"baseline": 3.0}, (0.01, 0.03, 0.10)),
-    "baseline ten times as wide": ({"baseline": 10.0}, (0.01, 0.03, 0.10)),
-}
-
-
-def _uneven(runs: int) -> Iterator[dict[str, object]]:
-    """Yield the worst of six noises and three SDs."""
-    rng = np.random.default_rng(24)
-    for name, (spread, sds) in UNEVEN.items():
-        worst = max(
-            (float(np.mean(told_apart(group_of_nine(runs, noise, rng, sd=sd, **spread)) > 0)), noise, sd)
-            for noise in NOISES
-            for sd in sds
-        )
-        yield {"group": name, "runs": runs, "worst": worst[0], "noise": worst[1], "SD": worst[2]}
-
-
-def _smallest(runs: int) -> Iterator[dict[str, object]]:
-    """Find the smallest difference of one of nine arms, Gaussian noise, at exactly so many restarts."""
+def _list_power(runs: int) -> Iterator[dict[str, object]]:
+    """Yield after how many restarts one of nine rows is told in half of the races; None: of 20 none is enough."""
     for sd in POWER_SDS:
-        row: dict[str, object] = {"SD": sd}
-        for n in LOOKS:
-            x = group_of_nine(runs, "gaussian", np.random.default_rng(5), sd=sd)[..., :n]
-            low, high = 0.0, 3.0
-            for _ in range(14):
-                middle = (low + high) / 2
-                seen = np.mean(_evidence_of_first(x, middle) >= 1 / bonferroni(ARMS))
-                low, high = (low, middle) if seen >= 0.5 else (middle, high)
-            row[f"{n} restarts"] = math.exp(high)
-        yield row
-
-
-def _evidence_of_first(x: Array, effect: float) -> Array:
-    """Return E against 1 of each group's first arm, if its true log ratio is `effect`."""
-    return evidence_against_equal(np.concatenate([x[:, :1] + effect, x[:, 1:]], axis=1))[:, 0]
-
-
-def _told_by(runs: int) -> Iterator[dict[str, object]]:
-    """Count verdicts on one of nine arms that is 10 % slower, the bias floor counted; and with three questions open."""
-    for sd in POWER_SDS:
-        x = group_of_nine(runs, "gaussian", np.random.default_rng(6), sd=sd)
-        for still_open in (ARMS, 3):
-            told = np.zeros(runs, dtype=bool)
-            row: dict[str, object] = {"SD": sd, "open": still_open}
-            for n in range(2, 11):
-                effect = math.log(1.10) - math.log1p(BIAS_FLOOR)
-                told |= _evidence_of_first(x[..., :n], effect) >= 1 / bonferroni(still_open)
-                row |= {f"by {n}": float(told.mean())} if n in (2, 3, 4, 5, 6, 8, 10) else {}
+        for best in (False, True):
+            rng = np.random.default_rng([SEED, round(sd * 1e4)])
+            times = draw_times("gaussian", runs, ROWS, rng, sd=sd, spread=Spread(uneven=0.5))
+            row: dict[str, object] = {"SD": sd, "questions": count_questions(ROWS, best=best)}
+            for ratio in RATIOS:
+                slower = times + math.log(ratio) * (np.arange(times.shape[1]) == 1)[:, None]
+                median = float(np.median(restarts_to_tell(slower, best=best)))
+                row[f"{ratio}x"] = median if median <= times.shape[-1] else None
             yield row
 
 
-def _readings(runs: int) -> Iterator[dict[str, object]]:
-    """Count how often the interval to read holds the true ratio of one of nine arms when it stops."""
-    rng = np.random.default_rng(7)
-    for noise in ("gaussian", "7 % bad restarts", "skewness 1", "Student t, 3 df"):
-        for sd in POWER_SDS:
-            for effect in EFFECTS:
-                x = group_of_nine(runs, noise, rng, sd=sd, uneven=0.5)
-                stops = np.full(runs, MAX_RESTARTS)
-                for n in range(MAX_RESTARTS - 1, 1, -1):
-                    stops[_evidence_of_first(x[..., :n], math.log1p(effect)) >= 1 / bonferroni(ARMS)] = n
-                covered, reach = np.transpose([_read_first(one[:, :n]) for one, n in zip(x, stops, strict=True)])
-                yield {
-                    "noise": noise,
-                    "SD": sd,
-                    "effect": effect,
-                    "runs": runs,
-                    "covered": float(covered.mean()),
-                    "median restarts": float(np.median(stops)),
-                    "median half-width": float(np.median(np.expm1(reach))),
-                }
-
-
-def _read_first(x: Array) -> tuple[bool, float]:
-    """Return whether the interval of a group's first arm holds 0, its true log ratio, and how far it reaches."""
-    n, squares = x.shape[-1], x.shape[-1] * x.var(axis=-1)
-    weights = PRIOR + scale_likelihood(n - 1, squares[1:]).sum(axis=0)
-    reach = find_reach(n, float(squares[0]), weights, ALPHA)
-    return bool(abs(x[0].mean()) <= reach), reach
+def _list_reaches() -> Iterator[dict[str, object]]:
+    """Yield how far the intervals of a race for the best of twelve targets reach, as a factor."""
+    for sd in POWER_SDS:
+        reaches = {f"{n} restarts": math.exp(float(find_reach(n, sd**2, sd**2, 10, 21))) for n in LOOKS}
+        yield {"SD": sd, **reaches}
 
 
 def _recorded(runs: int) -> Iterator[dict[str, object]]:
@@ -269,32 +257,37 @@ def resampled(series: Array, runs: int, rng: np.random.Generator) -> float:
 
 def tabulate(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write one table of the document as the pages have it, line by line."""
-    if title == "false verdicts by SD":
-        heads = ["SD between restarts", *(f"{k} comparison{'s' * (k > 1)}" for k in COMPARISONS)]
-        cells = [[f"{row['SD']:.1%}", *(f"{row[f'{k} comparisons']:.1%}" for k in COMPARISONS)] for row in rows]
-    elif title == "false verdicts in uneven groups":
-        heads = ["group", "groups drawn a setting", "any false verdict"]
-        cells = [[row["group"], f"{row['runs']:,}", f"{row['worst']:.1%}"] for row in rows]
-    elif title == "false verdicts where restarts depend on each other":
+    if title in ("false verdicts", "false verdicts, the others told"):
+        plans = [plan for plan, *_ in PLANS if any(row["plan"] == plan for row in rows)]
+        found = {(row["group"], row["plan"]): f"{row['worst']:.1%} / {row['mean']:.1%}" for row in rows}
+        cells = [[name, *(found.get((name, plan), "–") for plan in plans)] for name in SPREADS]
+        return write_table(["group", *plans], cells)
+    if title == "intervals that miss":
+        return write_table(
+            ["group", "worst setting", "mean"],
+            [[row["group"], f"{row['worst']:.1%}", f"{row['mean']:.1%}"] for row in rows],
+        )
+    if title == "leader sets":
+        found = {(row["group"], row["others"]): f"{row['worst']:.1%} / {row['mean']:.1%}" for row in rows}
+        cells = [[name, found[name, "alike"], found[name, "slower"]] for name in SPREADS]
+        return write_table(["group", "all alike", "two alike, the others slower"], cells)
+    if title == "false verdicts where restarts depend on each other":
+        shares = {(row["noise"], row["autocorrelation"]): f"{row['worst']:.0%}" for row in rows}
         heads = ["noise", *(f"autocorrelation {ar}" for ar in (0.3, 0.5))]
-        found = {
-            (row["noise"], row["autocorrelation"]): ", ".join(
-                f"{100 * row[f'{k} comparisons']:.0f}" for k in COMPARISONS
-            )
-            for row in rows
-        }
-        cells = [[noise, *(f"{found[noise, ar]} %" for ar in (0.3, 0.5))] for noise in NOISES]
-    elif title == "the smallest ratio told every second time":
-        heads = ["SD between restarts", *(f"{n} restarts" for n in LOOKS)]
-        cells = [[f"{row['SD']:.1%}", *(f"{row[f'{n} restarts']:.2f}" for n in LOOKS)] for row in rows]
-    else:
-        heads = ["SD between restarts", "holds the truth", "least of 24 settings", "median half-width at the stop"]
-        cells = []
-        for sd in POWER_SDS:
-            mine = [row for row in rows if row["SD"] == sd]
-            covered, reach = ([row[name] for row in mine] for name in ("covered", "median half-width"))
-            cells.append([f"{sd:.1%}", f"{np.mean(covered):.1%}", f"{min(covered):.0%}", f"±{np.median(reach):.1%}"])
+        return write_table(heads, [[noise, *(shares[noise, ar] for ar in (0.3, 0.5))] for noise in NOISES])
+    if title == "restarts to tell":
+        heads = ["SD between restarts", *(f"{ratio}x" for ratio in RATIOS)]
+        return write_table(heads, [_write_restarts(rows, sd) for sd in POWER_SDS])
+    heads = ["SD between restarts", *(f"{n} restarts" for n in LOOKS)]
+    cells = [[f"{row['SD']:.1%}", *(f"{row[f'{n} restarts']:.3g}" for n in LOOKS)] for row in rows]
     return write_table(heads, cells)
+
+
+def _write_restarts(rows: Sequence[Mapping[str, Any]], sd: float) -> list[str]:
+    """Write one SD's restarts with the fewer and with the more questions: `5 / 6`."""
+    mine = sorted((row for row in rows if row["SD"] == sd), key=lambda row: row["questions"])
+    told = [[f"{row[f'{ratio}x']:.0f}" if row[f"{ratio}x"] else "–" for row in mine] for ratio in RATIOS]
+    return [f"{sd:.1%}", *(" / ".join(one) for one in told)]
 
 
 def read_kept() -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -15,13 +15,12 @@ import numpy as np
 
 from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 from shootout.backends.adapter import Built
-from shootout.constants import ALPHA
 from shootout.contract import Arm
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import Launcher
-from shootout.stats.evidence import PairEvidence
+from shootout.stats.interval import make_pair
 from shootout.stats.verdicts import compare
 
 NEIGHBORS = 4
@@ -119,7 +118,7 @@ def _spawn_orders(bench: Bench) -> Table:
             played = restart(index, [one.arm for one in built], bench.stage(built), eye, rng).playing
             by_label = medians(played, Scope.END_TO_END)
             x.append(log_ratio(by_label[built[1].arm.label], by_label[built[0].arm.label]))
-        found = compare(PairEvidence(np.array(x)), alpha=ALPHA, bias_floor=bias_floor())
+        found = compare(make_pair(x), comparisons=1, bias_floor=bias_floor())
         rows.append(
             {
                 "spawn order": order,

@@ -37,7 +37,6 @@ from lab.common import (
 )
 from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch
-from shootout.constants import ALPHA
 from shootout.contract import Arm, Array
 from shootout.host.placement import on_cpus
 from shootout.host.store import bias_floor
@@ -45,7 +44,7 @@ from shootout.messages import Scope
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import ForkServers, Launcher
 from shootout.race.live_arm import LiveArm
-from shootout.stats.evidence import PairEvidence
+from shootout.stats.interval import make_pair
 from shootout.stats.verdicts import compare
 
 
@@ -229,7 +228,7 @@ def _start_row(played: Sequence[LiveArm]) -> dict[str, Any]:
 
 
 def _spread_row(target: str, scope: Scope, values: list[float], eye: Disturbances) -> dict[str, Any]:
-    found = compare(PairEvidence(np.array(values)), alpha=ALPHA, bias_floor=bias_floor())
+    found = compare(make_pair(values), comparisons=1, bias_floor=bias_floor())
     return {
         "arm": target,
         "scope": scope.value,

@@ -1,4 +1,4 @@
-"""Simulate the method's error rates at full size, with seeds: `python -m lab.simulate [--runs N] [--json]`.
+"""Simulate races for a goal and warm-ups at full size, with seeds: `python -m lab.simulate [--runs N] [--json]`.
 
 The same worlds as in CI, with 4,000 runs for each figure instead of hundreds; takes some minutes and measures nothing,
 so it may run on a busy machine. The figures in docs/design/measurement.md come from here.
@@ -13,24 +13,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 
 from lab.common import Bench, Tables
-from lab.levels import COMPARISONS, levels
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.warmup import steady_from
 from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
-from tests.support.races.simulation import (
-    CLOSE_RIVAL_MS,
-    NOISES,
-    PINNED_SD,
-    SD,
-    STEADY,
-    Tally,
-    draw,
-    latencies,
-    race_share,
-    share,
-    t_test_ever_rejects,
-    tally,
-)
+from tests.support.races.simulation import CLOSE_RIVAL_MS, PINNED_SD, SD, STEADY, latencies, race_share, share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,64 +35,6 @@ class Figure:
         if self.limit is None:
             return True
         return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-
-def peeking(runs: int) -> Iterator[Figure]:
-    """Simulate identical arms, stopped at the worst of 20 looks; the worst of nine SDs."""
-    found = list(levels(max(runs // 10, 40)))
-    for noise in NOISES:
-        for comparisons in COMPARISONS:
-            worst = max(one.value for one in found if (one.noise, one.comparisons) == (noise, comparisons))
-            yield Figure(name=f"A/A, any look, {comparisons} comparisons, {noise}", value=worst, limit=0.05)
-    rejected = share(map(t_test_ever_rejects, draw("gaussian", runs=runs // 10, seed=11)))
-    yield Figure(name="drill: t-test, any look, gaussian", value=rejected, note="must be far above 5 %")
-
-
-def at_the_stop(runs: int) -> Iterator[Figure]:
-    """Count false verdicts, wrong directions and coverage under the stopping rule itself."""
-    for noise in NOISES:
-        tallies = {effect: tally(noise, effect=effect, runs=runs, seed=12) for effect in (0.0, 0.005, 0.01, 0.02, 0.05)}
-        loaded = tally(noise, effect=0.0, runs=runs, seed=13, sd=0.05)
-        real = [found for effect, found in tallies.items() if effect > 0]
-        yield Figure(name=f"false faster or slower, A/A, {noise}", value=_told_apart(tallies[0.0]), limit=0.05)
-        yield Figure(name=f"any verdict, A/A at SD 5 %, {noise}", value=_told_apart(loaded) + loaded.same, limit=0.05)
-        yield Figure(name=f"faster or slower at the floor, {noise}", value=_told_apart(tallies[0.005]), limit=0.05)
-        yield Figure(name=f"same at 1 %, {noise}", value=tallies[0.01].same, limit=0.05)
-        yield Figure(name=f"wrong direction, {noise}", value=max(t.wrong_direction for t in real), limit=0.001)
-        yield Figure(
-            name=f"coverage at the stop, least of 6 effects and loads, {noise}",
-            value=min(t.covered for t in [*tallies.values(), loaded]),
-            limit=0.95,
-            at_least=True,
-        )
-
-
-def _told_apart(found: Tally) -> float:
-    return found.right + found.wrong_direction
-
-
-def wrong_under_load(runs: int) -> Iterator[Figure]:
-    """Simulate differences in noise far above the power targets' SD: the rare verdict should not be a wrong one."""
-    for sd in (0.01, 0.05):
-        for effect in (0.01, 0.02, 0.05):
-            found = tally("gaussian", effect=effect, runs=runs, seed=16, sd=sd)
-            yield Figure(name=f"wrong direction, {effect:.0%}, SD {sd:.0%}, gaussian", value=found.wrong_direction)
-
-
-def power(runs: int) -> Iterator[Figure]:
-    """Count verdicts within 20 restarts, for one comparison and with Bonferroni."""
-    targets = {0.05: 0.99, 0.02: 0.95, 0.01: 0.90}
-    for noise, sd in (("gaussian", SD), ("7 % bad restarts", SD), ("gaussian", PINNED_SD), ("gaussian", 0.01)):
-        for comparisons in (1, 3, 28):
-            for effect, target in targets.items():
-                found = tally(noise, effect=effect, runs=runs, seed=14, comparisons=comparisons, sd=sd)
-                yield Figure(
-                    name=f"power {effect:.0%}, {comparisons} comparisons, SD {sd:.1%}, {noise}",
-                    value=found.right,
-                    limit=target if (noise, sd) == ("gaussian", SD) else None,
-                    at_least=True,
-                    note=f"{found.median_restarts:.0f} restarts",
-                )
 
 
 def goals(runs: int) -> Iterator[Figure]:
@@ -164,14 +92,14 @@ def warm_ups(runs: int) -> Iterator[Figure]:
 
 def figures(runs: int) -> Iterator[Figure]:
     """Yield every simulated figure, as it comes in."""
-    for part in (peeking, at_the_stop, wrong_under_load, power, races, goals, warm_ups):
+    for part in (races, goals, warm_ups):
         yield from part(runs)
 
 
 def section(bench: Bench) -> Tables:
     """Simulate as a section of `python -m lab`."""
     rows = [{**asdict(one), "holds": one.holds} for one in figures(bench.size(4_000, 40))]
-    return {"the method's error rates, simulated": rows}
+    return {"races and warm-ups, simulated": rows}
 
 
 def line(figure: Figure) -> str:

@@ -96,7 +96,7 @@ class Run:
         if withheld(group, "", None):
             return {}
         found = {
-            (one, other): evidence.compare_rivals(one, other, estimate=False)
+            (one, other): evidence.compare_rivals(one, other)
             for one, other in combinations(sorted(row.arm for row in self.measured), 2)
             if not withheld(group, one, other)
         }

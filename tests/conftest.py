@@ -88,7 +88,7 @@ LONGEST = (
     *("worker/test_availability.py", "export/test_foreign_onnx.py", "stats/test_error_rates.py"),
     *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
     *("commands/test_cli.py", "quantize/test_error_bounds.py", "commands/test_tracing.py"),
-    *("models/test_models.py", "models/test_vision_models.py", "stats/test_evidence.py"),
+    *("models/test_models.py", "models/test_vision_models.py", "stats/test_interval.py"),
     *("backends/_openvino/test_openvino.py", "backends/_onnxruntime/test_onnxruntime_quantized.py"),
 )
 """The files that take longest beside those that go with the first one: `-n` hands them out first, that none be

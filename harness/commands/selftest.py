@@ -21,7 +21,7 @@ from shootout import backends
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
+from shootout.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
@@ -224,7 +224,7 @@ def _make_report(
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
-        visible={} if sd is None else {n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
+        visible={} if sd is None else {n: smallest_visible(sd, n, comparisons=1, bias_floor=bias) for n in (5, 10, 20)},
         restarts=raced.groups[0].restarts,
         void_share=raced.void_share,
         trustworthy=trustworthy,

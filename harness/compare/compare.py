@@ -42,7 +42,6 @@ from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import find_fault
 from shootout.results.document import Ratio, Row
 from shootout.stats.group_evidence import GroupEvidence, log_ratios
-from shootout.stats.quantiles import median
 from shootout.stats.sessions import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.stats.verdicts import Verdict, judge, ratio_at
 from shootout.study.group import short
@@ -259,9 +258,9 @@ class Session:
         """Return a log ratio for each restart that both played."""
         return log_ratios(self.evidence.blocks.get(arm, {}), self.evidence.blocks.get(other, {}))
 
-    def reach(self, arm: str, other: str, alpha: float) -> float:
-        """Return how far their mean log ratio is known; inf if nothing tells."""
-        return self.evidence.pair(arm, other).reach(alpha) if self.evidence.have_met(arm, other) else math.inf
+    def reach(self, arm: str, other: str, comparisons: int) -> float:
+        """Return how far their mean log ratio is known, if so many share α; inf if nothing tells."""
+        return self.evidence.pair(arm, other).reach(comparisons) if self.evidence.have_met(arm, other) else math.inf
 
 
 def _judge_move(
@@ -306,7 +305,7 @@ def choose_control(pair: tuple[Session, Session], arm: str, others: Sequence[str
     Returns:
         None where there is none that both have an interval against.
     """
-    widths = {one: math.hypot(*(session.reach(arm, one, ALPHA) for session in pair)) for one in others}
+    widths = {one: math.hypot(*(session.reach(arm, one, 1) for session in pair)) for one in others}
     known = [one for one, width in widths.items() if math.isfinite(width)]
     return min(known, key=lambda one: widths[one], default=None)
 
@@ -338,30 +337,24 @@ def find_floor(means: Array, alpha: float) -> float:
 
 
 def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Array, tests: int) -> Ratio:
-    """Return the ratio now ÷ the ratio then, with a 95 % interval for this arm alone, and the verdict.
+    """Return the ratio now ÷ the ratio then, with the interval that decides.
 
-    The interval is that of a difference of two means: what each session is known to, and the floor, in quadrature. The
-    verdict rests on a wider one, so that all arms' verdicts together err with the chance α at most.
+    It is that of a difference of two means: what each session is known to, and the floor, in quadrature. All arms'
+    intervals together err with the chance α at most.
 
     Args:
         means: of earlier sessions, see `find_floor`.
         tests: how many arms share α.
     """
     before, after = (session.log_ratios(arm, control) for session in pair)
-    middle, change = median(after) - median(before), float(after.mean() - before.mean())
-
-    def ends(alpha: float) -> tuple[float, float]:
-        reach = math.hypot(*(session.reach(arm, control, alpha) for session in pair), find_floor(means, alpha))
-        return min(change - reach, middle), max(change + reach, middle)  # what is shown is the medians' ratio
-
-    low, high = ends(ALPHA / tests)
-    reading_low, reading_high = ends(ALPHA)
+    middle = float(after.mean() - before.mean())
+    floor = find_floor(means, ALPHA / tests)
+    reach = math.hypot(*(session.reach(arm, control, tests) for session in pair), floor)
+    low, high = middle - reach, middle + reach
     return Ratio(
         value=math.exp(middle),
         low=ratio_at(low),
         high=ratio_at(high),
-        reading_low=ratio_at(reading_low),
-        reading_high=ratio_at(reading_high),
         verdict=judge(low, high, bias_floor=0.0, same_within=INDIFFERENT),
         restarts_needed=None,
         sd=None,

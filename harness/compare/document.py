@@ -10,7 +10,7 @@ from pydantic import Field
 from shootout.results.document import Outcome, Part, Ratio, Row
 from shootout.units import counted
 
-SCHEMA, COMPARED = "shootout.merged-document/1", "shootout.compared/1"
+SCHEMA, COMPARED = "shootout.merged-document/2", "shootout.compared/2"
 
 
 class Fate(StrEnum):

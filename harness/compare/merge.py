@@ -338,7 +338,7 @@ def _find_worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
         if site.answer.ship.arm == arm:
             found.append((site, Regret(value=1.0, low=1.0, high=1.0)))
         elif ratio := _ratio_to_shipped(arm, site):
-            low, high = ratio.reading
+            low, high = ratio.ends
             found.append((site, Regret(value=ratio.value, low=low, high=high)))
         else:
             return None

@@ -14,7 +14,7 @@ from shootout.messages import CPU, Scope
 from shootout.results.choice import find_fault
 from shootout.results.document import Rate, Row
 from shootout.results.p99_limit import SURELY
-from shootout.stats.evidence import LEAST_RESTARTS
+from shootout.stats.interval import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.sessions import SESSION_FLOOR

@@ -106,7 +106,7 @@ def _list_measures(row: Row) -> Iterator[tuple[str, Metric]]:
     if of_calls:
         yield "latency", _make_metric(of_calls.median_ns, of_calls.low_ns, of_calls.high_ns)
     if timing and timing.ratio:
-        yield "ratio", _make_metric(timing.ratio.value, *timing.ratio.reading)
+        yield "ratio", _make_metric(timing.ratio.value, *timing.ratio.ends)
     if rate := row.serve.rate_per_s if row.serve else row.items_per_s:
         yield "throughput", _make_metric(rate.value, rate.low, rate.high)
     if row.serve and row.serve.p99_ns is not None:

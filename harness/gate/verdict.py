@@ -33,7 +33,7 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "fail": ExitCode.REFUSED,
     "undecided": ExitCode.UNDECIDED,
 }
-SCHEMA = 2
+SCHEMA = 3
 TIME = "time"
 """The check that is the race."""
 
@@ -185,7 +185,7 @@ def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) 
         slower: what the limit is, as a share of the reference's time.
     """
     known = group.evidence(Scope.END_TO_END)
-    found = known.compare_with_limit(candidate, reference, limit=slower, estimate=False)
+    found = known.compare(candidate, reference, limit=slower)
     states = {Verdict.SLOWER: Standing.BROKEN, Verdict.FASTER: Standing.MET}
     return states.get(found.verdict, Standing.UNKNOWN) if found else Standing.UNKNOWN
 

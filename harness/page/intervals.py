@@ -237,10 +237,10 @@ def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> 
     else:
         told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
     refusal = found.tell_refusal(row)
-    low, high = ratio.reading if ratio else (None, None)
+    low, high = ratio.ends if ratio else (None, None)
     return DotLine(
         name=row.arm,
-        figure=duration(row.end_to_end.median_ns),
+        figure=duration(found.time_ns(row)),
         told=f"{told}, {refusal}" if refusal else told,
         color=_choose_row_color(found, row),
         value=place,
@@ -345,8 +345,8 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
         told=told,
         color=color,
         value=judged.ratio.value,
-        low=judged.ratio.reading[0],
-        high=judged.ratio.reading[1],
+        low=judged.ratio.low,
+        high=judged.ratio.high,
         is_known=True,
     )
 

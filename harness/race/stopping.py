@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 from shootout.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE, CONTENDING, INDIFFERENT
 from shootout.contract import Array
-from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
+from shootout.stats.interval import LEAST_RESTARTS
 from shootout.stats.leaders import copy_strays, find_open, is_unopposed, leader_sets, time_ns
 from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 
@@ -93,7 +93,7 @@ def _staying_rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mappi
 
 def fewest_restarts(rules: Rules) -> int:
     """Return the fewest restarts that can give a verdict, or that each arm must play whatever is known before."""
-    return max(min_restarts(rules.comparisons), rules.least_restarts)
+    return max(LEAST_RESTARTS, rules.least_restarts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

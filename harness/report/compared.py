@@ -42,7 +42,7 @@ from shootout.results.wording import LEAST_SHOWN, tell_direction, tell_ends, tel
 from shootout.study.group import short
 from shootout.units import counted, duration
 
-READING = "(a to b): 95 % interval of that row, on that place alone."
+READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 SHOWN_CELLS = 24
 _SO_FAR = ", so far"
 NO_WORSE = "within 0.1 %"
@@ -243,7 +243,7 @@ def _tell_worst_place(target: MergedTarget) -> str:
     """Write how much slower a target is in the place in which it is slowest, in digits that its interval bears."""
     if target.worst is None:
         return ""
-    ends = next((at.ratio.reading for at in target.at if at.ratio and at.ratio.value == target.worst), (None, None))
+    ends = next((at.ratio.ends for at in target.at if at.ratio and at.ratio.value == target.worst), (None, None))
     return _tell_factor_of(target.worst, *ends)
 
 
@@ -360,9 +360,8 @@ def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     if not any(move.ratio for move in moved):
         return
     yield "each target's time relative to that of an unchanged target, in B against A"
-    yield "(a to b): 95 % interval of that row, from the restarts of both sessions and the floor"
+    yield "(a to b): holds for all rows together at 95 %, from the restarts of both sessions and the floor"
     yield "floor: how far the two move apart between sessions if nothing changed"
-    yield "verdicts hold for all rows together"
     learned = sorted({move.sessions for move in moved if move.sessions})
     if learned:
         yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"

@@ -68,8 +68,7 @@ BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, wo
 """The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
 NEXT = "Next"
 """The label of commands."""
-READING = "(a to b): 95 % interval of that comparison alone"
-READING_OF_ALL = f"{READING}; Sure holds at 95 % for all its comparisons together"
+READING = "(a to b): holds for all comparisons together at 95 %; sure if it excludes 1"
 """The line that explains the brackets."""
 
 
@@ -98,7 +97,7 @@ def write_support(decision: Decision, question: Question, width: int, *, has_tab
     return [
         *lines,
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
-        *(Text(f"{line}.", style="dim") for line in _tell_reading(decision, question) if not has_table),
+        *(Text(f"{line}.", style="dim") for line in _tell_reading(decision) if not has_table),
     ]
 
 
@@ -275,11 +274,11 @@ def _tell_comparisons(decision: Decision, question: Question) -> Iterator[str]:
     yield tell_lead(short(decision.chosen), len(beaten), len(rivals), those, closest, WORDS[decision.policy.objective])
 
 
-def _tell_reading(decision: Decision, question: Question) -> Iterator[str]:
+def _tell_reading(decision: Decision) -> Iterator[str]:
     """Explain the brackets, if there are any."""
-    ratios = [judged.ratio.reading for judged in decision.candidates if judged.ratio]
-    if any(low != high for low, high in ratios):
-        yield READING_OF_ALL if any(_tell_comparisons(decision, question)) else READING
+    ratios = [judged.ratio for judged in decision.candidates if judged.ratio]
+    if any(ratio.low != ratio.high and ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
+        yield READING
 
 
 def _tell_stability(decision: Decision) -> str:

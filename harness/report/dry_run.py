@@ -48,7 +48,7 @@ from shootout.exported import data_files, truth_files
 from shootout.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.exported.effort import ALL_RUNS, beside
 from shootout.report.notes import Reason, fold_reasons
-from shootout.stats.evidence import min_restarts
+from shootout.stats.interval import LEAST_RESTARTS
 from shootout.study import axes
 from shootout.study.group import compute_rounds
 from shootout.study.plan import Plan, PlannedGroup, measure_of
@@ -204,7 +204,7 @@ def _exports_s(groups: Sequence[Foresight]) -> float:
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
-    fewest = max(min_restarts(group.record.comparisons), group.record.least_restarts)
+    fewest = max(LEAST_RESTARTS, group.record.least_restarts)
     return planned.study.turns or min(fewest, planned.study.most_restarts)
 
 

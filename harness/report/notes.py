@@ -22,7 +22,8 @@ from shootout.report.screen import ANY_WIDTH, INDENT, fold, labeled, name_target
 from shootout.results.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
 from shootout.results.wording import BUSY_SHARE, tell_controls
-from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
+from shootout.stats.interval import MAX_ESTIMATE
+from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration, size, span
 

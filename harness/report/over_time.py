@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from shootout.results.document import OverTime, Ranking, Row
-from shootout.results.wording import tell_measured, tell_ratio
+from shootout.results.wording import tell_ratio
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import span
@@ -57,7 +57,7 @@ def _tell_slowdowns(timed: dict[str, OverTime], window: str, ships: str | None) 
     largest = max(timed, key=lambda arm: abs(math.log(timed[arm].change.value)))
     for one in dict.fromkeys([ships or largest, largest]):
         if one in timed:
-            yield f"in the last {window} {short(one)} measured {tell_measured(timed[one].change, 'in the first')}"
+            yield f"in the last {window} {short(one)} measured {tell_ratio(timed[one].change, 'in the first')}"
 
 
 def _tell_sensors(rows: Sequence[Row]) -> str:

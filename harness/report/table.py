@@ -40,7 +40,7 @@ from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.results.rows import MEANS
 from shootout.results.why import gains, tell_gain
-from shootout.results.wording import tell_direction
+from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
 from shootout.worker import interpreters
@@ -351,15 +351,12 @@ class Compared:
         shown = {SHIP: timing.ship_ratio, BASELINE: timing.ratio, OWN: timing.own_fp32_ratio} if timing else {}
         return [ratio for name, ratio in shown.items() if ratio and name in headers]
 
-    def differs_from_quotient(self, row: Row) -> bool:
-        """Return whether a row's ratio isn't the quotient of the two times, at the digits shown."""
-        ratio, to = self.ratio(row), next((other for other in self.rows if other.arm == self.reference), None)
-        if ratio is None or to is None or to.end_to_end is None or row.end_to_end is None:
-            return False
-        low, high = ratio.reading
-        spread = high / low if low and high else 1.0
-        values = (ratio.value, row.end_to_end.median_ns / to.end_to_end.median_ns)
-        return len({tell_direction(value, spread=spread) for value in values}) > 1
+    def time_ns(self, row: Row) -> float:
+        """Return the time that is shown: the reference's × the row's ratio, so that the two agree."""
+        reference = next((other.end_to_end for other in self.rows if other.arm == self.reference), None)
+        if reference and (ratio := self.ratio(row)):
+            return reference.median_ns * ratio.value
+        return _get_timing(row).median_ns
 
     def tell_refusal(self, row: Row) -> str:
         """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
@@ -390,14 +387,11 @@ class PrintedTable(NamedTuple):
     headers: Collection[str]
 
 
-INTERVAL = "(a to b): 95 % interval of that row"
+INTERVAL = "(a to b): holds for all rows together at 95 %, whenever the race stops; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
-FOR_ALL_ROWS = " alone; Sure holds at 95 % for all its comparisons together."
-FOR_EACH_GROUP = "; verdicts hold for all rows of a group together."
 MARKED = f"{NOT_ELIGIBLE}: not shipped by default."
 ERRORS = "error: relative to the model in float64."
 ERRORS_OF_LIBRARY = "error: relative to the outputs of {library}, which wrote the file."
-PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 OVER_RESTARTS = "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
 COMPUTE = "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
 
@@ -413,9 +407,8 @@ def tell_legend(printed: Sequence[PrintedTable], answers: Sequence[Answer], *, m
     ratios = [ratio for found, row, headers in rows for ratio in found.list_ratios(row, headers)]
     ratios += [answer.otherwise.ratio for answer in answers if answer.otherwise and answer.otherwise.ratio]
     first = []
-    if any(None not in ratio.reading for ratio in ratios):
-        is_sure = len(answers) == 1 and not answers[0].reason
-        first.append(f"{INTERVAL}{FOR_ALL_ROWS if is_sure else FOR_EACH_GROUP}")
+    if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
+        first.append(INTERVAL)
     if marked and any(found.is_refused(row) for found, row, _ in rows):
         first.append(MARKED)
     if any("error" in headers for _, headers in printed):
@@ -423,8 +416,6 @@ def tell_legend(printed: Sequence[PrintedTable], answers: Sequence[Answer], *, m
         first.append(ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS)
     if first:
         yield " ".join(first)
-    if any(found.differs_from_quotient(row) for found, row, _ in rows):
-        yield PAIRED
     timed = [(row.end_to_end, row.compute, headers) for _, row, headers in rows if row.end_to_end]
     if any("over restarts" in headers and whole.low_ns < whole.high_ns for whole, _, headers in timed):
         yield OVER_RESTARTS
@@ -600,6 +591,8 @@ def _fill_cells(
     if row.arm == found.ship and SHIP in cells:
         told = qualify(found.answer).removeprefix(", ") if found.answer else ""
         cells[SHIP] = Text(told or SHIPPED, style="bold")
+    if row.end_to_end and "time" in cells:
+        cells["time"] = duration(found.time_ns(row))
     if row.serve and "items/s" in cells:
         cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":

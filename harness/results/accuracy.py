@@ -79,7 +79,7 @@ def add_scores(
     runnable = [arms[label] for label in timed]
     for row in compared:
         own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
-        ratio = against(group, Scope.END_TO_END, row.arm, own.label, estimate=False) if own else None
+        ratio = against(group, Scope.END_TO_END, row.arm, own.label) if own else None
         if own and ratio:
             counted = ratio_of(ratio, withheld(group, row.arm, own.label))
             row = row.model_copy(update={"why": find_why(row, timed[own.label], counted, compared, environment)})

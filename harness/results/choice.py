@@ -234,7 +234,7 @@ def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, comp
         most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
-        compare=partial(known.compare_rivals, estimate=False),
+        compare=known.compare_rivals,
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
@@ -768,11 +768,12 @@ def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
 
 
 def is_faster(ratio: Ratio | None) -> bool:
-    """Tell whether a row is faster by its own 95 % interval, with a verdict or without one yet."""
+    """Tell whether a row is significantly faster, or looks faster by more than is indifferent."""
     if ratio is None or ratio.reason:
         return False
-    high = ratio.reading[1]
-    return ratio.verdict is Verdict.FASTER or (high is not None and high < 1)
+    return ratio.verdict is Verdict.FASTER or (
+        ratio.verdict is Verdict.CANT_TELL and ratio.value < 1 / (1 + INDIFFERENT)
+    )
 
 
 def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:

@@ -97,7 +97,7 @@ def _list_leads(
 ) -> Iterator[tuple[int, str]]:
     """Yield the sizes at which one of the two is known to be faster, and which one, by rising size."""
     for size, name in line.items():
-        found = against(groups[name], scope, *pair, estimate=False)
+        found = against(groups[name], scope, *pair)
         if found and not withheld(groups[name], *pair) and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
             yield size, pair[found.verdict is Verdict.SLOWER]
 

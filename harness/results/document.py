@@ -15,7 +15,7 @@ from shootout.stats.paired import MeanChange
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.units import counted, duration
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Part(BaseModel):
@@ -817,7 +817,7 @@ class Document(Part):
     """Tell all of one run.
 
     Attributes:
-        schema_version: 2.
+        schema_version: 3.
         run: its folder.
         baseline: the arm that ratios refer to.
         complete: false while the same command goes on: something is unmeasured, or a verdict that was asked for is

@@ -259,10 +259,8 @@ def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
     return against(group, scope, label, group.record.references.get(label))
 
 
-def against(
-    group: Group, scope: Scope, label: str | None, other: str | None, *, estimate: bool = True
-) -> Comparison | None:
-    """Return an arm against another, or None if they have no restart in common; `estimate`: see `verdicts.compare`."""
+def against(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
+    """Return an arm against another, or None if they have no restart in common."""
     if label is None or other is None or label == other:
         return None
-    return group.evidence(scope).compare(label, other, estimate=estimate)
+    return group.evidence(scope).compare(label, other)

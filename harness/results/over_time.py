@@ -22,7 +22,6 @@ from shootout.messages import Scope, TimeBin
 from shootout.results.document import Change, OverTime, Ranking, ratio_of
 from shootout.results.group import LONGEST_NS, SHORTEST_NS, Group
 from shootout.results.vetoes import withheld
-from shootout.stats.evidence import bonferroni
 from shootout.stats.group_evidence import Blocks, GroupEvidence
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Comparison, Verdict, compare
@@ -89,7 +88,7 @@ def _describe_arm(group: Group, label: str, known: GroupEvidence) -> OverTime:
     lines = [line for line in group.played[label] if line.bins]
     arms = sum(not arm.control for arm in group.record.arms)
     pair = known.pair(label, FIRST)
-    change = compare(pair, alpha=bonferroni(arms), bias_floor=group.rules.bias_floor, estimate=False)
+    change = compare(pair, comparisons=arms, bias_floor=group.rules.bias_floor)
     shortest = min((line.bins for line in lines), key=_length_s)
     return OverTime(
         turn_s=_length_s(shortest),
@@ -153,4 +152,4 @@ def _compare_pair(evidence: GroupEvidence, one: str, other: str, pairs: int) -> 
     if not evidence.have_met(one, other):
         return None
     pair = evidence.pair(one, other)
-    return compare(pair, alpha=bonferroni(pairs), bias_floor=evidence.bias_floor, estimate=False)
+    return compare(pair, comparisons=pairs, bias_floor=evidence.bias_floor)

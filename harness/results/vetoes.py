@@ -22,7 +22,7 @@ def unvouched(group: Group) -> str | None:
         return f"the control (a hidden copy of the baseline) {_tell_fate(why)}: {why.reason}"
     if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
         return f"the baseline {_tell_fate(why)}, so no control checks this group"
-    copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline, estimate=False)
+    copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline)
     return (
         "the baseline came out different from its control, a hidden copy" if copy_holds(group, copy) is False else None
     )
@@ -34,7 +34,7 @@ def copy_holds(group: Group, found: Comparison | None) -> bool | None:
         return False if group.played.get(group.rules.baseline or "") else None
     if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
         return False
-    low, high = found.reading
+    low, high = found.ends
     return True if low and high and max(1 / low, high) <= 1 + CONTROL_WITHIN else None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shootout.stats.interval import LEAST_RESTARTS
 from shootout.stats.paired import admits_any_loss
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study.group import short
@@ -26,8 +27,8 @@ LEAST_SHOWN = 5e-4
 """A difference that four digits of a ratio don't show."""
 EQUAL = "equal"
 """Stands in place of a direction whose difference isn't shown."""
-NOT_SURE = ", not sure yet"
-"""Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
+OPEN = "open"
+"""Follows a ratio that has no verdict yet."""
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
 BUSY_SHARE = 0.5
@@ -60,58 +61,45 @@ SMALLNESS = Words(less="smaller", more="larger", even="as small")
 
 
 def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
-    """Write a ratio in its direction, with the 95 % interval of this comparison: `1.7x slower (1.1 to 2.7)`.
+    """Write a ratio in its direction, with the interval that decides: `1.7x slower (1.1 to 2.7)`.
 
     - `2.0x faster than onnxruntime (1.3 to 3.2)` if `than` names what it is compared with;
-    - `1.4x faster (1.2 to 1.7), not sure yet` if the interval excludes 1 and there is no verdict;
-    - `can't tell (1.1x faster to 1.3x slower)` if the interval holds 1 and there is no verdict;
     - `same (within 0.6 %)`;
-    - `1.3x slower, can't tell: 1 restart` if there is no interval;
-    - `1.4x faster (1.2 to 1.7), no verdict` if a verdict is withheld; the caller tells the reason once.
+    - `about 1.4x faster, open` if there is no verdict, or `about 1.4x faster, too few restarts (2)`;
+    - `about 1.4x faster, no verdict` if a verdict is withheld; the caller tells the reason once.
 
     Args:
         ratio: this target's time ÷ the other one's, or its price or size; `Comparison.inverse` turns it over.
         than: the other one's name; "" if a header or the sentence names it.
         words: how the quantity's directions are called.
     """
-    low, high = ratio.reading
-    holds_one = not ((low is not None and low > 1) or (high is not None and high < 1))
+    low, high = ratio.ends
+    if ratio.verdict is Verdict.CANT_TELL:
+        return f"about {_name_direction(ratio.value, than, words, 2 * WIDE)}, {_tell_why_open(ratio)}"
     if low == high == 1:
         return f"{words.even} as {than}" if than else "the same"
     if ratio.verdict is Verdict.SAME and low and high:
         reach = f"(within {_percent(max(high, 1 / low) - 1)} %)"
         return f"{words.even} as {than} {reach}" if than else f"same {reach}"
-    if ratio.verdict is Verdict.CANT_TELL and holds_one and (end := high or low):
-        opening = f"may be {words.even} as {than}" if than else "can't tell"
-        reach = f"at most {tell_direction(end, words)}"
-        if low and high:
-            reach = f"{tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)}"
-        return f"{opening} ({reach})" + (", no verdict" if ratio.reason else "")
-    told = tell_direction(ratio.value, words, high / low if low and high else 1.0)
-    told += f" than {than}" if than else ""
-    if low != high or low is None:
-        told += tell_ends(*((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high)))
-    if ratio.verdict is not Verdict.CANT_TELL:
+    told = _name_direction(ratio.value, than, words, high / low if low and high else 1.0)
+    if low == high and low is not None:
         return told
+    return told + tell_ends(
+        *((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high))
+    )
+
+
+def _name_direction(value: float, than: str, words: Words, spread: float) -> str:
+    told = tell_direction(value, words, spread)
+    if not than:
+        return told
+    return f"{words.even} as {than}" if told == EQUAL else f"{told} than {than}"
+
+
+def _tell_why_open(ratio: Comparison) -> str:
     if ratio.reason:
-        return f"{told}, no verdict"
-    if low is None and high is None:
-        return f"{told}, can't tell: 1 restart" if ratio.restarts == 1 else f"{told}, can't tell"
-    return f"{told}{NOT_SURE}"
-
-
-def tell_measured(ratio: Comparison, than: str) -> str:
-    """Write what was measured, whatever the verdict: `1.1x slower than X (1.1x faster to 1.4x slower), can't tell`.
-
-    Args:
-        ratio, than: see `tell_ratio`, which writes a ratio that has a verdict or no interval.
-    """
-    low, high = ratio.reading
-    if ratio.verdict is not Verdict.CANT_TELL or low is None or high is None:
-        return tell_ratio(ratio, than)
-    value, *ends = (tell_direction(one, spread=high / low) for one in (ratio.value, low, high))
-    told = f"{SPEED.even} as {than}" if value == EQUAL else f"{value} than {than}"
-    return f"{told} ({' to '.join(ends)}), " + ("no verdict" if ratio.reason else "can't tell")
+        return "no verdict"
+    return f"too few restarts ({ratio.restarts})" if 0 < ratio.restarts <= LEAST_RESTARTS else OPEN
 
 
 def tell_lead(
@@ -164,7 +152,7 @@ def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
     if len(groups) == 1:
         (group,) = groups
         state, ratio = _name_state(group.control), group.control.ratio
-        low, high = ratio.reading if ratio else (None, None)
+        low, high = ratio.ends if ratio else (None, None)
         reach = f" (within {number(100 * (max(high, 1 / low) - 1), 2)} %)" if low and high else ""
         if ratio and state == CONTROL_BROKEN:
             reach = f", {tell_ratio(ratio)}: no verdict is given"
@@ -177,7 +165,7 @@ def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
 
 
 def _name_state(control: Control) -> str:
-    low, high = control.ratio.reading if control.ratio else (None, None)
+    low, high = control.ratio.ends if control.ratio else (None, None)
     if control.ratio is None or (control.holds is None and not (low and high)):
         return NOT_COMPARED
     return {True: CONTROL_HELD, False: CONTROL_BROKEN, None: CONTROL_OPEN}[control.holds]

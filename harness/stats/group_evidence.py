@@ -1,8 +1,8 @@
 """How the arms of one group compare, by rules and evidence that all comparisons of the group share.
 
 Two arms are compared by their block medians, restart by restart. Two things make a group more than its pairs. How far
-the restarts of the other arms spread says how far a pair's own may (`spread`). And α is shared step by step: once a
-question is answered, those still open share α among fewer (Holm's procedure on e-values).
+the restarts of the other arms spread says how far a pair's own may. And α is shared step by step: once a question is
+answered, those still open share α among fewer (`interval` has both).
 """
 
 from __future__ import annotations
@@ -11,18 +11,14 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
-from operator import itemgetter
-from typing import cast
 
 import numpy as np
 
 from shootout.constants import INDIFFERENT, SAME_WITHIN
 from shootout.contract import Array
-from shootout.stats.evidence import PairEvidence, bonferroni
 from shootout.stats.goals import Aim, Goal
+from shootout.stats.interval import LEAST_RESTARTS, PairEvidence, count_open, make_pair
 from shootout.stats.quantiles import median
-from shootout.stats.spread import PRIOR, scale_likelihood
 from shootout.stats.verdicts import Comparison, compare
 
 Blocks = Mapping[int, Array]
@@ -79,6 +75,11 @@ def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
     return np.array([median(np.log(arm[g] / baseline[g])) for g in shared], dtype=np.float64)
 
 
+def log_time(blocks: Blocks) -> float:
+    """Return the mean over restarts of the log of an arm's time (ns); inf if it has none."""
+    return float(np.mean([math.log(median(values)) for values in blocks.values()])) if blocks else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class GroupEvidence:
     """What a group's restarts so far say of any two of its arms.
@@ -98,8 +99,7 @@ class GroupEvidence:
     unsound: Collection[str] = ()
     barred: Collection[str] = ()
     _pairs: dict[Pair, PairEvidence] = field(default_factory=dict, init=False)
-    _found: dict[tuple[str, str, float, bool], Comparison] = field(default_factory=dict, init=False)
-    _scales: dict[int, Mapping[str, Array]] = field(default_factory=dict, init=False)
+    _found: dict[tuple[str, str, float, float], Comparison] = field(default_factory=dict, init=False)
 
     @property
     def out_of_question(self) -> set[str]:
@@ -111,52 +111,43 @@ class GroupEvidence:
         return bool(set(self.blocks.get(one, ())) & set(self.blocks.get(other or "", ())))
 
     def compare(
-        self, label: str, against: str, *, same_within: float = SAME_WITHIN, estimate: bool = True
+        self, label: str, against: str, *, same_within: float = SAME_WITHIN, limit: float = 0.0
     ) -> Comparison | None:
         """Return one arm against another; None if they share no restart.
 
         Args:
-            same_within, estimate: see `verdicts.compare`.
+            same_within: see `verdicts.judge`.
+            limit: `slower` is beyond 1 + `limit`, `faster` below it. A limit is no claim of the harness, so its bias
+                widens nothing, and no arm is the `same` as a limit.
         """
         if not self.have_met(label, against):
             return None
-        key = (label, against, same_within, estimate)
+        key = (label, against, same_within, limit)
         if key not in self._found:
             is_control = {label, against} == {self.rules.control, self.rules.baseline}
+            floor = control_limit(self.rules) if is_control else self.bias_floor
             self._found[key] = compare(
                 self.pair(label, against),
-                alpha=bonferroni(self.rules.comparisons) if is_control else self.alpha,
-                bias_floor=control_limit(self.rules) if is_control else self.bias_floor,
-                same_within=same_within,
-                estimate=estimate,
+                comparisons=max(self.rules.comparisons, 1) if is_control else self.open_questions,
+                bias_floor=0.0 if limit else floor,
+                same_within=0.0 if limit else same_within,
+                limit=limit,
             )
         return self._found[key]
 
-    def compare_rivals(self, one: str, other: str, *, estimate: bool = True) -> Comparison | None:
+    def compare_rivals(self, one: str, other: str) -> Comparison | None:
         """Compare two arms, of which either may be shipped if they lie within `INDIFFERENT`.
 
         `restarts_needed` then is for knowing that, or which one is faster.
         """
-        return self.compare(one, other, same_within=INDIFFERENT, estimate=estimate)
-
-    def compare_with_limit(self, label: str, against: str, *, limit: float, estimate: bool = True) -> Comparison | None:
-        """Compare one arm's time with another's × (1 + limit): `slower` is beyond the limit, `faster` below it.
-
-        It is the interval of `compare` that lies on one side of the limit, or not: a limit is no claim of the harness,
-        so its bias widens nothing. No arm is the `same` as a limit.
-        """
-        if not self.have_met(label, against):
-            return None
-        pair = self.pair(label, against)
-        shifted = PairEvidence(pair.log_ratios - math.log1p(limit), pair.log_weights)
-        return compare(shifted, alpha=self.alpha, bias_floor=0.0, same_within=0.0, estimate=estimate)
+        return self.compare(one, other, same_within=INDIFFERENT)
 
     def pair(self, label: str, against: str) -> PairEvidence:
         """Return the evidence on two arms that share a restart."""
         if (label, against) not in self._pairs:
             series = self.series(label, against)
-            x = np.array([*series.values()])
-            self._pairs[label, against] = PairEvidence(x, self._log_weights((label, against), max(series)))
+            others = self._others_of({label, against}, max(series))
+            self._pairs[label, against] = make_pair([*series.values()], others)
         return self._pairs[label, against]
 
     def series(self, label: str, against: str) -> Mapping[int, float]:
@@ -167,79 +158,52 @@ class GroupEvidence:
 
     @cached_property
     def bias_floor(self) -> float:
-        """Return the stored bias floor, or how far the control's median is from its baseline's if that is more."""
+        """Return the stored bias floor, or how far the control is from its baseline if that is more."""
         control, baseline = self.rules.control or "", self.rules.baseline or ""
-        seen = self.pair(control, baseline).median if self.have_met(control, baseline) else 0.0
+        seen = self.pair(control, baseline).mean if self.have_met(control, baseline) else 0.0
         return max(self.rules.bias_floor, math.expm1(abs(seen)))
 
     @cached_property
-    def alpha(self) -> float:
-        """Return the error probability of each verdict that is still open: α ÷ (comparisons − those answered).
+    def open_questions(self) -> int:
+        """Return C, how many of the race's questions are still open (`interval.count_open`).
 
-        At the first false answer, all that were answered before are right. So what is left holds every question of
-        which no true answer exists, each of these had at least its share of α to reach, and any of them ever does with
-        a probability of at most α. This holds for pairs that are truly equal; that an answer also names the right
-        direction, and that the fastest arm is kept among the leaders, is simulated (docs/design/measurement.md).
-
-        An arm that is known not to be the fastest answers one question. A limit has no such steps: its answers would
-        be read beside verdicts of the same pairs.
+        A limit has no such steps: its answers would be read beside verdicts of the same pairs.
         """
         if self.rules.goal.aim is Aim.LIMIT:
-            return bonferroni(self.rules.comparisons)
-        open_ones, beaten = self.rules.comparisons, [set[str]() for _ in self._questions]
-        for evidence, question, winner, loser in sorted(self._list_claims(), key=itemgetter(0), reverse=True):
-            if evidence < 1 / bonferroni(open_ones):
-                break
-            if question is None:
-                open_ones -= 1
-            elif winner not in beaten[question] and loser not in beaten[question]:
-                beaten[question].add(loser)
-                open_ones -= loser != self.rules.baseline  # that pair is there already
-        return bonferroni(open_ones)
+            return max(self.rules.comparisons, 1)
+        edge = math.log1p(self.bias_floor)
+        return count_open((self.pair(*pair).bearable(edge) for pair in self._list_questions()), self.rules.comparisons)
 
-    @cached_property
-    def _questions(self) -> list[list[str]]:
-        if self.rules.goal.aim is not Aim.BEST:
-            return []
-        return self.rules.questions([label for label in self.blocks if label not in self.unsound])
-
-    def _list_claims(self) -> Iterator[tuple[float, int | None, str, str]]:
-        """Yield the evidence for each answer: a pair's verdict (None), or which of two arms isn't a question's fastest.
-
-        The arms are the winner and the loser, in this order.
-        """
-        floor, same, rules = math.log1p(self.bias_floor), math.log1p(SAME_WITHIN), self.rules
-        beside = [(label, rules.baseline) for label in self.blocks if rules.baseline and label != rules.control]
-        wanted = {frozenset(pair) for pair in (*beside, *rules.references.items())}
-        for one, other in (sorted(pair) for pair in wanted if len(pair) == 2):
+    def _list_questions(self) -> Iterator[Pair]:
+        """Yield the pairs that the race is about: beside the baseline, a reference, or the arm that now is fastest."""
+        rules = self.rules
+        arms = [label for label in self.blocks if label != rules.control]
+        wanted = {frozenset((label, rules.baseline)) for label in arms if rules.baseline}
+        wanted |= {frozenset(pair) for pair in rules.references.items()}
+        if rules.goal.aim is Aim.BEST and (fastest := self._find_fastest(arms)):
+            wanted |= {frozenset((label, fastest)) for label in arms if label not in self.unsound}
+        for one, other in sorted(sorted(pair) for pair in wanted if len(pair) == 2):
             if self.have_met(one, other):
-                pair = self.pair(one, other)
-                is_same = min(pair.evidence_above(-same), pair.evidence_below(same)) if floor < same else 0.0
-                yield max(pair.evidence_above(floor), pair.evidence_below(-floor), is_same), None, one, other
-        for question, arms in enumerate(self._questions):
-            for one, other in combinations(sorted(arms), 2):
-                if self.have_met(one, other):
-                    pair = self.pair(one, other)
-                    yield pair.evidence_below(-floor), question, one, other
-                    yield pair.evidence_above(floor), question, other, one
+                yield one, other
 
-    def _log_weights(self, labels: Collection[str], last: int) -> Array:
-        """Return the weights of the scales for a pair: what the arms but `labels` showed up to the pair's last restart.
+    def _find_fastest(self, arms: Collection[str]) -> str | None:
+        """Return the sound arm with the least time so far."""
+        sound = {label: log_time(self.blocks[label]) for label in arms if label not in self.unsound}
+        return min(sound, key=lambda label: (sound[label], label), default=None)
+
+    def _others_of(self, labels: Collection[str], last: int) -> Iterator[Array]:
+        """Yield the log ratios beside the baseline of all arms but `labels`, up to the pair's last restart.
 
         So nothing that is played without the pair changes what is known of it.
         """
-        if last not in self._scales:
-            self._scales[last] = dict(self._find_scales(last))
-        others = [found for name, found in self._scales[last].items() if name not in labels]
-        return cast(Array, np.sum([PRIOR, *others], axis=0))
+        for label, series in self._beside_baseline.items():
+            x = np.array([x_g for g, x_g in series.items() if g <= last])
+            if label not in labels and x.size >= LEAST_RESTARTS:
+                yield x
 
-    def _find_scales(self, last: int) -> Iterator[tuple[str, Array]]:
-        """Yield what each arm's restarts beside the baseline say, up to one restart; of the first arm without one."""
+    @cached_property
+    def _beside_baseline(self) -> Mapping[str, Mapping[int, float]]:
+        """Return the series of each arm beside the baseline; without one the first arm is it."""
         played = [label for label, blocks in self.blocks.items() if blocks]
         center = self.rules.baseline if self.rules.baseline in played else min(played)
-        for label in played:
-            if label != center:
-                x = np.array([x_g for g, x_g in self.series(label, center).items() if g <= last])
-                if x.size > 1:
-                    pair = PairEvidence(x)
-                    yield label, scale_likelihood(pair.n - 1, pair.squares)
+        return {label: self.series(label, center) for label in played if label != center}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -82,8 +81,10 @@ def _is_faster(found: Mapping[tuple[str, str], Comparison | None], one: str, oth
 def leader_sets(evidence: GroupEvidence, labels: Collection[str]) -> list[Leaders]:
     """Find the leaders among the arms that have played, and among those in full precision where these are only some."""
     times = {label: time_ns(evidence.blocks[label]) for label in labels if evidence.blocks.get(label)}
-    compare = partial(evidence.compare_rivals, estimate=False)
-    return [find_leaders({label: times[label] for label in some}, compare) for some in evidence.rules.questions(times)]
+    return [
+        find_leaders({label: times[label] for label in some}, evidence.compare_rivals)
+        for some in evidence.rules.questions(times)
+    ]
 
 
 def time_ns(blocks: Blocks) -> float:
@@ -160,7 +161,7 @@ def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
 
 def find_untold(evidence: GroupEvidence, pairs: Iterable[Pair]) -> list[Pair]:
     """Return those of the pairs that have no verdict yet."""
-    return [pair for pair in pairs if not ((found := evidence.compare(*pair, estimate=False)) and found.decided)]
+    return [pair for pair in pairs if not ((found := evidence.compare(*pair)) and found.decided)]
 
 
 def _goal_left(evidence: GroupEvidence, pair: Pair) -> float:
@@ -169,10 +170,10 @@ def _goal_left(evidence: GroupEvidence, pair: Pair) -> float:
     if goal.aim is Aim.BEST:
         return _restarts_left(evidence.compare_rivals(*pair))
     if goal.aim is Aim.LIMIT:
-        return _restarts_left(evidence.compare_with_limit(*pair, limit=goal.within or 0.0))
+        return _restarts_left(evidence.compare(*pair, limit=goal.within or 0.0))
     if goal.within is None:
         return verdict_left(evidence, pair)
-    found = evidence.compare(*pair, estimate=False)
+    found = evidence.compare(*pair)
     if found is None or math.isinf(width := precision(found)):
         return math.inf
     return max(1, math.ceil(found.restarts * ((width / goal.within) ** 2 - 1)))
@@ -208,7 +209,7 @@ def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pai
 def _wide_ratios(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
     """Return arms whose ratio to the baseline is not known as closely as asked."""
     within = evidence.rules.goal.within or 0.0
-    found = {pair: evidence.compare(*pair, estimate=False) for pair in _beside_baseline(arms, evidence.rules)}
+    found = {pair: evidence.compare(*pair) for pair in _beside_baseline(arms, evidence.rules)}
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
@@ -219,7 +220,7 @@ def _near_limit(evidence: GroupEvidence, arms: Sequence[str], unsteady: Collecti
     """
     limit = evidence.rules.goal.within or 0.0
     pairs = _beside_baseline(arms, evidence.rules)
-    known = {pair: evidence.compare_with_limit(*pair, limit=limit, estimate=False) for pair in pairs}
+    known = {pair: evidence.compare(*pair, limit=limit) for pair in pairs}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
     return [*known] if len(found) < len(known) and copy_strays(evidence) else found
 
@@ -229,7 +230,7 @@ def copy_strays(evidence: GroupEvidence) -> bool:
     rules = evidence.rules
     if rules.control is None or rules.baseline is None:
         return False
-    copy = evidence.compare(rules.control, rules.baseline, estimate=False)
+    copy = evidence.compare(rules.control, rules.baseline)
     return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 

@@ -123,9 +123,8 @@ def count_comparisons(
 ) -> int:
     """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
 
-    They are each arm's pair with the baseline and with its reference. If the fastest is looked for, its own pairs with
-    the others count too. The leaders miss the truly fastest arm only if one of those errs. So they count once, not once
-    for every arm that might be the fastest. The pair with the baseline is there already.
+    They are each arm's pair with the baseline and with its reference. If the fastest is looked for, each other arm's
+    pair with that counts, too; the baseline's is there already.
 
     Args:
         baseline: the label that each runnable arm is compared with.
@@ -138,9 +137,7 @@ def count_comparisons(
     known = sum(len(pair) == 2 for pair in wanted)
     if goal.aim is not Aim.BEST:
         return known
-    exact = exact_of(runnable)
-    sets = [there, exact] if 0 < len(exact) < len(there) else [there]  # as `leaders.leader_sets` has them
-    return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
+    return known + max(len(there) - 1 - (baseline in there), 0)
 
 
 def compute_rounds(scenario: Scenario) -> int:

@@ -30,7 +30,7 @@ from shootout.host.store import open_sealed, sealed
 from shootout.journal import journal
 from shootout.journal.run_folder import new_folder, refuse_links
 from shootout.results.document import Document, Ratio
-from shootout.stats.evidence import min_restarts
+from shootout.stats.interval import LEAST_RESTARTS
 from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.feasibility import find_obstacles, needed_bytes
@@ -119,8 +119,7 @@ class TuningSearch:
         arms = [[f"{arm.label} {reproduce.words([arm])}" for arm in group.record.arms] for group in groups]
         asked = [self.plan.identity, name, arms, *([] if self.limits is None else [dict(self.limits)])]
         identity = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-        most = max((group.record.comparisons for group in groups), default=1)
-        limit = min_restarts(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
+        limit = LEAST_RESTARTS + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
         study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
         searches = self.limits is not None and name in (ALONE, TOGETHER)
         told: dict[str, Any] = {"limits": self.limits, "on_selection": searches}

@@ -21,10 +21,10 @@ import numpy as np
 
 from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from shootout.backends.adapter import Built
-from shootout.constants import ALPHA, ROUNDS
+from shootout.constants import ROUNDS
 from shootout.host.noise import OwnTraces
 from shootout.host.store import bias_floor
-from shootout.stats.evidence import PairEvidence
+from shootout.stats.interval import make_pair
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name
 
@@ -138,7 +138,7 @@ def _make_row(
     target: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float
 ) -> dict[str, Any]:
     x, ours, theirs = np.array(values).T
-    found = compare(PairEvidence(x), alpha=ALPHA, bias_floor=bias_floor())
+    found = compare(make_pair(x), comparisons=1, bias_floor=bias_floor())
     return {
         "arm": target,
         "beside": side,

@@ -67,10 +67,10 @@ def test_the_floor_takes_what_sessions_differ_by():
     assert find_floor(np.zeros(8), ALPHA) == pytest.approx(math.log1p(BIAS_FLOOR))
 
 
-def test_the_interval_is_of_its_row_and_the_verdict_of_all():
-    """11 % more is beyond the floor of one row; nobody knows that of one among fifty."""
-    alone, among = changed(1.115), changed(1.115, tests=50)
-    assert alone.reading == among.reading
+def test_the_interval_holds_for_all_rows_together():
+    """13 % more is beyond the floor of one row; of one among fifty it may be chance."""
+    alone, among = changed(1.13), changed(1.13, tests=50)
+    assert alone.low > among.low
     assert (alone.verdict, among.verdict) == (Verdict.SLOWER, Verdict.CANT_TELL)
 
 
@@ -93,20 +93,20 @@ def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(r
     """The floor is what sessions differ by in 95 of 100 cases: an SD of 5 %. Fifty pairs of sessions of ten arms."""
     rng, shift_sd = np.random.default_rng(restarts), ASSUMED / 1.96
     tables = [unchanged(rng, shift_sd, sd, restarts) for _ in range(50)]
-    ends = [one.reading for table in tables for one in table]
+    ends = [one.ends for table in tables for one in table]
     assert np.mean([low <= 1 <= high for low, high in ends if low and high]) >= 0.93
     told = [any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in table) for table in tables]
     assert sum(told) <= 5, "5 % of tables, and twice its standard error"
     if (restarts, sd) == (5, 0.03):
         widths = [math.sqrt(high / low) - 1 for low, high in ends if low and high]
-        assert np.median(widths) < 0.12
-        assert np.quantile(widths, 0.99) < 0.15, "two sessions with nothing changed are known to be within 15 %"
+        assert np.median(widths) < 0.20
+        assert np.quantile(widths, 0.99) < 0.30
 
 
 def test_few_restarts_lean_on_the_spread_of_the_others():
-    def reach(sd: float, restarts: int = 2) -> float:
+    def reach(sd: float, restarts: int = 3) -> float:
         arms = {f"a{number}": 1.0 for number in range(8)}
-        return drawn(np.random.default_rng(1), arms, sd, restarts).reach("a1", "a2", ALPHA)
+        return drawn(np.random.default_rng(1), arms, sd, restarts).reach("a1", "a2", 9)
 
     assert reach(0.005) < reach(0.03) < reach(0.3)
     assert reach(0.03, 8) < reach(0.03, 2)

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console, Group
 
+from lab.common import Bench
+from lab.decisions_simulated import figures
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
+from shootout.host.placement import place
 from shootout.report.decision import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,3 +63,10 @@ def test_the_pages_tell_what_was_simulated():
         told = [f"{100 * one:.1f}".removesuffix(".0") + " %" for one in shares]
         assert f"| {row['SD']:.0%} | {row['restarts']} | {' | '.join(told)} |" in EVIDENCE
         assert row["breaks the limit"] == 0.0, "no choice broke the limit"
+        assert row["chosen alone and wrong"] <= 0.05
+
+
+def test_decisions_can_be_simulated(tmp_path: Path):
+    """The simulated group has all that `decide` reads of one."""
+    (rows,) = figures(Bench(quick=True, placement=place(None), folder=tmp_path)).values()
+    assert {row["breaks the limit"] for row in rows} <= {0.0, None}

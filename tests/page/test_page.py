@@ -176,7 +176,7 @@ def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: st
         for timing in timings
         for ratio in (timing.ratio, timing.ship_ratio, timing.own_fp32_ratio)
         if ratio
-        for ends in (ratio.reading, ratio.inverse().reading)
+        for ends in (ratio.ends, ratio.inverse().ends)
     }
     page = render([run], ".html").decode()
     shown_to_all, _, _ = page.partition("<h2>Terms</h2>")  # whose example is no figure of the run's

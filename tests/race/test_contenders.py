@@ -81,23 +81,22 @@ def race(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_contenders_go_first_and_then_the_others_play_what_they_owe(seed: int):
-    order, end, answered = race(state(), seed=seed)
+    order, end, (answered,) = race(state(), seed=seed)
     everybody = {*TIMES, "copy"}
     assert order[0] == everybody
     assert order[1] == NEAR, "within 1.6 times the best of their class, with the baseline and its copy"
-    assert all(playing <= NEAR for playing in order[1:-1])
-    assert order[-1] == {"base", "copy", "int8", "fast", *FAR}, "the leaders play with those"
-    assert answered == [len(order) - 1], "before the last restart, which the others owe"
+    assert all(playing <= NEAR for playing in order[1:answered])
+    assert order[answered] == {"base", "copy", "int8", "fast", *FAR}, "the leaders play with those"
+    assert len(order) <= answered + 2, "two more of those that two restarts don't tell"
     assert not next_players(end)
 
 
 def test_nobody_loses_a_verdict():
-    order, end, _ = race(state())
+    _, end, _ = race(state())
     arms = [label for label in TIMES if label != "base"]
     assert find_untold(end.evidence, [(label, "base") for label in arms]) == []
     assert all(len(end.evidence.blocks[label]) >= end.fewest for label in arms)
-    shared = [set(end.evidence.blocks[label]) & set(end.evidence.blocks["fast"]) for label in FAR]
-    assert shared == [{0, len(order) - 1}] * len(FAR)
+    assert all(set(end.evidence.blocks[label]) <= set(end.evidence.blocks["fast"]) for label in FAR)
 
 
 def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
@@ -167,7 +166,8 @@ def test_no_other_goal_makes_anybody_stand_back():
     assert order[1] == {*TIMES, "copy"}
 
 
-NAMES = {"numpy": 1e6, "onnxruntime": 2e5, "litert": 2.2e5, "ncnn": 5e5, "openvino": 4e5}
+NAMES = {"numpy": 1e6, "onnxruntime": 2e5, "litert": 2.2e5, "ncnn": 4.5e5, "openvino": 4e5}
+"""Each is more than twice as fast as the first, so that two restarts can tell it."""
 
 
 class Repeatable(ByBatch):
@@ -221,8 +221,9 @@ def test_a_run_prints_the_first_answer_once_and_goes_on(
     assert run(tmp_path / "out", asked())
     order = restarts(tmp_path / "out")
     assert order[0] == {*NAMES, "numpy#control"}
-    assert all(playing == {"numpy", "onnxruntime", "litert", "numpy#control"} for playing in order[1:-1])
-    assert order[-1] == {"numpy", "ncnn", "openvino", "onnxruntime", "numpy#control"}
+    first = next(at for at, playing in enumerate(order[1:], 1) if "ncnn" in playing)
+    assert all(playing == {"numpy", "onnxruntime", "litert", "numpy#control"} for playing in order[1:first])
+    assert order[first] == {"numpy", "ncnn", "openvino", "onnxruntime", "numpy#control"}
     (line,) = [text for text in told if text.startswith("first answer")]
     assert line == (
         "first answer: onnxruntime, among the 2 targets within 1.6x; "

@@ -23,8 +23,8 @@ from shootout.race import queue, runner, stopping
 from shootout.race.queue import ScheduledGroup
 from shootout.report import notes, table
 from shootout.results.analysis import analyse
-from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import read_goal
+from shootout.stats.interval import LEAST_RESTARTS
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 ):
     asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
-    monkeypatch.setattr(stopping, "min_restarts", lambda _: 5)
+    monkeypatch.setattr(stopping, "LEAST_RESTARTS", 5)
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups
-    assert group.restarts == 5 > min_restarts(1)
+    assert group.restarts == 5 > LEAST_RESTARTS
 
 
 def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tmp_path: Path):
@@ -129,7 +129,7 @@ class Standing:
 
     def __init__(self, played: int, nearest: float) -> None:
         self.played, self._nearest = played, nearest
-        self.fewest = min_restarts(1)
+        self.fewest = LEAST_RESTARTS
 
     def players(self, called: Any) -> list[str]:
         return ["somebody"]

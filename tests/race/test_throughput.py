@@ -163,7 +163,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
         "b:cpu:fp32{batch=64, instances=2}",
         "b:cpu:fp32{batch=1, instances=1}#control",
     ]
-    assert found.comparisons == 3 + 2, "the best's own pairs beside those with the baseline"
+    assert found.comparisons == 3 + 2, "those with the baseline, and the others' with the fastest"
     assert found.selects_for is None
     assert stopping.confirmation(found, selected.sound) is None
 

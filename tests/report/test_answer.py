@@ -274,7 +274,7 @@ def test_outputs_that_were_refused_lead_to_the_layers():
 
 def test_an_arm_that_only_measured_slower_is_not_called_slower():
     found = screen(SLOW, FAST, row("far", 6e5), within=0.3)
-    assert found["Unsure"] == "far: can't tell (1.1x faster to 1.6x slower)"
+    assert found["Unsure"] == "far: about 1.2x slower, open"
     assert "Tied" not in found
 
 
@@ -376,7 +376,7 @@ def test_a_verdict_that_is_withheld_is_not_called_a_tie():
     withheld = ratio_of(comparison(0.25, 0.02), "slow found no steady state")
     fast = fast.model_copy(update={"end_to_end": timing(5e5, withheld)})
     found = screen(SLOW, FAST, rows=(base, fast), unvouched="slow found no steady state")["Ship"]
-    assert "4.00x faster than slow (3.92 to 4.08), no verdict" in found
+    assert "about 4.0x faster than slow, no verdict" in found
 
 
 def test_who_is_not_to_be_shipped_and_why():
@@ -452,7 +452,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     unsure, compare = replace(sure, verdict=Verdict.CANT_TELL), found.compare
     unsettled = replace(found, compare=lambda a, b: unsure if (a, b) == ("q:cpu:int8", FAST.arm) else compare(a, b))
     told = paragraphs(document(unsettled))["Faster, not shipped"]
-    assert told.startswith("q:cpu:int8  1.09x faster than fast (1.07 to 1.11), not sure yet, error 1.0e-2: ")
+    assert told.startswith("q:cpu:int8  about 1.1x faster than fast, open, error 1.0e-2: ")
 
 
 def test_a_suggested_command_writes_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -615,7 +615,7 @@ def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
     found = document(cell(SLOW, FAST, **{"control_holds": None, **changes}), complete=complete)
     told = paragraphs(found)
     assert told["Ship"].startswith("fast:cpu:fp32, fastest so far")
-    assert told["Unsure"].startswith("slow: 4.00x slower")
+    assert told["Unsure"].startswith("slow: about 4.0x slower")
     assert told["Sure"].startswith("not yet: ")
     assert says in told["Sure"]
 

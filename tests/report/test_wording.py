@@ -29,8 +29,6 @@ def ratio(value: float, low: float | None, high: float | None, verdict: Verdict,
         restarts_needed=None,
         sd=None,
         restarts=restarts,
-        reading_low=low,
-        reading_high=high,
     )
 
 
@@ -44,46 +42,20 @@ WIDE = ratio(1.7, 1.1, 2.7, SLOWER)
         (WIDE, "1.7x slower (1.1 to 2.7)", "1.7x slower than b (1.1 to 2.7)"),
         (ratio(0.5, 0.49, 0.51, FASTER), "2.00x faster (1.96 to 2.04)", "2.00x faster than b (1.96 to 2.04)"),
         (ratio(123.4, 90, 170, SLOWER), "120x slower (90 to 170)", "120x slower than b (90 to 170)"),
+        (ratio(1.2, 1.02, 1.4, OPEN), "about 1.2x slower, open", "about 1.2x slower than b, open"),
+        (ratio(1.0001, 0.7, 1.3, OPEN), "about equal, open", "about as fast as b, open"),
         (
-            ratio(1.2, 1.02, 1.4, OPEN),
-            "1.2x slower (1.02 to 1.4), not sure yet",
-            "1.2x slower than b (1.02 to 1.4), not sure yet",
+            ratio(12.3, 0.3, 500, OPEN, 2),
+            "about 12x slower, too few restarts (2)",
+            "about 12x slower than b, too few restarts (2)",
         ),
-        (
-            ratio(1.08, 0.93, 1.3, OPEN),
-            "can't tell (1.1x faster to 1.3x slower)",
-            "may be as fast as b (1.1x faster to 1.3x slower)",
-        ),
-        (ratio(1.5, 1.0, 2.0, OPEN), "can't tell (equal to 2.0x slower)", "may be as fast as b (equal to 2.0x slower)"),
         (ratio(1.004, 0.999, 1.008, SAME), "same (within 0.8 %)", "as fast as b (within 0.8 %)"),
-        (
-            ratio(1.25, None, None, OPEN, 1),
-            "1.25x slower, can't tell: 1 restart",
-            "1.25x slower than b, can't tell: 1 restart",
-        ),
-        (ratio(1.25, None, None, OPEN), "1.25x slower, can't tell", "1.25x slower than b, can't tell"),
-        (
-            ratio(2.0, 1.5, None, OPEN),
-            "2.00x slower (over 1.5), not sure yet",
-            "2.00x slower than b (over 1.5), not sure yet",
-        ),
+        (ratio(1.25, None, None, OPEN), "about 1.2x slower, open", "about 1.2x slower than b, open"),
     ],
 )
 def test_a_ratio_is_told_in_its_direction_with_its_interval(found: Comparison, told: str, compared: str):
     assert tell_ratio(found) == told
     assert tell_ratio(found, "b") == compared
-
-
-@pytest.mark.parametrize(
-    ("found", "told"),
-    [
-        (ratio(0.5, None, 1.3, OPEN), "can't tell (at most 1.30x slower)"),
-        (ratio(2.0, 0.8, None, OPEN), "can't tell (at most 1.25x faster)"),
-        (ratio(0.5, None, 0.9, OPEN), "2.00x faster (over 1.1), not sure yet"),
-    ],
-)
-def test_with_one_known_end_nothing_is_faster_that_may_be_slower(found: Comparison, told: str):
-    assert tell_ratio(found) == told
 
 
 def test_turned_over_it_is_the_same_in_the_other_direction():
@@ -94,7 +66,7 @@ def test_turned_over_it_is_the_same_in_the_other_direction():
 
 def test_a_withheld_verdict_is_none():
     known = ratio_of(ratio(0.25, 0.24, 0.26, FASTER), "the control differs")
-    assert tell_ratio(known) == "4.00x faster (3.85 to 4.17), no verdict"
+    assert tell_ratio(known) == "about 4.0x faster, no verdict"
     assert isinstance(known.inverse(), Ratio)
     assert asdict(known.inverse())["reason"] == "the control differs"
 

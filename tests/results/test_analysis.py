@@ -68,7 +68,7 @@ TIMING = {
     "ratio",
     "own_fp32_ratio",
 }
-RATIO = {"value", "low", "high", "reading_low", "reading_high", "verdict", "restarts_needed"}
+RATIO = {"value", "low", "high", "verdict", "restarts_needed"}
 FIDELITY = {
     "max_abs",
     "relative_l2",
@@ -105,18 +105,21 @@ def ratio(found: Document) -> Any:
     return timing.ratio
 
 
-@pytest.mark.parametrize(("copy_ns", "verdict", "floor"), [(1_010, "faster", 0.005), (2_000, "can't tell", 0.41)])
+@pytest.mark.parametrize(("copy_ns", "verdict", "floor"), [(1_002, "faster", 0.005), (2_000, "can't tell", 0.41)])
 def test_a_verdict_stands_on_the_whole_group(tmp_path: Path, copy_ns: float, verdict: str, floor: float):
-    """B itself is as calm as ever: what its group's copy does widens its interval, and raises the floor."""
-    first = played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 500), rounds(0)
-    second = played(A, 1, 1_000), played(COPY, 1, copy_ns), played(B, 1, 501), rounds(1)
+    """B itself is as calm as ever: what its group's copy does widens its interval, and raises the floor.
+
+    B is 2.5 times as fast, because two restarts never tell less than a doubling and the floor.
+    """
+    first = played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 400), rounds(0)
+    second = played(A, 1, 1_000), played(COPY, 1, copy_ns), played(B, 1, 401), rounds(1)
     found = document(tmp_path, *first, *second, ended())
     assert ratio(found).verdict == verdict
     assert (ratio(found).high > 1 / (1 + floor)) == (verdict == "can't tell")
     assert found.groups[0].bias_floor == pytest.approx(floor, rel=0.02)
 
 
-@pytest.mark.parametrize(("copy_ns", "holds", "told"), [(1_010, True, "equal"), (2_000, None, "not different")])
+@pytest.mark.parametrize(("copy_ns", "holds", "told"), [(1_010, None, "not different"), (2_000, None, "not different")])
 def test_a_control_without_an_interval_has_not_passed(tmp_path: Path, copy_ns: float, holds: bool | None, told: str):
     first = played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 500), rounds(0)
     second = played(A, 1, 1_000), played(COPY, 1, copy_ns), played(B, 1, 501), rounds(1)
@@ -194,7 +197,7 @@ def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided:
     assert f"{100 * voided / 3:.0f} % of the rounds disturbed" in told
 
 
-@pytest.mark.parametrize(("restarts", "holds"), [(1, None), (2, True)])
+@pytest.mark.parametrize(("restarts", "holds"), [(1, None), (2, None), (8, True)])
 def test_one_restart_says_nothing_of_the_control(tmp_path: Path, restarts: int, holds: bool | None):
     found = document(tmp_path, *race(restarts=restarts), ended())
     assert found.answer[0].sure.control_holds is holds
@@ -217,7 +220,7 @@ def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_go
     sure = analyse(folder).answer[0].sure
     alone = "--model identity --batch 1 --backends b:cpu:fp32,a:cpu:fp32 --threads 1 --inputs '~/my data.npz'"
     told = f"{alone} --goal best" if complete else f"'~/my net.py:make' --batch 1,8 --out {folder}"
-    assert (sure.nearest, sure.restarts_needed) == (A.label, 5 if complete else 7)
+    assert (sure.nearest, sure.restarts_needed) == (A.label, 6 if complete else 10)
     assert sure.command == f"shootout run {told} --max-time 1m".replace("'~/my", "~/'my")
 
 
@@ -301,7 +304,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "pareto",
         "crossovers",
     }
-    assert found["schema"] == 2
+    assert found["schema"] == 3
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence", "ship_ratio"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["control"]["ratio"]) == RATIO | {"sd", "reason"}

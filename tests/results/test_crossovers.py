@@ -17,12 +17,11 @@ def test_a_sweep_beside_a_baseline_tells_each_pair_whose_lead_changes():
     found = analyse(REFERENCE / "width-sweep").crossovers
     told = [(one.scope, one.below, one.low, one.above, one.high, one.ships) for one in found]
     assert told == [
-        ("end_to_end", "jax-jit:cpu:fp32", 128, "onnxruntime:cpu:fp32", 256, True),
-        ("end_to_end", "torch-compile+aoti:cpu:fp32", 64, "onnxruntime:cpu:fp32", 128, False),
-        ("compute", "jax-jit:cpu:fp32", 128, "onnxruntime:cpu:fp32", 256, False),
+        ("end_to_end", "jax-jit:cpu:fp32", 64, "onnxruntime:cpu:fp32", 256, True),
+        ("compute", "jax-jit:cpu:fp32", 64, "onnxruntime:cpu:fp32", 256, False),
     ]
     assert found[0].between
-    assert found[0].between.endswith("onnxruntime:cpu:fp32,jax-jit:cpu:fp32 --threads 1 --set d_model=160,192,224")
+    assert found[0].between.endswith("onnxruntime:cpu:fp32,jax-jit:cpu:fp32 --threads 1 --set d_model=96,128,192")
 
 
 def test_sizes_without_a_verdict_lie_inside():

@@ -1,7 +1,7 @@
 """Seeded worlds in which the truth is known, for the tests of the statistics and for `lab/simulate.py`.
 
-They draw the log ratio of each restart directly (what it would hand to `evidence.compare`), so thousands of runs of
-20 restarts take seconds. The package's own functions are called on them, never a faster copy of these.
+They draw the log ratio of each restart directly, so thousands of runs of 20 restarts take seconds. The package's own
+functions are called on them; for many groups at once, C alone is counted by a copy for arrays.
 """
 
 from __future__ import annotations
@@ -9,25 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
+from scipy.special import digamma
 
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS, SAME_WITHIN
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.evidence import (
-    LEAST_RESTARTS,
-    SIGN_WEIGHT,
-    PairEvidence,
-    bonferroni,
-    min_restarts,
-    outer_evidence,
-    sign_evidence,
-)
 from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules
-from shootout.stats.spread import PRIOR, scale_likelihood
-from shootout.stats.verdicts import Verdict, judge
+from shootout.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
+from shootout.stats.verdicts import Verdict
 
 SD = 0.003
 """The restart SD to which the power targets refer."""
@@ -77,59 +68,182 @@ def tapes(noise: str, shape: tuple[int, ...], rng: np.random.Generator, *, sd: f
     return sd * NOISES[noise](z, rng)
 
 
-def draw(noise: str, *, runs: int, seed: int, sd: float = SD) -> Iterator[Array]:
-    """`runs` tapes of 20 log ratios whose true value is 0."""
-    yield from tapes(noise, (runs,), np.random.default_rng(seed), sd=sd)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How far the arms of a simulated group spread.
 
-
-def group_of_nine(runs: int, noise: str, rng: np.random.Generator, **spread: float) -> Array:
-    """Log ratios of nine arms and a copy to their baseline, shape (runs, 10, 20), all truly equal.
-
-    Args:
-        sd: of the typical ratio.
+    Attributes:
         uneven: SD of the log of the arms' own SDs.
-        wild: one arm's own SD instead.
+        wild: the first row's own SD instead, if it isn't 0.
         baseline: the baseline's SD in units of the others'.
     """
-    sds = np.exp(spread.get("uneven", 0.0) * rng.standard_normal((runs, 11, 1))) * spread["sd"] / math.sqrt(2)
-    sds[:, 0] *= spread.get("baseline", 1.0)
-    if "wild" in spread:
-        sds[:, 1] = spread["wild"]
-    sds[:, -1] = sds[:, 0]  # the copy spreads as its baseline does
-    times = sds * NOISES[noise](rng.standard_normal((runs, 11, MAX_RESTARTS)), rng)
-    return times[:, 1:] - times[:, :1]
+
+    uneven: float = 0.0
+    wild: float = 0.0
+    baseline: float = 1.0
+
+
+def draw_times(
+    noise: str, groups: int, rows: int, rng: np.random.Generator, *, sd: float, spread: Spread, ar: float = 0.0
+) -> Array:
+    """Log times of the baseline, the rows and the baseline's copy, all truly equal, (groups, rows + 2, 20).
+
+    Args:
+        sd: of the typical log ratio.
+        ar: see `tapes`.
+    """
+    own = np.exp(spread.uneven * rng.standard_normal((groups, rows + 2, 1))) * sd / math.sqrt(2)
+    own[:, 0] *= spread.baseline
+    if spread.wild:
+        own[:, 1] = spread.wild
+    own[:, -1] = own[:, 0]  # the copy spreads as its baseline does
+    return own * tapes(noise, (groups, rows + 2), rng, sd=1.0, ar=ar)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """One pair of every group, at each look from the second restart on; arrays of shape (groups, looks).
+
+    It is `interval.PairEvidence` for arrays, where all arms play on.
+    """
+
+    mean: Array
+    own: Array
+    typical: Array
+    others: int
+
+    @property
+    def n(self) -> Array:
+        """Restarts at each look."""
+        return np.arange(2, self.mean.shape[-1] + 2)
+
+    def reach(self, comparisons: float | Array) -> Array:
+        """How far the intervals reach."""
+        return find_reach(self.n, self.own, self.typical, self.others, comparisons)
+
+    def bearable(self) -> Array:
+        """With how many questions they would still be told from equal."""
+        return find_bearable(self.mean, self.n, self.own, self.typical, self.others)
+
+
+def look(times: Array, pairs: Iterable[tuple[int, int]]) -> Iterator[Looks]:
+    """Look at pairs of arms after each restart.
+
+    Args:
+        times: see `draw_times`.
+    """
+    n = np.arange(2, times.shape[-1] + 1)
+    beside = np.log(_running(times[:, 1:] - times[:, :1])[1]) - (digamma((n - 1) / 2) - np.log((n - 1) / 2))
+    for one, other in pairs:
+        rest = [arm for arm in range(beside.shape[1]) if arm + 1 not in (one, other)]
+        mean, own = _running(times[:, one] - times[:, other])
+        typical = np.exp(beside[:, rest].mean(axis=1)) if rest else np.ones_like(own)
+        yield Looks(mean=mean, own=own, typical=typical, others=len(rest))
+
+
+def _running(x: Array) -> tuple[Array, Array]:
+    """Mean and variance after each restart from the second on."""
+    n = np.arange(1, x.shape[-1] + 1)
+    away = x - x[..., :1]
+    mean = np.cumsum(away, axis=-1) / n
+    squares = np.maximum(np.cumsum(away**2, axis=-1) - n * mean**2, 0.0)
+    own = np.maximum(squares[..., 1:] / (n[1:] - 1), LEAST_SD**2)
+    return mean[..., 1:] + x[..., :1], own
+
+
+def find_false(times: Array, *, truths: Array | None = None, best: bool = False) -> Array:
+    """Whether each group has a false verdict at each look, (groups, looks); no bias floor helps.
+
+    Args:
+        times: see `draw_times`.
+        truths: the true log ratios of the rows to the baseline; all 0 unless given.
+        best: the arm that is fastest at a look is compared with each other one, too.
+    """
+    rows = times.shape[1] - 2
+    true = np.concatenate([[0.0], np.zeros(rows) if truths is None else truths, [0.0]])
+    pairs, seen, bears, asked = _look_at_race(times + true[:, None], best=best)
+    bears = np.where(asked, bears, 0.0)
+    wrong = [one.mean * (true[a] - true[b]) <= 0 for (a, b), one in zip(pairs, seen, strict=True)]
+    told = bears > open_questions(bears, count_questions(rows, best=best))[..., None]
+    return np.asarray((told & np.stack(wrong, axis=-1)).any(axis=-1))
+
+
+def find_unseated(times: Array, *, truths: Array | None = None) -> Array:
+    """Whether either of the first two rows, truly the fastest, is no leader at each look, (groups, looks).
+
+    Args:
+        times, truths: see `find_false`; a leader is an arm that none is told to beat.
+    """
+    rows = times.shape[1] - 2
+    true = np.concatenate([[0.0], np.zeros(rows) if truths is None else truths, [0.0]])
+    pairs, seen, bears, asked = _look_at_race(times + true[:, None], best=True)
+    told = bears > open_questions(np.where(asked, bears, 0.0), count_questions(rows, best=True))[..., None]
+    beaten = [
+        ((a in (1, 2)) & (one.mean > 0)) | ((b in (1, 2)) & (one.mean < 0))
+        for (a, b), one in zip(pairs, seen, strict=True)
+    ]
+    return np.asarray((told & np.stack(beaten, axis=-1)).any(axis=-1))
+
+
+def _look_at_race(times: Array, *, best: bool) -> tuple[list[tuple[int, int]], list[Looks], Array, Array]:
+    """The pairs of a race, what is seen of each, what each bears, and whether it is asked for at that look."""
+    rows = times.shape[1] - 2
+    pairs = [(one, other) for one in range(1, rows + 1) for other in range(one) if best or other == 0]
+    fastest = np.cumsum(times[:, :-1], axis=-1)[..., 1:].argmin(axis=1)
+    seen = list(look(times, pairs))
+    asked = [(fastest == one) | (fastest == other) | (other == 0) for one, other in pairs]
+    return pairs, seen, np.stack([one.bearable() for one in seen], axis=-1), np.stack(asked, axis=-1)
+
+
+def find_missed(times: Array, truths: Array) -> Array:
+    """Whether any row's printed interval misses its truth at each look, (groups, looks), as C stands at that look.
+
+    Args:
+        times, truths: see `find_false`.
+    """
+    times = times + np.concatenate([[0.0], truths, [0.0]])[:, None]
+    seen = list(look(times, [(row + 1, 0) for row in range(len(truths))]))
+    counted = open_questions(np.stack([one.bearable() for one in seen], axis=-1), len(truths))
+    missed = [np.abs(one.mean - true) > one.reach(counted) for one, true in zip(seen, truths, strict=True)]
+    return np.asarray(np.any(missed, axis=0))
+
+
+def restarts_to_tell(times: Array, *, best: bool = False) -> Array:
+    """After how many restarts the first row of each group is told, beyond the bias floor; 99: at no look.
+
+    The floor is the stored one, or the distance of the baseline's copy from it if that is more, as in a race.
+
+    Args:
+        times: see `draw_times`; no question is answered before.
+    """
+    rows = times.shape[1] - 2
+    seen, copy = look(times, [(1, 0), (rows + 1, 0)])
+    floor = np.maximum(np.abs(copy.mean), math.log1p(BIAS_FLOOR))
+    told = np.abs(seen.mean) - seen.reach(count_questions(rows, best=best)) > floor
+    return np.where(told.any(axis=1), told.argmax(axis=1) + 2, 99)
+
+
+def count_questions(rows: int, *, best: bool) -> int:
+    """The pairs of rows with the baseline; and, for the best, those of the others with the fastest."""
+    return rows * 2 - 1 if best else rows
+
+
+def open_questions(bearable: Array, questions: int) -> Array:
+    """C of many groups at many looks, as `interval.count_open` counts it for one; bearable: (…, questions)."""
+    least, order = min(questions, LEAST_OPEN), -np.sort(-bearable, axis=-1)
+    limits = np.maximum(questions - np.arange(order.shape[-1]), least)
+    told = np.cumprod(order > limits, axis=-1).sum(axis=-1)
+    return np.asarray(np.maximum(questions - told, least))
 
 
 def told_apart(x: Array) -> Array:
-    """The restarts after which each group has a first false verdict; 0 where it has none at any of its looks.
-
-    The hardest case: all evidence against a ratio of exactly 1 counts, as if there were no bias floor.
+    """The looks after which each group has a first false verdict, as restarts; 0 where it has none.
 
     Args:
-        x: groups of arms that are as fast as the baseline, shape (groups, arms, restarts). The last arm is the
-            control, which is asked for no verdict.
+        x: log ratios of arms as fast as the baseline, (groups, arms, restarts); the last arm is the control.
     """
-    limit, first = 1 / bonferroni(x.shape[-2] - 1), np.zeros(len(x), dtype=int)
-    for n in range(LEAST_RESTARTS, x.shape[-1] + 1):
-        first[(first == 0) & np.any(evidence_against_equal(x[..., :n]) >= limit, axis=-1)] = n
-    return first
-
-
-def evidence_against_equal(x: Array) -> Array:
-    """E against a ratio of 1 of each arm but the control, shape (groups, arms − 1).
-
-    As `GroupEvidence` has it where all arms play on, but for one thing: E isn't held to what it is further out. That
-    only takes from it, so the errors counted here are no fewer.
-
-    Args:
-        x: see `told_apart`.
-    """
-    n = x.shape[-1]
-    squares, arms = n * x.var(axis=-1), x[:, :-1]
-    scales = scale_likelihood(n - 1, squares)
-    weights = PRIOR + scales.sum(axis=1, keepdims=True) - scales[:, :-1]
-    outer = outer_evidence(n, np.abs(arms.mean(axis=-1)), squares[:, :-1], weights)
-    return cast(Array, SIGN_WEIGHT * sign_evidence(n)[np.sum(arms > 0, axis=-1)] + outer)
+    found = find_false(np.concatenate([np.zeros_like(x[:, :1]), x], axis=1))
+    return np.where(found.any(axis=1), found.argmax(axis=1) + 2, 0)
 
 
 def share(events: Iterable[bool]) -> float:
@@ -148,59 +262,6 @@ def rounds_as_restarts(restarts: Array, rng: np.random.Generator) -> Array:
     """The other drill: each restart's rounds as if each were a restart, shape (…, restarts × rounds)."""
     rounds = restarts[..., None] + SD * rng.standard_normal((*restarts.shape, ROUNDS))
     return rounds.reshape(*restarts.shape[:-1], -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Where one run ended: its restarts, interval (log ratios) and verdict."""
-
-    restarts: int
-    low: float
-    high: float
-    verdict: Verdict
-
-
-def run_until_decided(x: Array, comparisons: int = 1) -> Stop:
-    """Look after each restart and stop at the first verdict, or at the end of the tape."""
-    alpha, floor, same = bonferroni(comparisons), math.log1p(BIAS_FLOOR), math.log1p(SAME_WITHIN)
-    for n in range(min_restarts(comparisons), x.size + 1):
-        pair = PairEvidence(x[:n])
-        apart = max(pair.evidence_above(floor), pair.evidence_below(-floor))
-        if max(apart, min(pair.evidence_above(-same), pair.evidence_below(same))) >= 1 / alpha:
-            break
-    low, high = pair.interval(alpha)
-    verdict = judge(low, high, bias_floor=BIAS_FLOOR)
-    return Stop(restarts=n, low=low, high=high, verdict=verdict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """Shares over many runs with one true effect, and the median restarts to the stop."""
-
-    right: float
-    wrong_direction: float
-    same: float
-    covered: float
-    median_restarts: float
-
-
-def tally(noise: str, *, effect: float, runs: int, seed: int, comparisons: int = 1, sd: float = SD) -> Tally:
-    """Run the stopping rule on tapes whose true ratio is 1 + `effect`, or its inverse, on a random side.
-
-    `right` counts the verdict on the side of the effect (any side's first, slower, where the effect is 0).
-    """
-    sides = np.random.default_rng(seed + 1).choice([-1, 1], size=runs)
-    truths = sides * math.log1p(effect)
-    tapes = draw(noise, runs=runs, seed=seed, sd=sd)
-    stops = [run_until_decided(x + truth, comparisons) for x, truth in zip(tapes, truths, strict=True)]
-    toward = [(Verdict.FASTER, Verdict.SLOWER)[::side] for side in sides]
-    return Tally(
-        right=share(stop.verdict is right for stop, (_, right) in zip(stops, toward, strict=True)),
-        wrong_direction=share(stop.verdict is wrong for stop, (wrong, _) in zip(stops, toward, strict=True)),
-        same=share(stop.verdict is Verdict.SAME for stop in stops),
-        covered=share(stop.low <= truth <= stop.high for stop, truth in zip(stops, truths, strict=True)),
-        median_restarts=float(np.median([stop.restarts for stop in stops])),
-    )
 
 
 CLOSE_RIVAL_MS = (1.0, 0.99, 1.08, 1.2, 1.35, 1.6)
@@ -250,7 +311,7 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
 
 def verdict_on(blocks: Mapping[str, Blocks], label: str, other: str, rules: Rules) -> Verdict:
     """The verdict on two arms that share a restart."""
-    found = GroupEvidence(blocks, rules).compare(label, other, estimate=False)
+    found = GroupEvidence(blocks, rules).compare(label, other)
     assert found is not None
     return found.verdict
 
