@@ -30,6 +30,8 @@ GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
 QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
 """The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
+PROGRAM_SHARED = ("torch", "torch._dynamo")
+"""Modules that a build begins with if it takes a torch program: `torch.export` imports Dynamo at the first one."""
 _SHIPPED_RUNNER = "shootout.backends._shipped:ShippedRunner"
 """Runner of targets that are shipped folders (`shipped:DIR`)."""
 Folders = tuple[tuple[str, int], ...]
@@ -69,6 +71,7 @@ class Entry:
         times_kernels: whether its build keeps what it timed fastest of thousands of kernels: on a GPU it builds alone.
         shared: modules that an arm's process on the CPU begins with, if importing them takes long and leaves no
             threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
+        build_shared: the same of a build's process on the CPU; those of other backends may go on from the first ones.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
         ready_gb_s, build_gb_s: seconds more of a GB of float32 weights.
@@ -96,6 +99,7 @@ class Entry:
     movable: bool = False
     times_kernels: bool = False
     shared: tuple[str, ...] = ()
+    build_shared: tuple[str, ...] = ()
     ready_s: float = 2.0
     build_s: float = 3.0
     mode_build_s: Mapping[str, float] = field(default_factory=dict)
@@ -173,6 +177,7 @@ SHIPPED = {
         makers=("torchao",),
         movable=True,
         shared=("torch",),
+        build_shared=("torch",),
         loads={"": ("torch", "safetensors")},
         gemms="shootout.backends._torch.eager:gemms",
         fixture="shootout.backends._torch.eager:FIXTURE",
@@ -191,6 +196,7 @@ SHIPPED = {
         makers=("torchao",),
         movable=True,
         shared=("torch",),
+        build_shared=(*PROGRAM_SHARED, "shootout.backends._torch.first_compile"),
         loads={"": ("torch", "safetensors")},
         get_ready="shootout.backends._torch.inductor:get_ready",
         fixture="shootout.backends._torch.compile:FIXTURE",
@@ -209,6 +215,7 @@ SHIPPED = {
         ships="shootout.backends._torch.script:ship_script",
         movable=True,
         shared=("torch",),
+        build_shared=("torch",),
         loads={"": ("torch", "safetensors")},
         ready_s=1.7,
     ),
@@ -276,6 +283,7 @@ SHIPPED = {
         installs={"": ("ai-edge-litert",)},
         makers=("torch", "litert-torch", "litert-converter", "ai-edge-quantizer"),
         movable=True,
+        build_shared=(*PROGRAM_SHARED, "shootout.backends._litert.first_conversion"),
         loads={"": ("ai_edge_litert",)},
         fixture="shootout.backends._litert.backend:FIXTURE",
         ships="shootout.backends._litert.backend:ship",
@@ -291,6 +299,7 @@ SHIPPED = {
         makers=("torch", "torchao"),
         movable=True,
         shared=("torch",),
+        build_shared=PROGRAM_SHARED,
         loads={"": ("executorch", "torch")},
         fixture="shootout.backends._executorch.backend:FIXTURE",
         ships="shootout.backends._executorch.backend:ship",

@@ -72,15 +72,29 @@ def require_converter() -> str:
     Raises:
         SkippedArm: they are not here, and can't be had; with the command that installs them.
     """
-    if all(map(importlib.util.find_spec, MODULES)):
+    if find_converter():
         return ""
-    folder = cache_folder().parent / f"{CONVERTER}{_hash_pins()}"
+    folder = _find_folder()
     with lock_path(folder):
         note = "" if folder.is_dir() else _install_converter(folder)
+    find_converter()
+    return note
+
+
+def find_converter() -> bool:
+    """Make the converter and the quantizer importable if they are here, or in the cache; return whether they are."""
+    if all(map(importlib.util.find_spec, MODULES)):
+        return True
+    if not (folder := _find_folder()).is_dir():
+        return False
     mark_used(folder)
     sys.path.append(str(folder))
     importlib.invalidate_caches()
-    return note
+    return True
+
+
+def _find_folder() -> Path:
+    return cache_folder().parent / f"{CONVERTER}{_hash_pins()}"
 
 
 @contextmanager

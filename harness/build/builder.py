@@ -1,7 +1,8 @@
 """Export and build, once per arm and cached by content: after this, a restart only has to load.
 
 Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
-by the threads and CPUs they see. There a probe also settles what the arm really computes in.
+by the threads and CPUs they see. Imports that builds share are made once (`build.starters`). There a probe also settles
+what the arm really computes in.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shootout import backends, quantize
 from shootout.backends import description, reported
 from shootout.backends.adapter import Built
 from shootout.backends.installed import install_bytes
+from shootout.build.starters import BuildStarters
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Artifact, Device, Precision, Target
@@ -266,10 +268,19 @@ class Builder:
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
+    _starters: BuildStarters = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starters", BuildStarters(logs=self.logs))
+
+    def close(self) -> None:
+        """End what builds are forked from."""
+        self._starters.kill()
 
     def stop(self) -> None:
         """End every build, running or about to; each raises `ArmFailed` in the thread that waits for it."""
         self._stopped.set()
+        self._starters.end()
         for worker in list(self._working):
             worker.end()
 
@@ -304,13 +315,13 @@ class Builder:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             build = self._open_cached(folder, arm, model)
             if build is None:
-                first = nullcontext(worker) if worker else self.worker(arm, cpus)
+                first = nullcontext(worker) if worker else self.worker(arm, cpus, model, limit)
                 try:
                     build = self._build_anew(arm, model, folder, runs, first, limit)
                 except ArmFailed as error:
                     if error.why.kind is not NotRunKind.KILLED or self._stopped.is_set():
                         raise
-                    build = self._build_anew(arm, model, folder, runs, self.worker(arm, cpus), limit)
+                    build = self._build_anew(arm, model, folder, runs, self.worker(arm, cpus, model, limit), limit)
         if runs and (fault := probe_fault(build.probe, arm.target)):
             raise ArmFailed(fault)
         other = self.interpreters.get(arm.target.python)
@@ -324,18 +335,29 @@ class Builder:
         return (self.cache / "built" / self._cache_key(arm, model, version, runs) / _RECORD).exists()
 
     @contextmanager
-    def worker(self, arm: Arm, cpus: frozenset[int] | None = None) -> Iterator[process.WorkerProcess]:
-        """Run a process in which to build this arm.
+    def worker(
+        self,
+        arm: Arm,
+        cpus: frozenset[int] | None = None,
+        model: ExportedModel | None = None,
+        limit: Deadline | None = None,
+    ) -> Iterator[process.WorkerProcess]:
+        """Run a process in which to build this arm, forked if it can be.
 
         Args:
             cpus: see `prepare`.
+            model: what it is built from, if that is known.
+            limit: see `prepare`.
 
         Raises:
             ArmFailed: the builds were stopped.
         """
         environment = child_environment(arm.threads, 0, backends.capabilities(arm.target.backend).variables)
         log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
-        with process.worker(environment, self._cpus_for(arm, cpus), log, other) as worker:
+        place = self._cpus_for(arm, cpus)
+        shared = () if self.delivery else _list_shared(arm, model)
+        starter = None if other else self._starters.find(shared, arm.threads, place, limit or Deadline(None))
+        with process.worker(environment, place, log, other, starter) as worker:
             self._working.add(worker)
             try:
                 if self._stopped.is_set():
@@ -448,6 +470,18 @@ class Builder:
             named = [name_build(model.key, arm), *([name_build(probe.key, as_probe(arm))] if probe else [])]
             content.append([getattr(self.delivery.builds.get(name), "name", None) for name in named])
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _list_shared(arm: Arm, model: ExportedModel | None) -> Sequence[str]:
+    """Return the modules that a build's process begins with.
+
+    A library for a GPU, or a third party's, is imported by the build itself.
+    """
+    row = backends.SHIPPED.get(arm.target.backend)
+    if not row or arm.target.device is not Device.CPU or arm.target.folder:
+        return ()
+    takes_program = model and model.is_program and Artifact.MODULE in backends.capabilities(arm.target.backend).consumes
+    return max(row.build_shared, backends.PROGRAM_SHARED if takes_program else (), key=len)
 
 
 def as_probe(arm: Arm) -> Arm:

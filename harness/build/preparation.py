@@ -160,6 +160,7 @@ class Preparation:
             with BuildPool[BuildJob, BuiltArm](sets, builder.stop) as pool:
                 self._begin_builds(some, kept, pool, builder, limit)
                 ready |= self._collect_builds(pool, limit)
+        builder.close()
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
     def _order(self, jobs: Sequence[BuildJob]) -> list[BuildJob]:

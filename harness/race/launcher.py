@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,8 +25,6 @@ from shootout.worker.process import WorkerProcess, log_name
 
 OWN = 0
 """The lane of the arms' own CPUs."""
-BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""If one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 Beginning = tuple[tuple[str, ...], str, int, frozenset[int]]
 """Modules imported, interpreter, threads and CPUs."""
 
@@ -72,7 +69,7 @@ class Launcher:
     _servers: ForkServers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._forks = can_fork() and not any(name in os.environ for name in BINDING_VARIABLES)
+        self._forks = can_fork()
         self.begin_restart(self.built, self.played)
 
     def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:

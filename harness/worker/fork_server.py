@@ -38,7 +38,8 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -56,7 +57,9 @@ from shootout.messages import HeadStart
 if TYPE_CHECKING:
     from shootout.worker.interpreters import PythonInterpreter
 
-WORKER = "shootout.worker"
+WORKER, SERVER = "shootout.worker", "shootout.worker.fork_server"
+BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""If one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 LONGEST_MESSAGE = 1 << 17
 READY = b"ready"
 PAGEMAP = Path("/proc/self/pagemap")
@@ -67,19 +70,23 @@ entry's bytes.
 _PATIENCE_S, _LOOK_S = 1.0, 0.001
 
 
-def main() -> None:
-    """Import what every worker imports, then the modules that are asked for, and fork one worker for each message."""
+def main(spared: HeadStart | None = None) -> None:
+    """Import what every worker imports, then the modules that are asked for, and fork one worker for each message.
+
+    Args:
+        spared: what the fork server that this one was forked from had imported.
+    """
     number, *modules, parent = sys.argv[1:]
     leave_with(int(parent))
     os.set_inheritable(int(number), False)  # what a library starts must not hold the pipe open
     worker: Any = import_module(f"{WORKER}.__main__")
-    before = worker.resident_bytes()
+    spared = spared or HeadStart(import_s=0.0, rss_before_bytes=worker.resident_bytes())
     with clock.collected_once(), clock.Stopwatch() as watch:
         for module in modules:
             import_module(module)
     if not is_alone():
         sys.exit(f"{', '.join(modules)} left threads or processes: each worker imports it by itself")
-    head_start, pages = HeadStart(import_s=watch.seconds, rss_before_bytes=before), touched_pages()
+    head_start, pages = replace(spared, import_s=spared.import_s + watch.seconds), touched_pages()
     with socket.socket(fileno=int(number)) as pipe:
         try:
             pipe.send(READY)
@@ -87,8 +94,8 @@ def main() -> None:
                 message, files, _, _ = socket.recv_fds(pipe, LONGEST_MESSAGE, 3)
                 if not message:
                     return
-                arguments, environment, folder, cpus = json.loads(message)
-                _fork_worker(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
+                module, arguments, environment, folder, cpus = json.loads(message)
+                _fork_worker(pipe, files, _Life(module, arguments, environment, folder, cpus, pages, head_start))
         except ConnectionError:  # the process that asked may be killed
             pass
         except OSError:
@@ -120,8 +127,9 @@ def is_alone() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What a worker begins with."""
+    """What a worker, or another fork server, begins with."""
 
+    module: str
     arguments: Sequence[str]
     variables: Mapping[str, str]
     folder: str
@@ -167,11 +175,14 @@ def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
     os.environ.update(life.variables)
     tempfile.tempdir = None
     touch(life.pages)
-    sys.argv = [WORKER, str(commands), *life.arguments[1:]]  # there its descriptor has another number
+    sys.argv = [life.module, str(commands), *life.arguments[1:]]  # there its descriptor has another number
     code = 0
     try:
-        worker: Any = import_module(f"{WORKER}.__main__")
-        worker.main(life.head_start)
+        if life.module == SERVER:
+            main(life.head_start)
+        else:
+            worker: Any = import_module(f"{WORKER}.__main__")
+            worker.main(life.head_start)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -251,7 +262,9 @@ class Forked:
 
 
 def can_fork() -> bool:
-    """Return whether the system has all that a fork server needs: Linux from 5.3 on, with `/proc`."""
+    """Return whether the system has all that a fork server needs: Linux from 5.3 on, with `/proc`, no threads bound."""
+    if any(name in os.environ for name in BINDING_VARIABLES):
+        return False
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
@@ -264,6 +277,10 @@ class ForkServer:
 
     Args:
         modules: what it imports; this, the environment, the CPUs and the interpreter are its workers' too.
+        parent: what it is forked from, with the same environment and interpreter; None starts it.
+
+    Raises:
+        NotForked: the parent couldn't.
     """
 
     def __init__(
@@ -274,6 +291,7 @@ class ForkServer:
         cpus: frozenset[int] | None = None,
         log: Path | None = None,
         interpreter: PythonInterpreter | None = None,
+        parent: ForkServer | None = None,
     ) -> None:
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -283,13 +301,14 @@ class ForkServer:
         self._ready: bool | None = None
         with theirs:
             self._child = Child(
-                __name__,
+                SERVER,
                 [str(theirs.fileno()), *modules],
                 environment=self._environment,
                 executable=interpreter.path if interpreter else None,
                 cpus=cpus,
                 log=log,
                 pass_fds=(theirs.fileno(),),
+                fork=partial(parent.fork, module=SERVER) if parent else None,
             )
 
     @property
@@ -309,10 +328,13 @@ class ForkServer:
                     self._ready = self._pipe.recv(len(READY)) == READY
             return bool(self._ready)
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked:
+    def fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int], module: str = WORKER
+    ) -> Forked:
         """Fork a worker with these arguments, on this thread's CPUs.
 
         Args:
+            module: what it runs: a worker, or another fork server.
             environment: the fork server's own, but for variables that differ between workers and that no library reads.
             files: descriptors of its commands, its standard output and its standard error.
 
@@ -323,7 +345,7 @@ class ForkServer:
             raise NotForked
         changed = {name: text for name, text in environment.items() if self._environment.get(name) != text}
         cpus = sorted(os.sched_getaffinity(0))
-        message = json.dumps([list(arguments), changed, str(Path.cwd()), cpus]).encode()
+        message = json.dumps([module, list(arguments), changed, str(Path.cwd()), cpus]).encode()
         if len(message) > LONGEST_MESSAGE:
             raise NotForked
         with self._forking, _adopt_orphans():

@@ -206,10 +206,14 @@ def log_name(text: str) -> str:
 
 @contextmanager
 def worker(
-    environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: PythonInterpreter | None = None
+    environment: Mapping[str, str],
+    cpus: frozenset[int],
+    log: Path,
+    interpreter: PythonInterpreter | None = None,
+    starter: ForkServer | None = None,
 ) -> Iterator[WorkerProcess]:
-    """Start a worker that is gone on exit, whatever happens inside."""
-    process = WorkerProcess(environment, cpus, log, interpreter)
+    """Start or fork a worker that is gone on exit, whatever happens inside."""
+    process = WorkerProcess(environment, cpus, log, interpreter, starter)
     try:
         yield process
     finally:

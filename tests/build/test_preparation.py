@@ -65,7 +65,7 @@ class Shop:
         self.begun: list[str] = []
         self.ready: list[str] = []
         self.got_ready = threading.Event()
-        self.stopped = False
+        self.stopped = self.closed = False
         self.kept: set[str] = set()
         self.slow = ""
         self.broken = ""
@@ -78,6 +78,9 @@ class Shop:
     def stop(self) -> None:
         self.stopped = True
         self.stopping.set()
+
+    def close(self) -> None:
+        self.closed = True
 
     def holds(self, arm: Arm, model: Any, version: str, runs: bool) -> bool:
         return arm.label in self.kept
@@ -194,6 +197,11 @@ def prepared(
 
 def all_of(found: Any) -> Exports:
     return Exports(models={("g", "m", "", 1, Device.CPU, False, 0): found}, probes={})
+
+
+def test_what_builds_are_forked_from_is_gone_before_the_race(shop, monkeypatch):
+    prepared(monkeypatch, lambda *_: all_of(SimpleNamespace(key="k", model="m")))
+    assert shop.closed
 
 
 def test_no_arm_goes_on_with_another_export(shop, monkeypatch):

@@ -384,14 +384,6 @@ def test_a_starter_is_made_on_the_cpus_of_the_lane_that_needs_it(monkeypatch: py
     assert [(modules, cpus) for modules, cpus, _ in made] == [(("torch",), [1]), ((), [0])]
 
 
-@pytest.mark.parametrize("name", launcher.BINDING_VARIABLES)
-def test_no_arm_is_forked_where_the_importing_thread_might_be_bound(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-):
-    monkeypatch.setenv(name, "0")
-    assert started(monkeypatch, tmp_path, EAGER, SCRIPT) == []
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second lane")
 def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     first, second = sorted(os.sched_getaffinity(0))[:2]

@@ -22,7 +22,7 @@ from shootout import backends
 from shootout.contract import Arm, Target
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
-from shootout.worker.fork_server import Forked, ForkServer, NotForked
+from shootout.worker.fork_server import BINDING_VARIABLES, Forked, ForkServer, NotForked, can_fork
 from shootout.worker.process import WorkerProcess
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
@@ -90,6 +90,19 @@ def test_its_figures_hold_the_import_that_it_was_spared(heavy: ForkServer, place
     assert loaded.rss_after_bytes - loaded.rss_before_bytes > HELD_BYTES
 
 
+def test_a_build_of_one_that_was_forked_twice_tells_all_its_imports(heavy: ForkServer, place: Path, tmp_path: Path):
+    assert heavy.is_ready()
+    twice = ForkServer([], environment=environment(PYTHONPATH=str(place)), cpus=CPUS, parent=heavy)
+    asked = {"exported": obtain("identity", {}, 1), "arm": Arm(target=Target(backend="numpy"), model="identity")}
+    process = forked(twice, place, tmp_path / "log")
+    try:
+        (_, first_s), (_, again_s) = (process.ask("build", 60, **asked, folder=tmp_path) for _ in range(2))
+    finally:
+        process.kill()
+        twice.kill()
+    assert first_s >= IMPORT_S > again_s, "once"
+
+
 def test_it_has_the_memory_of_a_started_one_but_cpus_and_variables_of_its_own(
     heavy: ForkServer, place: Path, tmp_path: Path
 ):
@@ -132,6 +145,13 @@ def test_a_worker_is_started_where_the_system_lets_nobody_fork(place: Path, tmp_
         assert state(starter.pid) in ("", "Z")
     finally:
         starter.kill()
+
+
+@pytest.mark.parametrize("name", BINDING_VARIABLES)
+def test_nothing_is_forked_where_the_importing_thread_might_be_bound(monkeypatch: pytest.MonkeyPatch, name: str):
+    assert can_fork()
+    monkeypatch.setenv(name, "0")
+    assert not can_fork()
 
 
 def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(heavy: ForkServer):
@@ -186,7 +206,7 @@ def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[ForkServer, Unborn
         child.pipe.send(b"1")
         with pytest.raises(KeyboardInterrupt):
             starter.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
-    assert json.loads(child.pipe.recv(1000))[1] == {"OTHER": "y"}
+    assert json.loads(child.pipe.recv(1000))[2] == {"OTHER": "y"}
     assert child.signals == [signal.SIGKILL]
     child.pipe.send(b"2")
     with pytest.raises(NotForked):

@@ -59,6 +59,15 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
     assert list((missing / "exported").iterdir()) == []
 
 
+def test_what_conversions_are_forked_from_installs_no_converter(missing: Path) -> None:
+    assert not converter.find_converter()
+    assert not list(missing.glob(f"{store.CONVERTER}*"))
+    folder = missing / f"{store.CONVERTER}{converter._hash_pins()}"
+    folder.mkdir()
+    assert converter.find_converter()
+    assert sys.path[-1] == str(folder)
+
+
 def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
     folder = missing / f"{store.CONVERTER}{converter._hash_pins()}"
     folder.mkdir()
