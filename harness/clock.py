@@ -124,29 +124,39 @@ def quiet_collector() -> None:
     the caches.
     """
     gc.disable()
-    _collect_and_freeze()
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
 def collected_once() -> Iterator[None]:
     """Collect no garbage inside, and all of it at the end; then the collector goes on as before.
 
-    For imports: what a framework makes stays, so each of many scans of it finds nothing. What survives is frozen, as
+    For loads: what a framework makes stays, so each of many scans of it finds nothing. What survives is frozen, as
     by `quiet_collector`, or the next collection would scan it again.
+    """
+    with never_collected():
+        try:
+            yield
+        finally:
+            gc.collect()
+
+
+@contextmanager
+def never_collected() -> Iterator[None]:
+    """Collect no garbage inside, and freeze all that is there at the end; then the collector goes on as before.
+
+    For imports alone. Torch leaves 250,000 objects that stay and 7,000 that don't, too small to give a page back. To
+    find these took 0.13 s of CPU time, and 0.18 s behind Inductor's imports, in each restart.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        _collect_and_freeze()
+        gc.freeze()
         if was_enabled:
             gc.enable()
-
-
-def _collect_and_freeze() -> None:
-    gc.collect()
-    gc.freeze()
 
 
 def lead_in(call: Call, buffers: int, *, calls: int, ns: int) -> None:

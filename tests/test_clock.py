@@ -151,6 +151,29 @@ print(gc.isenabled())
     assert said.split() == ["False", "True", "True", "True", "True", "False"]
 
 
+def test_what_imports_leave_is_never_looked_at_again():
+    """In a process of its own, too."""
+    code = """
+import gc, weakref
+from shootout import clock
+class Cycle:
+    def __init__(self):
+        self.own = self
+with clock.never_collected():
+    inside, kept = gc.isenabled(), weakref.ref(Cycle())
+late = weakref.ref(Cycle())
+print(inside, gc.isenabled(), gc.get_freeze_count() > 1000)
+gc.collect()
+print(kept() is not None, late() is None)
+gc.disable()
+with clock.never_collected():
+    pass
+print(gc.isenabled())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["False", "True", "True", "True", "True", "False"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has clocks of other processes")
 def test_the_cpu_time_of_a_process_is_its_own_account_of_it() -> None:
     assert sum(range(100_000))

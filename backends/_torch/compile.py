@@ -33,6 +33,7 @@ from shootout.backends._torch.inductor import (
     graph_bypassed,
     graph_parts,
     import_inductor,
+    import_package_loader,
     inductor_with,
     keep,
     outside_graphs,
@@ -337,6 +338,7 @@ def load_step(built: Built) -> TorchTrainingSession:
 
 def load_package(built: Built) -> TorchSession:
     """Load AOTInductor's package as it is."""
+    import_package_loader()
     from torch._inductor import aoti_load_package
 
     cache = _cache_aside(built)

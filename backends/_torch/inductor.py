@@ -14,12 +14,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from shootout import clock
 from shootout.errors import NotRunKind, SkippedArm, UsageError, pip_install
 from shootout.host import store
 from shootout.host.environment import machine_key
@@ -143,14 +145,16 @@ def import_inductor() -> None:
     None of them changes what is compiled. All three are torch's internals: a version that has them otherwise starts as
     slowly as ever.
     """
-    with suppress(ImportError, AttributeError):
-        # Inductor parses the templates of all its GPU kernels, to use few of them or none.
-        from torch._inductor.codegen.common import KernelTemplate
+    with clock.never_collected():
+        with suppress(ImportError, AttributeError):
+            # Inductor parses the templates of all its GPU kernels, to use few of them or none.
+            from torch._inductor.codegen.common import KernelTemplate
 
-        kernels: Any = KernelTemplate
-        parse = kernels._template_from_string
-        kernels._template_from_string = staticmethod(lambda source: LaterTemplate(partial(parse, source)))
-
+            kernels: Any = KernelTemplate
+            parse = kernels._template_from_string
+            kernels._template_from_string = staticmethod(lambda source: LaterTemplate(partial(parse, source)))
+        with suppress(ImportError):
+            import_module("torch._inductor.compile_fx")
     with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # it may have its key by now
         # It hashes all of torch's sources for its cache's keys: ours holds one build, whose key tells the versions.
         import torch
@@ -163,6 +167,13 @@ def import_inductor() -> None:
         from torch._dynamo import config
 
         config.run_gc_after_compile = False
+
+
+@cache
+def import_package_loader() -> None:
+    """Import what loads a package of AOTInductor's, which brings Dynamo along."""
+    with clock.never_collected():
+        import_module("torch._inductor.package")
 
 
 class LaterTemplate:

@@ -81,7 +81,7 @@ def main(spared: HeadStart | None = None) -> None:
     os.set_inheritable(int(number), False)  # what a library starts must not hold the pipe open
     worker: Any = import_module(f"{WORKER}.__main__")
     spared = spared or HeadStart(import_s=0.0, rss_before_bytes=worker.resident_bytes())
-    with clock.collected_once(), clock.Stopwatch() as watch:
+    with clock.never_collected(), clock.Stopwatch() as watch:
         for module in modules:
             import_module(module)
     if not is_alone():

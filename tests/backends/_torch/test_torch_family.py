@@ -29,10 +29,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a process that only loads sees: what fell back, operations, and what Inductor does in later calls."""
+    """What a process that only loads sees: what fell back, operations, Inductor's caches, and what it does in later
+    calls.
+    """
 
     fallbacks: tuple[str, ...]
     flops: dict[str, float]
+    caches: dict[str, int]
     compiled_later: dict[str, int]
 
 
@@ -42,12 +45,13 @@ def loaded_from(built: Built) -> Loaded:
 
     adapter, inputs = backends.get(built.arm.target.backend), built.exported.input_buffers()[0]
     first = adapter.load(built)
-    executed = first.executed
+    executed, counted = first.executed, {**counters["inductor"], **counters["aot_autograd"]}
     second = adapter.load(built)
     counters.clear()
+    caches = {name: count for name, count in counted.items() if name.endswith(("_hit", "_miss"))}
     for session in (first, second):
         session.fetch(session.execute(session.stage(inputs, 0)))
-    return Loaded(executed.fallbacks, dict(executed.flops_by_precision), dict(counters["stats"]))
+    return Loaded(executed.fallbacks, dict(executed.flops_by_precision), caches, dict(counters["stats"]))
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,7 @@ def fallbacks_of(built: Built) -> tuple[str, ...]:
 
 def test_load_takes_the_kernels_from_the_cache_and_says_when_it_cannot(built: Built, loaded: Loaded, tmp_path: Path):
     assert loaded.fallbacks == ()
+    assert loaded.caches == {"fxgraph_cache_hit": 1, "autograd_cache_hit": 1}
     (tmp_path / "inductor").mkdir()
     told = run_fresh(fallbacks_of, replace(built, folder=tmp_path), warm=warm_of(PLAIN))
     assert len(told) == 1
