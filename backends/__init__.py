@@ -50,7 +50,7 @@ class Entry:
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
         baseline: whether the others are compared with it unless the user names another.
-        file_baseline: whether it is the baseline for a user's ONNX file.
+        quick_baseline: whether they are if it can run a user's ONNX file, or if only the fastest is looked for.
         installs: requirements to run its artifacts: those of the target's mode ("" for a mode without its own; None:
             unknown), and those under the names of its device and precision. Of several with `|` in between one is
             enough. A third party's: the package of its adapter.
@@ -58,8 +58,6 @@ class Entry:
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
         gemms: `module:function` of its library's fastest square products (see `Gemms`), "" if another row or none
             has them; the library's name is the first of `loads`.
-        get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
-            "" where that takes no time worth it.
         fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
         error_hints: `module:NAME` of what its library's own errors mean (see `adapter.ErrorHint`), "" for none.
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
@@ -85,12 +83,11 @@ class Entry:
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
     hidden: bool = False
     baseline: bool = False
-    file_baseline: bool = False
+    quick_baseline: bool = False
     installs: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     makers: tuple[str, ...] = ()
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
-    get_ready: str = ""
     fixture: str = ""
     error_hints: str = ""
     ships: str = ""
@@ -198,7 +195,6 @@ SHIPPED = {
         shared=("torch",),
         build_shared=(*PROGRAM_SHARED, "shootout.backends._torch.first_compile"),
         loads={"": ("torch", "safetensors")},
-        get_ready="shootout.backends._torch.inductor:get_ready",
         fixture="shootout.backends._torch.compile:FIXTURE",
         ships="shootout.backends._torch.compile:ship_package",
         unshippable={"": JUST_IN_TIME, "cudagraphs": JUST_IN_TIME},
@@ -238,7 +234,7 @@ SHIPPED = {
         copies=0.0,
     ),
     "onnxruntime": Entry(
-        file_baseline=True,
+        quick_baseline=True,
         path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
         extra="onnxruntime",
         needs="onnxruntime; onnxruntime-gpu for cuda",
@@ -289,7 +285,7 @@ SHIPPED = {
         ships="shootout.backends._litert.backend:ship",
         error_hints="shootout.backends._litert.backend:ERROR_HINTS",
         ready_s=0.4,
-        build_s=11.0,
+        build_s=5.0,
     ),
     "executorch": Entry(
         path="shootout.backends._executorch.backend:ExecuTorchAdapter",
@@ -568,13 +564,14 @@ def _normalize(package: str) -> str:
     return re.sub("[-_.]+", "-", package).lower()
 
 
-def baseline(*, of_file: bool = False) -> str:
-    """Return the backend that the others are compared with unless the user names one.
+def baselines(*, loads_quickly: bool = False) -> list[str]:
+    """Return the backends that the others are compared with unless the user names one, the first that can run.
 
     Args:
-        of_file: of a user's ONNX file, which not all can read.
+        loads_quickly: one first that reads ONNX files and loads in a fraction of a second.
     """
-    return next(name for name, row in SHIPPED.items() if (row.file_baseline if of_file else row.baseline))
+    usual = [name for name, row in SHIPPED.items() if row.baseline]
+    return [name for name, row in SHIPPED.items() if row.quick_baseline and loads_quickly] + usual
 
 
 def multipliers() -> dict[str, str]:
@@ -589,12 +586,6 @@ def gemms(library: str, threads: int) -> Gemms:
         KeyError: no row has any of this library.
     """
     return cast("Gemms", _import_attribute(multipliers()[library])(threads))
-
-
-def get_ready(name: str) -> None:
-    """Do what a backend's builds begin with, before there is a model; imports it."""
-    if path := entry(name).get_ready:
-        _import_attribute(path)()
 
 
 def explain(name: str, error: Exception) -> NotRun | None:

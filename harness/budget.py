@@ -3,7 +3,7 @@
 | step | gets at most |
 |---|---|
 | exports | 60 % of the run's time, and plan with 40 % of that; a model's own part is alike for all that are left |
-| builds | 50 % of what exports leave |
+| builds | 50 % of what is left; 75 % if all that was built before is settled |
 | racing | the rest; 90 s a group without `--max-time`, less what planning, exports and builds took beyond 25 s |
 | a first restart | 60 % of the racing, if not every target fits |
 | loading, in each restart | 50 % of what is left |
@@ -34,6 +34,7 @@ LONGEST_EXPORT_S = 60.0
 LITTLE = 0.2
 """An export that takes less than this part of the time left is made whole."""
 BUILD_SHARE = 0.5
+LAST_BUILD_SHARE = 0.75
 LOADING_SHARE = 0.5
 ONE_ARM_SHARE = 0.5
 FIRST_RESTART_SHARE = 0.6
@@ -95,6 +96,11 @@ def next_export(plan: Deadline, models: int, others_s: float) -> Deadline:
 def builds(run: Deadline) -> Deadline:
     """Return when builds must end, so that what is ready can be raced."""
     return run.part(BUILD_SHARE)
+
+
+def last_builds(run: Deadline) -> Deadline:
+    """Return when builds must end that begin when all else is settled, so that two restarts of theirs have time."""
+    return run.part(LAST_BUILD_SHARE)
 
 
 def run_s(builds_s: float, race_s: float) -> float:

@@ -125,19 +125,6 @@ def require_cuda_headers() -> None:
         raise SkippedArm(reason, "install the toolkit of torch's CUDA version, or set CUDA_HOME to it")
 
 
-def get_ready() -> None:
-    """Do what any compilation on a CPU begins with: import Inductor, and test the compiler and the vector units.
-
-    Raises:
-        SkippedArm: a compiler or headers are missing.
-    """
-    require_toolchain()
-    with tempfile.TemporaryDirectory() as cache, inductor_with(Path(cache), {}):
-        from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-        pick_vec_isa()
-
-
 @cache
 def import_inductor() -> None:
     """Import what `torch.compile` imports in its first call, without three things that cost each process 1 s.

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -292,7 +292,6 @@ class Builder:
         *,
         runs: bool = True,
         cpus: frozenset[int] | None = None,
-        worker: process.WorkerProcess | None = None,
         limit: Deadline | None = None,
     ) -> BuiltArm:
         """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
@@ -301,7 +300,6 @@ class Builder:
             version: of the backend's library, part of the cache key.
             runs: whether the arm can run here, so that a probe can be asked.
             cpus: where the build may run; the arms' own CPUs when None.
-            worker: one for this arm on these CPUs that has built nothing yet; one of its own when None.
             limit: when its part of the run's time is over; None: no limit but that of every build.
 
         Raises:
@@ -315,9 +313,8 @@ class Builder:
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
             build = self._open_cached(folder, arm, model)
             if build is None:
-                first = nullcontext(worker) if worker else self.worker(arm, cpus, model, limit)
                 try:
-                    build = self._build_anew(arm, model, folder, runs, first, limit)
+                    build = self._build_anew(arm, model, folder, runs, self.worker(arm, cpus, model, limit), limit)
                 except ArmFailed as error:
                     if error.why.kind is not NotRunKind.KILLED or self._stopped.is_set():
                         raise
@@ -333,6 +330,15 @@ class Builder:
         if self.delivery and name_build(model.key, arm) in self.delivery.builds:
             return True
         return (self.cache / "built" / self._cache_key(arm, model, version, runs) / _RECORD).exists()
+
+    def begin_imports(self, arm: Arm, cpus: frozenset[int], limit: Deadline) -> None:
+        """Start what a build of this arm is forked from, as far as that is known without its model, and wait for it.
+
+        Args:
+            cpus, limit: see `prepare`.
+        """
+        if not (self.delivery or self.interpreters.get(arm.target.python)):
+            self._starters.find(_list_shared(arm, None), arm.threads, self._cpus_for(arm, cpus), limit)
 
     @contextmanager
     def worker(

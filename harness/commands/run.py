@@ -245,7 +245,6 @@ def measure(
             )
             with note_interrupts(file, runner.deadline, plan.planning_s):
                 runner.prepare()
-                built_s = runner.deadline.elapsed_s
                 played = runner.race()
                 complete = played and not runner.recorder.lacks
                 groups = _recorded_groups(journal.read(out))
@@ -254,7 +253,7 @@ def measure(
                 )
                 file.append(_describe_end(runner, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
-                    progress.say(notes.tell_too_short(limit.seconds, built_s))
+                    progress.say(notes.tell_too_short(limit.seconds, runner.preparing_s))
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:

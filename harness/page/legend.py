@@ -7,7 +7,7 @@ LEGEND = (
     ("eligible", "May be shipped: plain FP32, or a lower precision that is shown to keep the accuracy."),
     (
         "1.7x slower (1.1 to 2.7)",
-        "Takes 1.7 times as long as the target that is named. In brackets: the 95 % interval of this comparison.",
+        "Takes 1.7 times as long as the target that is named. In brackets: the 95 % interval of all rows together.",
     ),
     ("open", "No verdict yet: the interval holds 1, or what the harness itself may be off by."),
     ("too few restarts", "Two restarts tell nothing below a doubling, and one tells nothing."),

@@ -10,7 +10,7 @@ slowest stay out: a verdict takes two restarts of the fastest ones, and one of e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,7 @@ def thinned(
     blocks: Mapping[str, Mapping[int, Array]],
     rules: Rules,
     left_s: float,
+    last: Collection[str] = (),
 ) -> list[Arm]:
     """Return the arms that have time for their next restart: the baseline, its copy and the fastest so far.
 
@@ -148,13 +149,14 @@ def thinned(
     Args:
         needs_s: by label, see `took_s`.
         blocks: end-to-end block medians by label and restart.
+        last: those that go first, however fast: a restart brings them nothing.
     """
     if not all(arm.label in needs_s for arm in players):
         return list(players)
     rivals = [arm for arm in players if not arm.control and arm.label != rules.baseline]
     rivals.sort(key=lambda arm: time_ns(blocks.get(arm.label, {})))
     first = next((arm for arm in rivals if arm.label in rules.exact), None)
-    rivals.sort(key=lambda arm: arm is not first)
+    rivals.sort(key=lambda arm: (arm is not first, arm.label in last))
     out = list[str]()
     while len(rivals) > 1 and sum(needs_s[arm.label] for arm in players if arm.label not in out) > left_s:
         out.append(rivals.pop().label)

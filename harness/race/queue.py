@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,8 +32,14 @@ from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.stats.leaders import leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.verdicts import Comparison
 from shootout.study.group import compute_rounds, short
 from shootout.study.plan import PlannedGroup
+
+FIRST_ANSWER_RESTARTS = 3
+"""Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
+MOST_EXTRA = 2
+"""A row may play so many restarts more when the race would end, if they bring its verdict."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +59,7 @@ class Race:
         contenders_first: see `GroupState`.
         terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
         sustained_s: see `Restart`.
+        coming: how many of its targets have yet to be built.
     """
 
     arms: Mapping[str, Arm]
@@ -68,6 +76,7 @@ class Race:
     contenders_first: bool = True
     terms: serving.LoadTest | None = None
     sustained_s: float = 0.0
+    coming: int = 0
     _evidence: GroupEvidence | None = None
 
     def players(self, called: Collection[Pair] = ()) -> list[Arm]:
@@ -85,6 +94,16 @@ class Race:
             pair: state.fewest - self.count_shared(pair) if self.count_shared(pair) < state.fewest else count
             for pair, count in left.items()
         }
+
+    def join(self, arms: Iterable[Arm]) -> None:
+        """Let arms race that weren't there from the beginning: the first answer is out, so none stands back now."""
+        new = {arm.label: arm for arm in arms if arm.label not in self.arms}
+        self.arms = {**self.arms, **new}
+        self.contenders_first = False
+        if new:  # as many restarts as each should play, though the race had its most before
+            most = max(self.rules.max_restarts, self.played + fewest_restarts(self.rules))
+            self.rules = replace(self.rules, max_restarts=most)
+        self._evidence = None
 
     def take_baseline(self, baseline: str, control: Arm) -> None:
         """Race against another baseline from the next restart on, beside its copy; that of the old one leaves."""
@@ -112,6 +131,7 @@ class Race:
             called=called,
             unsteady=unsteady(self.steady_from),
             contenders_first=self.contenders_first,
+            coming=self.coming,
         )
 
     @property
@@ -224,6 +244,7 @@ class ScheduledGroup:
         players: the arms of its next restart; none when it is over.
         barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
+        extra: how often a row was called once more because that nearly settles it, by label.
     """
 
     index: int
@@ -237,6 +258,7 @@ class ScheduledGroup:
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
     has_answered: bool = False
+    extra: Counter[str] = field(default_factory=Counter)
     _left: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -281,7 +303,8 @@ class ScheduledGroup:
         rules = self.race.rules
         if rules.goal.aim is Aim.BEST and not rules.selects and not self.race.terms:
             share_s = left_s / max(1, self.fewest - self.race.played)
-            self.players = pace.thinned(self.players, self.parts_s, self.race.blocks, rules, share_s)
+            last = self._far_from_told
+            self.players = pace.thinned(self.players, self.parts_s, self.race.blocks, rules, share_s, last)
 
     @property
     def nearest(self) -> float:
@@ -314,15 +337,66 @@ class ScheduledGroup:
         waiting = units.counted(sum(not arm.control for arm in self.players), "target")
         return f"{short(leaders.fastest)} leads, {waiting} open"
 
+    @property
+    def lacks_answer(self) -> bool:
+        """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
+        return self.race.played < FIRST_ANSWER_RESTARTS and not self.race.state(self.called).contenders.is_settled
+
+    @property
+    def _far_from_told(self) -> set[str]:
+        """Return the arms that a restart or two more bring no verdict, as far as that is known."""
+        if self.race.played < self.fewest:
+            return set()
+        nearest: dict[str, float] = {}
+        for pair, restarts in self.race.open_pairs().items():
+            nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
+        return {label for label, restarts in nearest.items() if restarts > MOST_EXTRA}
+
+    def find_nearly_told(self) -> list[Pair]:
+        """Return the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
+
+        Only in a race for the best: others go on until each row is settled.
+        """
+        race, evidence = self.race, self.race.evidence
+        if race.rules.goal.aim is not Aim.BEST or race.rules.selects or race.terms:
+            return []
+        arms = [label for label in race.sound if label not in {race.rules.control, *evidence.out_of_question}]
+        fastest = next((one.fastest for one in reversed(leader_sets(evidence, arms))), None)
+        pairs = [(label, fastest) for label in arms if fastest and label != fastest]
+        near = [pair for pair in pairs if self.extra[pair[0]] < MOST_EXTRA and _lacks_few(evidence.compare(*pair))]
+        return sorted(near, key=lambda pair: self.parts_s.get(pair[0], math.inf))
+
+    def takes_s(self, pairs: Iterable[Pair]) -> float:
+        """Return the seconds of a restart in which these pairs play."""
+        rules = self.race.rules
+        labels = {rules.baseline, rules.control, *(label for pair in pairs for label in pair)}
+        return self._seconds_of([arm for label, arm in self.race.arms.items() if label in labels])
+
+    def tell_standing(self) -> str:
+        """Return what is known before others are built, unless the first answer was given; "" if nothing is."""
+        if self.has_answered or not self.race.coming or not (standing := self.standing):
+            return ""
+        leads, _, _ = standing.partition(",")
+        return f"so far {leads}; {self._tell_coming()}"
+
+    def _tell_coming(self) -> str:
+        coming = self.race.coming
+        return f"{units.counted(coming, 'more target')} {'is' if coming == 1 else 'are'} built next"
+
     def take_first_answer(self) -> str:
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
         if self.has_answered or not (found := self.race.state(self.called).first_answer):
             return ""
         self.has_answered = True
         fastest = " or ".join(map(short, found.tied))
-        among = f"the {units.counted(found.contenders, 'target')} within {CONTENDING:g}x"
-        more = f"{found.parked} more, each {CONTENDING:g}x slower or more in one restart"
-        return f"first answer: {fastest}, among {among}; {more}, without a verdict yet"
+        parts = [f"first answer: {fastest}"]
+        if found.contenders > 1:
+            parts[0] += f", of {found.contenders} targets within {CONTENDING:g}x"
+        if found.parked:
+            parts.append(f"{units.counted(found.parked, 'slower target')} without a verdict yet")
+        if self.race.coming:
+            parts.append(self._tell_coming())
+        return "; ".join(parts)
 
     @property
     def order(self) -> tuple[float, ...]:
@@ -332,6 +406,13 @@ class ScheduledGroup:
         if self.race.played < self.fewest:
             return (1, self.index)
         return (2, not self.called, self.nearest, self.index)
+
+
+def _lacks_few(found: Comparison | None) -> bool:
+    """Tell whether a pair has no verdict, and would have one after `MOST_EXTRA` restarts more like those so far."""
+    if found is None or found.decided or found.restarts_needed is None:
+        return False
+    return found.restarts_needed - found.restarts <= MOST_EXTRA
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:

@@ -91,6 +91,7 @@ class RaceRunner:
     recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
     budget: Deadline = field(init=False)
+    preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
     ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
     called: dict[str, tuple[int, list[Pair]]] = field(default_factory=dict, init=False)
@@ -101,6 +102,15 @@ class RaceRunner:
         )
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
+        self.preparation = Preparation(
+            plan=self.plan,
+            machine=environment.fingerprint(self.history.header.environment),
+            logs=self.out / "logs",
+            ledger=self.recorder,
+            begun_on=self.recorder.begun_on,
+            progress=self.progress,
+            deadline=self.deadline,
+        )
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them.
@@ -118,21 +128,13 @@ class RaceRunner:
                 raise UsageError(f"--metric scores rows of your own, and {names} has none here: give --inputs")
 
     def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
-        machine = environment.fingerprint(self.history.header.environment)
-        logs = self.out / "logs"
-        preparation = Preparation(
-            plan=self.plan,
-            machine=machine,
-            logs=logs,
-            ledger=self.recorder,
-            begun_on=self.recorder.begun_on,
-            progress=self.progress,
-            deadline=self.deadline,
-        )
-        return preparation.run(groups)
+        return self.preparation.run(groups)
 
     def race(self) -> bool:
-        """Race all groups, and those that confirm others, in the queue's order; False when time ran out first."""
+        """Race all groups, and those that confirm others, in the queue's order; False when time ran out first.
+
+        Targets that take long to build join when there is an answer without them.
+        """
         self.launcher = Launcher(
             placement=self.plan.placement,
             logs=self.out / "logs",
@@ -150,18 +152,47 @@ class RaceRunner:
         self.budget = Deadline(budget.race_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
-                if not self._run_restarts():
-                    return False
+                is_in_time = self._run_restarts()
+            if self.preparation.holds_back and (is_in_time or self.preparation.has_next) and self.deadline.allows(0.0):
+                self._build_next()
+                continue
+            self.preparation.give_up()
+            if not is_in_time:
+                return False
             chosen = self._find_confirmations()
-            if not (chosen or self._call_for_limits()):
+            if not (chosen or self._call_for_limits() or self._call_for_rows()):
                 return True
             if not self._has_time_for(0.0):
                 return False
             self._add_confirmations(chosen)
 
+    @property
+    def preparing_s(self) -> float:
+        """Return the seconds that exports and builds took, before the race and between its restarts."""
+        return self.deadline.elapsed_s - self.budget.elapsed_s
+
+    def _build_next(self) -> None:
+        """Build what waited for the first answer, and let it join its groups' races; nothing is timed meanwhile."""
+        for one in self.entrants:
+            if told := one.tell_standing():
+                self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
+        with Stopwatch() as watch:
+            ready = self.preparation.build_next()
+        self.budget.put_off(watch.seconds)
+        self.budget.seconds = budget.race_s(self.racing_s, self.plan.planning_s + self.preparing_s)
+        for one in self.entrants:
+            name = one.group.record.name
+            self.built[name] = self.built.get(name, {}) | ready.get(name, {})
+            self._with_control(one.group)
+            there = [arm for arm in one.group.playing if arm.label in self.built[name]]
+            one.race.join([arm for arm in there if not self.recorder.is_out(name, arm)])
+            one.race.coming = self.preparation.count_held(name)
+        self._choose_next_arms(self.entrants)
+
     def _has_time_for(self, seconds: float) -> bool:
-        """Tell whether racing for so long still ends in time."""
-        return self.deadline.allows(seconds) and self.budget.allows(seconds)
+        """Tell whether racing for so long still ends in time, and leaves as much to targets that are built later."""
+        needed_s = 2 * seconds if self.preparation.has_next else seconds
+        return self.deadline.allows(needed_s) and self.budget.allows(needed_s)
 
     def _first_without_verdict(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
         """Return a group that can have no verdict yet: a default budget doesn't end its race without one.
@@ -206,9 +237,11 @@ class RaceRunner:
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
         one = ScheduledGroup(index=len(self.entrants), group=group, race=race)
+        race.coming = self.preparation.count_held(name)
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
+            one.has_answered = not one.lacks_answer
         self.entrants.append(one)
         return one
 
@@ -233,10 +266,16 @@ class RaceRunner:
         one.race.take_baseline(str(record.baseline), record.arms[-1])
 
     def _run_restarts(self) -> bool:
-        """Run restart after restart until no group needs one; return False if none ends in time."""
+        """Run restart after restart until no group needs one, or each has a first answer and others are to be built.
+
+        Returns:
+            False if no restart ends in time.
+        """
         place = self.plan.placement
         watch = NoiseMeter(place.arms, gpu=self._open_gpu(), parent=place.parent)
         while playing := [one for one in self.entrants if one.players]:
+            if self.preparation.has_next and not any(one.lacks_answer for one in playing):
+                return True
             for one in playing:
                 one.call_all(partial(self._has_time_for_all, one))
             if len(playing) == 1:
@@ -245,8 +284,7 @@ class RaceRunner:
             chosen = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
             if chosen is None:
                 return False
-            if not chosen.race.played:
-                self._leave_out(chosen)
+            self._leave_out(chosen)
             if chosen.players and not self._run_restart(chosen, watch, waiting):
                 return False
             self._replace_baseline(chosen)
@@ -260,7 +298,7 @@ class RaceRunner:
 
     @property
     def _left_s(self) -> float:
-        return min(self.deadline.left_s, self.budget.left_s)
+        return min(self.deadline.left_s, self.budget.left_s) / (2 if self.preparation.has_next else 1)
 
     def _drop_slow_arms(self, one: ScheduledGroup) -> None:
         """Leave out the slowest arms of the only group if they have no time; a budget ends no race before a verdict."""
@@ -338,6 +376,19 @@ class RaceRunner:
         self.is_short = not can_play and any(one.race.played >= one.race.rules.max_restarts for one in waiting)
         return can_play
 
+    def _call_for_rows(self) -> bool:
+        """Call rows once more that one or two restarts would settle, the cheapest first; False if none has time."""
+        self.called = {}
+        for one in self.entrants:
+            called = list[Pair]()
+            for pair in one.find_nearly_told():
+                if self._has_time_for(one.takes_s([*called, pair])):
+                    called.append(pair)
+            one.extra.update(label for label, _ in called)
+            self.called[one.group.record.name] = one.race.played, called
+        self._choose_next_arms(())
+        return any(one.players for one in self.entrants)
+
     def _find_called(self, one: ScheduledGroup) -> tuple[Pair, ...]:
         """Return the pairs that are called for a group's next restart."""
         played, pairs = self.called.get(one.group.record.name, (0, []))
@@ -362,11 +413,13 @@ class RaceRunner:
 
     def _leave_out(self, one: ScheduledGroup) -> None:
         """Skip what would take too long, by what smaller cells took."""
-        for arm in one.players:
+        new = [arm for arm in one.players if arm.label not in one.race.blocks]
+        for arm in new:
             if why := self.caps.setback(arm):
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out[arm.label] = why.kind
-        one.look(one.called)
+        if new:
+            one.look(one.called)
 
 
 def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:

@@ -1,7 +1,7 @@
 """Decide which arms still have to play: pure, on what is known so far, from the end-to-end block medians alone.
 
 A race ends as soon as its goal is reached. An arm leaves earlier, when no open pair has it any more: the others get its
-time. Looking after every restart is harmless: see `evidence`.
+time. Looking after every restart is harmless: see `interval`.
 
 A race for the best goes on with the contenders alone after its first restart, until it is settled among these: that is
 the answer that people wait for. Then the others play the restarts that they owe, with the baseline, its copy and the
@@ -107,6 +107,7 @@ class GroupState:
         called: pairs that play once more, whatever the goal still needs.
         unsteady: those of the labels that found no steady state.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
+        coming: how many targets have yet to be built.
     """
 
     evidence: GroupEvidence
@@ -115,6 +116,7 @@ class GroupState:
     called: Collection[Pair] = ()
     unsteady: Collection[str] = ()
     contenders_first: bool = True
+    coming: int = 0
 
     @property
     def fewest(self) -> int:
@@ -146,7 +148,7 @@ class GroupState:
     def waiting(self) -> set[str]:
         """Return the arms of open verdicts and called pairs, and those that stood back or joined later."""
         called = [pair for pair in self.called if set(pair) <= set(self.labels)]
-        return self.late | self.new_copy | {label for pair in (*self.owed, *called) for label in pair}
+        return self.late | self.beside | self.new_copy | {label for pair in (*self.owed, *called) for label in pair}
 
     @property
     def new_copy(self) -> set[str]:
@@ -156,12 +158,26 @@ class GroupState:
 
     @property
     def late(self) -> set[str]:
-        """Return the arms that stood back and owe restarts.
+        """Return the arms that stood back or joined later, and owe restarts.
 
         An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
         """
         hopeless = {*self.evidence.unsound} - {*self.unsteady} | {*self.evidence.barred}
-        return {one for one in self.parked - hopeless if len(self.evidence.blocks[one]) < self.fewest}
+        behind = (self.parked | self.joined) - hopeless
+        return {one for one in behind if len(self.evidence.blocks.get(one, ())) < self.fewest}
+
+    @property
+    def beside(self) -> set[str]:
+        """Return the fastest arms if others joined that owe restarts: an answer compares these with them."""
+        if not self.joined & self.late:
+            return set()
+        arms = [one for one in self.labels if one not in {self.rules.control, *self.evidence.out_of_question}]
+        return {one.fastest for one in leader_sets(self.evidence, arms)}
+
+    @property
+    def joined(self) -> set[str]:
+        """Return the arms that weren't in the first restart."""
+        return {one for one in self.labels if self.played and 0 not in self.evidence.blocks.get(one, ())}
 
     @property
     def far(self) -> set[str]:
@@ -213,10 +229,14 @@ class GroupState:
     def first_answer(self) -> FirstAnswer | None:
         """Return what is settled among the contenders while others have yet to play; None if that isn't so."""
         some, late = self.contenders, self.late
-        if not late or copy_strays(self.evidence) or not some.is_settled:
+        if self.rules.goal.aim is not Aim.BEST or self.unopposed or not (late or self.coming):
+            return None
+        if copy_strays(self.evidence) or not some.is_settled:
             return None
         arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.out_of_question)]
-        leaders = leader_sets(self.evidence, arms)[-1]
+        leaders = next(reversed(leader_sets(self.evidence, arms)), None)
+        if leaders is None:
+            return None  # nothing that raced may be the answer
         near = {*leaders.tied, *leaders.beaten} - self.far
         return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(late))
 

@@ -333,7 +333,7 @@ def name_usual(arm: str, ship: str) -> str:
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
     names = next((names for known, names in USUAL.items() if known == device), ())
     where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
-    return f"{short(arm)}{where if backend != usual in names else ''}"
+    return f"{short(arm)}{where if usual in names and backend not in names else ''}"
 
 
 def tell_time(row: Row) -> str:
@@ -431,13 +431,13 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     Args:
         among: what each of the controls is of: a group, or a run.
     """
-    counts = sorted({group.restarts for group in groups})
-    many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    most = max(group.restarts for group in groups)
+    many = f"up to {most} restarts" if most > 1 else counted(most, "restart")  # a settled target plays no more
     sd = max((group.sd for group in groups if group.sd is not None), default=None)
     up_to = "up to " if len(groups) > 1 else ""
     share = None if sd is None else f"{up_to}{float(f'{100 * sd:.2g}'):g} %"
     vary = f"; times vary by {share} between them (counted in the intervals)" if share else ""
-    yield f"{many} restart{'' if counts == [1] else 's'} of every process{vary}"
+    yield f"{many} of each process{vary}"
     disturbed = max(group.void_share for group in groups)
     told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
     yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
@@ -646,7 +646,9 @@ def tell_skipped(
         reasons_follow: whether a list of the reasons follows, which has the long ones; else they are told here.
     """
     told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
-    told.sort(key=lambda one: one[0].cause not in FAILURES)
+    told.sort(
+        key=lambda one: (one[0].cause not in FAILURES, not one[1].endswith(f":{Precision.FP32}"))
+    )  # these may be what to ship
     rows = [row for document in documents for row in document.rows]
     everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
     extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}

@@ -287,7 +287,7 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
         where = "under this quota" if kind is DisturbanceKind.THROTTLED else "of a busy machine"
         return f"{what}: times and ratios are those {where}; {helps}"
-    return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
+    return f"{what}: intervals are wider because of it; {helps}"
 
 
 def tell_time(spent_s: Mapping[str, float]) -> list[str]:

@@ -438,7 +438,7 @@ def compare_rows(summary: GroupSummary, document: Document) -> Compared:
     answer = next((answer for answer in document.answer if answer.group == summary.name), None)
     rows = _list_rows([row for row in document.rows if row.group == summary.name])
     found = Compared(summary=summary, rows=rows, answer=answer)
-    timed = [row for row in rows if row.end_to_end]
+    timed = sorted((row for row in rows if row.end_to_end), key=found.time_ns)
     refused = [row for row in timed if found.is_refused(row)]
     others = [row for row in rows if not row.end_to_end]
     return replace(found, rows=[*(row for row in timed if row not in refused), *refused, *others])

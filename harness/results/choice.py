@@ -42,7 +42,6 @@ from shootout.results.document import (
 )
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
-from shootout.results.why import gains
 from shootout.results.wording import tell_lost_part, tell_metric_limit, tell_threads
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, find_leaders
@@ -977,9 +976,9 @@ def _smaller_steps(
 
 
 def _list_no_gains(cell: Cell, sound: Sequence[Row]) -> Iterator[NoGain]:
-    """List the rows that aren't faster than their own backend's FP32, the fastest first."""
+    """List the rows that are known not to be faster than their own backend's FP32, the fastest first."""
     for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
-        if row.why and not gains(row.why.ratio):
+        if row.why and row.why.ratio.verdict in (Verdict.SLOWER, Verdict.SAME):
             yield NoGain(arm=row.arm, why=row.why, explain=_command_to_explain(cell, row))
 
 

@@ -202,8 +202,10 @@ def _untold_baseline(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]
 
 def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
     """Return leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
-    new = [pair for pair in _beside_baseline(arms, evidence.rules) if not evidence.blocks.get(pair[0])]
-    return list(dict.fromkeys([*new, *(pair for one in leader_sets(evidence, arms) for pair in one.undecided)]))
+    new = [label for label in arms if not evidence.blocks.get(label)]
+    leaders = leader_sets(evidence, arms)
+    beside = [*_beside_baseline(new, evidence.rules), *((label, one.fastest) for label in new for one in leaders)]
+    return list(dict.fromkeys([*beside, *(pair for one in leaders for pair in one.undecided)]))
 
 
 def _wide_ratios(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:

@@ -377,7 +377,8 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.MORE,
             word="TARGET",
-            help="Target that speed-ups are relative to. Default: torch-eager, or onnxruntime for an ONNX file.",
+            help="Target that speed-ups are relative to. Default: onnxruntime for an ONNX file or the goal `best`; "
+            "torch-eager otherwise.",
         ),
     ]
     goal: Annotated[

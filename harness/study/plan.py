@@ -702,10 +702,14 @@ def _choose_baseline(
         # Only the export tells which arms get a torch module of a file, so the baseline is one that reads the file.
         of_file = client.is_file(arms[0].model)
         sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
-        _, usual = here.first(arms[0].model)(backends.baseline(of_file=of_file))
+        # The baseline and its copy play in every restart, and in a race for the best it is of no interest by itself.
+        names = backends.baselines(loads_quickly=of_file or read_goal(study.aims_at).aim is Aim.BEST)
+        usual = [here.first(arms[0].model)(name)[1] for name in names]
         # Nor is it known before a load whether a Vulkan device is a program, which is never timed.
         timed = [arm for arm in runnable if arm.target.device is not Device.VULKAN]
-        best = [arm for arm in sure if arm.target == usual] or [arm for arm in sure if arm in timed]
+        best = [arm for target in usual for arm in sure if arm.target == target] or [
+            arm for arm in sure if arm in timed
+        ]
         return next(iter(best or timed or sure or runnable), None)
     labels = {arm.label: arm for arm in arms}
     wanted = _find_baseline(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run

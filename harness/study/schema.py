@@ -87,7 +87,8 @@ class Study(BaseModel):
         backend: backends with or without a mode: with `device` and `precision`, a product in place of `targets`.
         device: instead of each target's own.
         precision: instead of each target's own.
-        baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
+        baseline: the arm that ratios refer to; None: onnxruntime for an ONNX file or the goal `best`, torch-eager
+            otherwise; else the first arm that can run.
         threads: compute threads per arm, "all" for every CPU, "default" for each library's own number, None for the
             usual one; each is a race by itself.
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of

@@ -189,7 +189,9 @@ class TuningSearch:
         arms = list(
             {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}.values()
         )
-        arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
+        arms.sort(
+            key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baselines(loads_quickly=True)[0])
+        )
         return [self._make_group(", tuned", arms, None, pairs)]
 
     def _make_group(

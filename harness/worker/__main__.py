@@ -70,10 +70,6 @@ class Worker:
         """Make a worker; `head_start` tells what its fork server imported for it."""
         self._head_start, self._forked = head_start, head_start is not None
 
-    def get_ready(self, backend: str) -> None:
-        """Do what a build of this backend begins with, before its model exists."""
-        backends.get_ready(backend)
-
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
         """Build the arm's artifact into `folder`; return its facts, and the seconds it took, imports included."""
         _look_at_source(exported)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import tomllib
 from importlib.util import find_spec
@@ -42,7 +41,7 @@ def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target()
         assert adapter.name == name
         assert backends.entry(name).default in adapter.capabilities.targets
         assert backends.entry(name).fix == errors.install(backends.entry(name).extra)
-    assert backends.baseline() == "torch-eager"
+    assert backends.baselines() == ["torch-eager"]
 
 
 def test_every_row_says_how_to_install_it_and_what_it_loads():
@@ -63,14 +62,6 @@ def test_what_set_up_installs_apart_has_the_versions_that_all_else_is_held_to():
         pinned = [line for line in file.read_text().splitlines() if not line.startswith("#")]
         assert pinned
         assert set(pinned) <= set(held)
-
-
-def test_every_row_s_preparation_is_there():
-    named = [row.get_ready for row in backends.SHIPPED.values() if row.get_ready]
-    assert named
-    for path in named:
-        module, _, function = path.partition(":")
-        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_a_backend_is_installed_where_its_own_library_is():

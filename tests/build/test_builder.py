@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.building import built_by
 
 from shootout.backends.description import code_of
 from shootout.build import builder
@@ -43,7 +43,8 @@ def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = Non
     arm_builder = Builder(
         cache=folder, placement=placement, probes=probes, machine="this", logs=folder, progress=progress
     )
-    return arm_builder.prepare(ARM, MODEL, version, worker=maker)
+    with built_by(maker):
+        return arm_builder.prepare(ARM, MODEL, version)
 
 
 def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
@@ -82,9 +83,7 @@ def test_what_is_noted_of_a_build_is_believed_only_as_it_was_written(tmp_path: P
 
 
 @pytest.mark.parametrize(("kills", "builds"), [(1, True), (2, False)])
-def test_a_build_whose_process_was_killed_is_begun_anew_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, builds: bool
-):
+def test_a_build_whose_process_was_killed_is_begun_anew_once(tmp_path: Path, kills: int, builds: bool):
     class Killed(Maker):
         def ask(self, *given: Any, **more: Any) -> Any:
             nonlocal kills
@@ -93,7 +92,6 @@ def test_a_build_whose_process_was_killed_is_begun_anew_once(
                 raise ArmFailed("killed by SIGKILL", NotRunKind.KILLED)
             return super().ask(*given, **more)
 
-    monkeypatch.setattr(Builder, "worker", lambda *_: nullcontext(Killed()))
     if builds:
         assert not prepare(tmp_path, Killed()).cached
     else:

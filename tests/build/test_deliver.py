@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.building import built_by
 from support.exports import bare_exported
 
 from shootout.build import deliver
@@ -83,12 +83,12 @@ def delivered(
     arms: tuple[Arm, ...] = (PORTABLE,),
 ) -> Delivery:
     """What is delivered for a group of these arms."""
-    monkeypatch.setattr(Builder, "worker", lambda *_: nullcontext(maker))
     found = works or Availability(version="1")
     monkeypatch.setattr(deliver, "known_available", lambda _: {provider(arm.target): found for arm in arms})
     record = GroupRecord(name="g", baseline=arms[0].label, comparisons=1, arms=arms)
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
-    return deliver.deliver([group], {"fp32"}, QUIET, Deadline(None))
+    with built_by(maker):
+        return deliver.deliver([group], {"fp32"}, QUIET, Deadline(None))
 
 
 def folders_of(delivery: Delivery) -> list[Path]:
@@ -107,7 +107,8 @@ def prepared(folder: Path, maker: Maker, delivery: Delivery | None) -> BuiltArm:
         delivery=delivery,
     )
     assert builder.holds(PORTABLE, MODEL, "2", runs=True) == (delivery is not None)
-    return builder.prepare(PORTABLE, MODEL, "2", worker=maker)  # type: ignore[arg-type]
+    with built_by(maker):
+        return builder.prepare(PORTABLE, MODEL, "2")
 
 
 def test_what_any_cpu_runs_is_built_here_with_its_probe_and_the_rest_is_not(monkeypatch: pytest.MonkeyPatch):

@@ -1,10 +1,9 @@
-"""Builds of all groups: the longest first, some of them begun during the export, and nobody left waiting."""
+"""Builds of all groups: those of the first answer, then what was held back, in the order that the time asks for."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,8 @@ from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Pre
 from shootout.errors import ArmFailed, Hung, ModelError, SkippedArm, UsageError
 from shootout.exported.model import ExportedModel
 from shootout.host.placement import place
-from shootout.study.group import GroupRecord
+from shootout.stats.goals import Aim, Goal
+from shootout.study.group import GroupRecord, copy_of
 from shootout.study.plan import PlannedGroup
 from shootout.study.schema import Study
 from shootout.study.target import provider
@@ -34,6 +34,11 @@ ARMS = [
     Arm(target=Target(backend="torch-compile", mode="aoti"), model="residual_mlp"),
 ]
 LABELS = [arm.label for arm in ARMS]
+NUMPY, ORT, COMPILE, INT8, AOTI = LABELS
+"""Builds of 0.3, 1, 15, 11 and 25 s by rule of thumb; the two of torch-compile take 4.5 s to load, too."""
+CONVERTED = Arm(target=Target(backend="executorch"), model="residual_mlp")
+"""It takes 25 s to build, and loads in 2 s."""
+VERDICTS, BEST, GATE = Goal(), Goal(aim=Aim.BEST), Goal(aim=Aim.LIMIT, within=0.05)
 
 
 class Ledger:
@@ -59,12 +64,10 @@ class Ledger:
 
 
 class Shop:
-    """Builds at once, and notes in which order and what got ready before."""
+    """Builds at once, and notes in which order."""
 
     def __init__(self, **_: Any) -> None:
         self.begun: list[str] = []
-        self.ready: list[str] = []
-        self.got_ready = threading.Event()
         self.stopped = self.closed = False
         self.kept: set[str] = set()
         self.slow = ""
@@ -85,18 +88,9 @@ class Shop:
     def holds(self, arm: Arm, model: Any, version: str, runs: bool) -> bool:
         return arm.label in self.kept
 
-    @contextmanager
-    def worker(self, arm: Arm, cpus: frozenset[int]) -> Iterator[Any]:
-        def ask(command: str, timeout_s: float, backend: str) -> None:
-            self.ready.append(arm.label)
-            self.got_ready.set()
-
-        yield SimpleNamespace(ask=ask, label=arm.label)
-
     def prepare(
-        self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], worker: Any, limit: Deadline
+        self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], limit: Deadline
     ) -> BuiltArm:
-        assert worker is None or worker.label == arm.label
         self.begun.append(arm.label)
         if arm.label == self.hangs:
             builder.ask(hanging(self), "build", BUILD_TIMEOUT_S, limit)
@@ -128,7 +122,6 @@ def hanging(shop: Shop) -> Any:
 def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     made = Shop()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(preparation, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(preparation, "Builder", lambda **_: made)
     monkeypatch.setattr(preparation, "check_export", lambda arm, exported: None)
     monkeypatch.setattr(preparation, "check_memory_of_exports", lambda arms, exported_models, memory: {})
@@ -154,36 +147,46 @@ class Left(Deadline):
         return Left(share * (self.seconds or 0.0), self.over)
 
 
-def prepared(
+def planned(
     monkeypatch: pytest.MonkeyPatch,
-    export: Any,
-    cpus: int = 2,
+    export: Any = lambda *_: all_of("model"),
+    *,
+    arms: Sequence[Arm] = (),
+    baseline: str = ORT,
+    goal: Goal = VERDICTS,
+    selects_for: str | None = None,
+    has_labels: bool = True,
+    max_error: float = 0.0,
+    cpus: int = 1,
     deadline: Deadline | None = None,
     begun_on: Mapping[tuple[str, str], str] | None = None,
     skips: Mapping[str, NotRun] | None = None,
     limits: Mapping[str, float] | None = None,
-) -> tuple[dict[str, Any], Ledger]:
-    """What a group comes to, its models as `export` gives them."""
+) -> tuple[preparation.Preparation, PlannedGroup, Ledger]:
+    """What prepares a group, its models as `export` gives them."""
     monkeypatch.setattr(preparation, "export_all", export)
-    ledger = Ledger()
-    record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
-    group = PlannedGroup(record=record, request=SimpleNamespace(scored="truth"), skips=skips or {})  # type: ignore[arg-type]
+    ledger, arms = Ledger(), arms or ARMS
+    record = GroupRecord(
+        name="g", baseline=baseline, comparisons=1, arms=tuple(arms), goal=goal, selects_for=selects_for
+    )
+    scored: Any = SimpleNamespace(scored="truth" if has_labels else "", inputs_npz=None, labels_npz=None)
+    group = PlannedGroup(record=record, request=scored, skips=skips or {})
     request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
     monkeypatch.setattr(preparation, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
         groups=[group],
-        placement=place(1, range(cpus)),
+        placement=place(1, range(max(2, cpus))),
         interpreters={},
-        available={provider(arm.target): Availability(version="1") for arm in ARMS},
+        available={provider(arm.target): Availability(version="1") for arm in arms},
         here=SimpleNamespace(memory_bytes=0),
-        study=Study(name="s", model=("m",), targets=("numpy",)),
+        study=Study(name="s", model=("m",), targets=("numpy",), max_error=max_error),
         delivery=None,
         on_selection=False,
         limits=limits,
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
-    ready = preparation.Preparation(
+    going = preparation.Preparation(
         plan=plan,
         machine="m",
         logs=Path(),
@@ -191,12 +194,20 @@ def prepared(
         progress=progress,
         deadline=deadline or Deadline(None),
         begun_on=begun_on or {},
-    ).run([group])
-    return ready["g"], ledger
+    )
+    return going, group, ledger
 
 
-def all_of(found: Any) -> Exports:
-    return Exports(models={("g", "m", "", 1, Device.CPU, False, 0): found}, probes={})
+def prepared(
+    monkeypatch: pytest.MonkeyPatch, export: Any = lambda *_: all_of("model"), **how: Any
+) -> tuple[dict[str, Any], Ledger]:
+    """What a group comes to in the first step, and how its ledger reads then; `how` as in `planned`."""
+    going, group, ledger = planned(monkeypatch, export, **how)
+    return going.run([group]).get("g", {}), ledger
+
+
+def all_of(found: Any, groups: Sequence[str] = ("g",)) -> Exports:
+    return Exports(models={(name, "m", "", 1, Device.CPU, False, 0): found for name in groups}, probes={})
 
 
 def test_what_builds_are_forked_from_is_gone_before_the_race(shop, monkeypatch):
@@ -212,73 +223,32 @@ def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
         asked.append(words[3:])
         return all_of(found)
 
-    prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "whole"})
+    prepared(monkeypatch, export, begun_on={("g", ORT): "whole"})
     with pytest.raises(UsageError, match="begun on another export of m"):
-        prepared(monkeypatch, export, begun_on={("g", LABELS[1]): "brief"})
+        prepared(monkeypatch, export, begun_on={("g", ORT): "brief"})
     needs = {"fp32", "int8", "fp16", "bf16"}  # what isn't quantized may run in half
     assert asked == [({"whole"}, needs, needs), ({"brief"}, needs, needs)], "with labels any of them may lead"
 
 
 def test_the_longest_builds_come_first_those_of_integers_among_them(shop, monkeypatch):
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1)
-    assert shop.begun == [LABELS[4], LABELS[2], LABELS[3], LABELS[1], LABELS[0]]
-    assert sorted(ready) == sorted(set(LABELS) - {LABELS[0]})
-    assert ledger.out[LABELS[0]].reason == "no such build"
-    assert not shop.ready, "one lane is the export's own"
+    ready, ledger = prepared(monkeypatch)
+    assert shop.begun == [AOTI, COMPILE, INT8, ORT, NUMPY]
+    assert sorted(ready) == sorted([AOTI, COMPILE, INT8, ORT])
+    assert ledger.out[NUMPY].reason == "no such build"
 
 
-def test_a_build_gets_ready_while_its_model_is_exported(shop, monkeypatch):
+def test_an_export_that_breaks_ends_the_run_before_any_build(shop, monkeypatch):
     def export(*_: Any) -> Exports:
-        assert shop.got_ready.wait(30), "no build began before the export ended"
-        assert not shop.begun
-        return all_of("model")
-
-    ready, _ = prepared(monkeypatch, export)
-    assert shop.ready == [LABELS[4]]
-    assert ready[LABELS[4]].exported == "model"
-    assert len(ready) == len(LABELS) - 1
-
-
-def test_in_a_limited_time_the_shortest_of_the_hard_ones_begins_during_the_export(shop, monkeypatch):
-    """The longest would take the time of the integers' builds, which end sooner and are raced then."""
-
-    def export(*_: Any) -> Exports:
-        assert shop.got_ready.wait(30)
-        return all_of("model")
-
-    prepared(monkeypatch, export, deadline=Left(100.0))
-    assert shop.ready == [LABELS[2]]
-    shop.ready.clear()
-    shop.begun.clear()
-    prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(40.0))  # half of it is for builds of 26 s
-    assert not shop.ready
-    assert shop.begun[0] != LABELS[2], "none starts before those that take less"
-
-
-def test_a_model_out_of_the_cache_needs_no_getting_ready(shop, monkeypatch):
-    monkeypatch.setattr(preparation, "AT_ONCE_S", 30.0)
-    prepared(monkeypatch, lambda *_: all_of("model"))
-    assert not shop.ready
-
-
-def test_an_export_that_breaks_leaves_no_build_waiting(shop, monkeypatch):
-    def export(*_: Any) -> Exports:
-        assert shop.got_ready.wait(30)
         raise ModelError("nothing could be exported")
 
     with pytest.raises(ModelError):
         prepared(monkeypatch, export)
-    assert shop.stopped
     assert not shop.begun
 
 
 @pytest.mark.parametrize("kind", [NotRunKind.FAILED, NotRunKind.KILLED])
 def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch, kind):
-    def export(*_: Any) -> Exports:
-        assert shop.got_ready.wait(30)
-        return all_of(ModelError("has no such thing", kind))
-
-    ready, ledger = prepared(monkeypatch, export)
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of(ModelError("has no such thing", kind)))
     assert not ready
     assert not shop.begun
     assert {(why.kind, why.during) for why in ledger.out.values()} == {(kind, "export")}
@@ -287,74 +257,212 @@ def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch
 def test_what_is_for_a_gpu_is_built_after_all_others_and_last_what_times_kernels(shop, monkeypatch):
     names = ("tensorrt", "torch-compile", "jax-jit")
     on_gpu = [Arm(target=Target(backend=name, device=Device.CUDA), model="residual_mlp") for name in names]
-    monkeypatch.setattr(f"{__name__}.ARMS", [*on_gpu, *ARMS])
-    prepared(monkeypatch, lambda *_: all_of("model"))
+    prepared(monkeypatch, arms=[*on_gpu, *ARMS], cpus=2)
     assert {*shop.begun[-3:-1]} == {on_gpu[1].label, on_gpu[2].label}
     assert shop.begun[-1] == on_gpu[0].label
 
 
-def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_takes_too_long_never(shop, monkeypatch):
-    shop.kept = {LABELS[4]}  # of 25 s, which is more than half of 26
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0))
-    assert shop.begun == [LABELS[4], LABELS[1], LABELS[0], LABELS[3]]
-    assert ledger.out[LABELS[2]].kind is NotRunKind.NOT_REACHED
-    assert sorted(ready) == sorted([LABELS[1], LABELS[3], LABELS[4]])
+def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_takes_too_long_waits(shop, monkeypatch):
+    shop.kept = {AOTI}  # of 25 s, which is more than half of 26
+    going, group, ledger = planned(monkeypatch, deadline=Left(26.0))
+    ready = going.run([group])["g"]
+    assert shop.begun == [AOTI, ORT, NUMPY, INT8]
+    assert sorted(ready) == sorted([AOTI, ORT, INT8])
+    assert set(ledger.out) == {NUMPY}, "nothing is said yet of the one that waits"
+    assert (going.holds_back, going.has_next, going.count_held("g")) == (True, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "kept", "first", "then"),
+    [
+        ({"has_labels": False}, set(), [ORT, NUMPY], [AOTI, COMPILE, INT8]),
+        ({"has_labels": False, "deadline": 200.0}, set(), [ORT, NUMPY], [INT8, COMPILE, AOTI]),
+        ({"has_labels": True}, set(), [INT8, ORT, NUMPY], [AOTI, COMPILE]),
+        ({"has_labels": False, "max_error": 0.1}, set(), [INT8, ORT, NUMPY], [AOTI, COMPILE]),
+        ({"has_labels": False}, {COMPILE, INT8}, [ORT, NUMPY], [AOTI, COMPILE, INT8]),
+        ({"arms": [*ARMS[:2], CONVERTED]}, set(), [ORT, NUMPY], [CONVERTED.label]),
+        ({"arms": [*ARMS[:2], CONVERTED]}, {CONVERTED.label}, [ORT, NUMPY, CONVERTED.label], []),
+        ({"baseline": COMPILE}, set(), [COMPILE, INT8, ORT, NUMPY], [AOTI]),
+        ({"baseline": COMPILE, "deadline": 200.0}, set(), [COMPILE, NUMPY, ORT, INT8], [AOTI]),
+    ],
+    ids=[
+        *("longest first", "limited", "labels", "an error", "kept"),
+        *("long build", "long build, kept", "long baseline", "long baseline, limited"),
+    ],
+)
+def test_in_a_race_for_the_best_what_takes_long_loads_slowly_or_can_t_be_shipped_waits(
+    shop, monkeypatch, how, kept, first, then
+):
+    shop.kept = kept  # which makes no target load faster, or fit to be shipped
+    deadline = Left(how["deadline"]) if "deadline" in how else None
+    going, group, _ = planned(monkeypatch, goal=BEST, **{**how, "deadline": deadline})
+    ready = going.run([group])["g"]
+    assert shop.begun == first
+    assert {*ready} == {*first} - {NUMPY}
+    assert (going.holds_back, going.has_next, going.count_held("g")) == (bool(then), bool(then), len(then))
+    if then:
+        assert {*going.build_next()["g"]} == {*then}
+    assert shop.begun[len(first) :] == then
+    assert (going.holds_back, going.has_next, going.count_held("g")) == (False, False, 0)
+
+
+def test_a_quick_build_that_seems_not_to_end_in_time_waits_too(shop, monkeypatch):
+    going, group, _ = planned(monkeypatch, arms=[ARMS[1], ARMS[3]], goal=BEST, deadline=Left(10.0))
+    assert list(going.run([group])["g"]) == [ORT]
+    assert (going.has_next, going.count_held("g")) == (False, 1)
+    assert list(going.build_next()["g"]) == [INT8]
+
+
+@pytest.mark.parametrize("others", [[], [INT8], [INT8, NUMPY]])
+def test_with_too_few_quick_targets_for_an_answer_none_waits_but_what_seems_not_to_end(shop, monkeypatch, others):
+    """Neither a quantized target without labels nor the baseline's copy makes an answer."""
+    arms = [arm for arm in ARMS if arm.label in (COMPILE, AOTI, *others)]
+    going, group, _ = planned(monkeypatch, arms=arms, baseline=COMPILE, goal=BEST, has_labels=False)
+    going.run([group])
+    waits = {AOTI, INT8} if NUMPY in others else set()
+    assert {*shop.begun} == {COMPILE, AOTI, *others} - waits
+    shop.begun.clear()
+    going, group, _ = planned(
+        monkeypatch, arms=arms, baseline=COMPILE, goal=BEST, has_labels=False, deadline=Left(54.0)
+    )
+    going.run([group])
+    assert {*shop.begun} == {COMPILE, *others} - waits, "one of 25 s behind one of 15 doesn't end in half of 54"
+
+
+@pytest.mark.parametrize("aim", [*Aim, "settings"])
+def test_a_group_with_another_goal_holds_back_only_what_seems_not_to_end_in_time(shop, monkeypatch, aim):
+    how: dict[str, Any] = {"goal": BEST, "selects_for": ORT} if aim == "settings" else {"goal": Goal(aim=aim)}
+    waits = {COMPILE, AOTI, INT8} if aim is Aim.BEST else set[str]()
+    for deadline, late in ((None, set[str]()), (Left(200.0), set[str]()), (Left(60.0), {AOTI})):
+        shop.begun.clear()
+        going, group, _ = planned(monkeypatch, has_labels=False, deadline=deadline, **how)
+        going.run([group])
+        assert {*shop.begun} == {*LABELS} - waits - late
+        assert going.count_held("g") == (0 if aim == "settings" else len(waits | late)), "a setting can't join later"
+
+
+def test_each_group_holds_back_by_its_own_goal(shop, monkeypatch):
+    arms = ARMS[1:]
+    groups = ("g", "gate")
+    going, group, _ = planned(monkeypatch, lambda *_: all_of("model", groups), arms=arms, goal=BEST)
+    gate = replace(group, record=group.record.model_copy(update={"name": "gate", "goal": GATE}))
+    ready = going.run([group, gate])
+    assert {name: {*some} for name, some in ready.items()} == {"g": {ORT, INT8}, "gate": {ORT, INT8, COMPILE, AOTI}}
+    assert [going.count_held(name) for name in groups] == [2, 0]
+    assert {name: {*some} for name, some in going.build_next().items()} == {"g": {COMPILE, AOTI}}
+
+
+def test_what_ends_in_time_comes_first_and_then_what_seems_not_to(shop, monkeypatch):
+    going, group, ledger = planned(monkeypatch, goal=BEST, deadline=(left := Left(60.0)))
+    going.run([group])
+    left.seconds = 40.0  # after some restarts
+    assert list(going.build_next()["g"]) == [COMPILE]
+    assert (going.holds_back, going.has_next) == (True, False)
+    assert list(going.build_next()["g"]) == [AOTI], "it ends after all, so it is raced"
+    assert not going.holds_back
+    assert set(ledger.out) == {NUMPY}
+
+
+@pytest.mark.parametrize("baseline", [ORT, COMPILE])
+def test_a_gate_s_build_that_seems_too_long_is_begun_all_the_same(shop, monkeypatch, baseline):
+    """A build guessed at 15 s that takes 2 once was left out with the time unused."""
+    arms = [ARMS[1], ARMS[2]]
+    copy = copy_of(next(arm for arm in arms if arm.label == baseline))
+    going, group, ledger = planned(
+        monkeypatch, arms=[*arms, copy], baseline=baseline, goal=GATE, deadline=Left(26.0), has_labels=False
+    )
+    found = [[*going.run([group])["g"]], [*going.build_next()["g"]]]
+    assert found == [[*some, *([copy.label] if baseline in some else [])] for some in ([ORT], [COMPILE])]
+    assert not ledger.out
+
+
+@pytest.mark.parametrize("stuck", ["slow", "hangs"])
+def test_a_build_that_seemed_too_long_and_is_gets_all_of_the_time_and_is_not_reached(shop, monkeypatch, stuck):
+    monkeypatch.setattr(pool, "LOOKING_S", 0.01)
+    setattr(shop, stuck, COMPILE)
+    over = Left(26.0, lambda: stuck == "slow" and COMPILE in shop.begun)
+    going, group, ledger = planned(monkeypatch, arms=ARMS[1:3], goal=GATE, deadline=over)
+    assert list(going.run([group])["g"]) == [ORT]
+    assert going.build_next() == {"g": {}}
+    assert ledger.out[COMPILE].kind is NotRunKind.NOT_REACHED
+    if stuck == "hangs":
+        assert shop.waited_s == [pytest.approx(19.5)]
+        assert ledger.out[COMPILE].reason == "--max-time left it no more time: its 'build' was stopped"
+
+
+def test_what_waits_for_the_first_answer_is_not_reached_if_the_time_ends_with_that(shop, monkeypatch):
+    going, group, ledger = planned(monkeypatch, goal=BEST, has_labels=False, deadline=Left(200.0))
+    going.run([group])
+    going.give_up()
+    assert {label: why.kind for label, why in ledger.out.items()} == {
+        NUMPY: ledger.out[NUMPY].kind,
+        **dict.fromkeys([COMPILE, INT8, AOTI], NotRunKind.NOT_REACHED),
+    }
+    assert (going.holds_back, going.count_held("g")) == (False, 0)
 
 
 def test_in_a_limited_time_a_tuning_run_with_limits_builds_in_the_order_of_its_candidates(shop, monkeypatch):
-    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(100.0))
-    assert shop.begun == [LABELS[1], LABELS[0], LABELS[3], LABELS[2], LABELS[4]], "the shortest first"
+    prepared(monkeypatch, deadline=Left(120.0))
+    assert shop.begun == [ORT, NUMPY, INT8, COMPILE, AOTI], "the shortest first"
     shop.begun.clear()
-    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(100.0), limits={"max-error": 0.1})
-    assert shop.begun == [LABELS[1], LABELS[0], LABELS[2], LABELS[3], LABELS[4]]
+    prepared(monkeypatch, deadline=Left(120.0), limits={"max-error": 0.1})
+    assert shop.begun == [ORT, NUMPY, COMPILE, INT8, AOTI]
 
 
-def test_what_can_t_run_here_anyway_is_not_said_to_have_lacked_time(shop, monkeypatch):
+def test_what_no_time_is_left_for_is_not_reached_with_what_to_do(shop, monkeypatch):
     no_gpu = NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")
-    skips = {LABELS[2]: no_gpu}
-    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0), skips=skips)
-    assert ledger.out[LABELS[2]] == no_gpu
+    going, group, ledger = planned(monkeypatch, deadline=Left(26.0), skips={AOTI: no_gpu})
+    going.run([group])
+    going.give_up()
+    assert not going.holds_back
+    assert ledger.out[COMPILE] == NotRun(
+        NotRunKind.NOT_REACHED,
+        "not built in the time that --max-time leaves for builds",
+        "run the same command again, with more time: what was built is kept",
+    )
+    assert ledger.out[AOTI] == no_gpu, "it can't run here anyway"
+    assert set(ledger.out) == {NUMPY, COMPILE, AOTI}
 
 
 def test_a_build_that_fails_for_a_target_that_can_t_run_here_is_a_skip_with_both_reasons(shop, monkeypatch):
-    shop.broken = LABELS[2]
-    skips = {LABELS[2]: NotRun(NotRunKind.BUILT_ONLY, "no NVIDIA driver", "install one")}
-    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), skips=skips)
+    shop.broken = COMPILE
+    skips = {COMPILE: NotRun(NotRunKind.BUILT_ONLY, "no NVIDIA driver", "install one")}
+    _, ledger = prepared(monkeypatch, skips=skips)
     reason = "no NVIDIA driver; its build failed too: build raised RuntimeError: no such layer"
-    assert ledger.out[LABELS[2]] == NotRun(NotRunKind.UNAVAILABLE, reason, "install one")
-    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"))
-    assert ledger.out[LABELS[2]].failed
-    assert ledger.out[LABELS[2]].during == "build"
+    assert ledger.out[COMPILE] == NotRun(NotRunKind.UNAVAILABLE, reason, "install one")
+    _, ledger = prepared(monkeypatch)
+    assert ledger.out[COMPILE].failed
+    assert ledger.out[COMPILE].during == "build"
 
 
 def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkeypatch):
-    shop.foreign = LABELS[2]
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"))
-    assert LABELS[2] not in ready
-    assert LABELS[2] in ledger.made
-    assert ledger.out[LABELS[2]] == NotRun(NotRunKind.BUILT_ONLY, "it is for a phone")
+    shop.foreign = COMPILE
+    ready, ledger = prepared(monkeypatch)
+    assert COMPILE not in ready
+    assert COMPILE in ledger.made
+    assert ledger.out[COMPILE] == NotRun(NotRunKind.BUILT_ONLY, "it is for a phone")
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):
     monkeypatch.setattr(pool, "LOOKING_S", 0.01)
-    shop.slow = LABELS[3]  # begun before the two of torch-compile
-    over = Left(200.0, lambda: LABELS[3] in shop.begun)
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
+    shop.slow = INT8  # begun before the two of torch-compile
+    over = Left(200.0, lambda: INT8 in shop.begun)
+    ready, ledger = prepared(monkeypatch, deadline=over)
     assert shop.stopped
-    assert list(ready) == [LABELS[1]]
-    assert {label: why.kind for label, why in ledger.out.items() if label != LABELS[0]} == dict.fromkeys(
+    assert list(ready) == [ORT]
+    assert {label: why.kind for label, why in ledger.out.items() if label != NUMPY} == dict.fromkeys(
         LABELS[2:], NotRunKind.NOT_REACHED
     )
 
 
 def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop, monkeypatch):
-    shop.hangs = LABELS[1]  # the baseline: it comes first
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(40.0))
-    assert shop.waited_s == [pytest.approx(10.0, abs=0.5)]  # half of the half that builds get
-    why = ledger.out[LABELS[1]]
+    shop.hangs = ORT  # the baseline: it comes first
+    ready, ledger = prepared(monkeypatch, deadline=Left(60.0))
+    assert shop.waited_s == [pytest.approx(15.0, abs=0.5)]  # half of the half that builds get
+    why = ledger.out[ORT]
     assert why.hung
     assert why.reason == "--max-time left it no more time: its 'build' was stopped"
-    assert sorted(ready) == sorted([LABELS[2], LABELS[3]])
+    assert sorted(ready) == sorted([COMPILE, INT8])
 
 
 @pytest.mark.parametrize(
@@ -374,35 +482,21 @@ def test_what_the_run_s_time_stopped_has_not_hung(reason: str, told: str | None)
 
 @pytest.mark.parametrize(("kept", "waited_s"), [(LABELS[2:], 20.0), (LABELS[3:], 10.0)], ids=["alone", "not alone"])
 def test_a_build_that_no_other_waits_behind_has_all_of_the_time_for_builds(shop, monkeypatch, kept, waited_s):
-    monkeypatch.setattr(f"{__name__}.ARMS", ARMS[1:])
-    shop.hangs, shop.kept = LABELS[1], {*kept}
-    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(40.0))
+    shop.hangs, shop.kept = ORT, {*kept}
+    prepared(monkeypatch, arms=ARMS[1:], deadline=Left(40.0))
     assert shop.waited_s == [pytest.approx(waited_s, abs=0.5)]
 
 
-@pytest.mark.parametrize(("call_s", "left_s", "built"), [(0.5, 40.0, False), (0.5, 400.0, True), (0.01, 60.0, True)])
-def test_what_can_t_be_shipped_is_built_only_if_that_leaves_the_others_time(shop, monkeypatch, call_s, left_s, built):
-    monkeypatch.setattr(preparation, "leading_of", lambda groups, *, any_error: {"fp32"})
-    monkeypatch.setattr(preparation, "size_of", lambda request, weight_bytes: SimpleNamespace(call_s=call_s))
-    monkeypatch.setattr(PlannedGroup, "playing", ARMS)
-    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(left_s), cpus=2)
-    assert (LABELS[3] in shop.begun) is built
-    assert LABELS[1] in shop.begun
-    if not built:
-        assert "without labels or an error that you accept it can't be shipped" in ledger.out[LABELS[3]].reason
-
-
 def test_a_build_that_has_a_lane_of_its_own_has_all_of_the_time_for_builds(shop, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.ARMS", ARMS[1:3])
-    shop.hangs = LABELS[1]
-    prepared(monkeypatch, lambda *_: all_of("model"), cpus=2, deadline=Left(100.0))
+    shop.hangs = ORT
+    prepared(monkeypatch, arms=ARMS[1:3], cpus=2, deadline=Left(100.0))
     assert shop.waited_s == [pytest.approx(50.0, abs=0.5)]
 
 
 def test_a_build_that_hung_comes_behind_the_others_when_the_run_goes_on(shop, monkeypatch):
-    monkeypatch.setattr(Ledger, "had_hung", {LABELS[1], LABELS[4]})
-    prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(200.0), cpus=1)
-    assert shop.begun[-2:] == [LABELS[1], LABELS[4]]
+    monkeypatch.setattr(Ledger, "had_hung", {ORT, AOTI})
+    prepared(monkeypatch, deadline=Left(200.0))
+    assert shop.begun[-2:] == [ORT, AOTI]
 
 
 def test_a_build_that_hangs_in_a_run_without_end_has_failed():
@@ -414,16 +508,16 @@ def test_a_build_that_hangs_in_a_run_without_end_has_failed():
 
 def test_what_fails_by_itself_when_the_time_is_over_has_failed(shop, monkeypatch):
     over = Left(200.0, lambda: shop.late)
-    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
-    assert ledger.out[LABELS[0]].reason == "no such build"
+    _, ledger = prepared(monkeypatch, deadline=over)
+    assert ledger.out[NUMPY].reason == "no such build"
 
 
 def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
     shop.kept = set(LABELS)
     over = Left(200.0, lambda: bool(shop.begun))
-    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
+    ready, ledger = prepared(monkeypatch, deadline=over)
     assert sorted(ready) == sorted(LABELS[1:])
-    assert set(ledger.out) == {LABELS[0]}
+    assert set(ledger.out) == {NUMPY}
 
 
 def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
@@ -436,7 +530,7 @@ def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
     silent: Any = None
     going = preparation.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
     with pytest.raises(UsageError, match=r"model\.sha256 bbbbbbbbbbbb…; this race is of m, aaaaaaaaaaaa…"):
-        going._hand_out([preparation.BuildJob(group, arm)], exports)
+        going._hand_out(group, [arm], exports, silent)
 
 
 def test_a_metric_that_fails_on_the_reference_outputs_ends_the_run_before_any_build(shop, monkeypatch):
@@ -450,6 +544,15 @@ def test_a_metric_that_fails_on_the_reference_outputs_ends_the_run_before_any_bu
     monkeypatch.setattr(preparation, "measure_of", lambda study: SimpleNamespace(metric="metric.py:score"))
     monkeypatch.setattr(preparation.scoring, "try_first_call", fail)
     with pytest.raises(UsageError, match=r"metric.py:score can't score the outputs of m: metric.py:score raised"):
-        prepared(monkeypatch, lambda *_: all_of(bare_exported({})), cpus=1)
+        prepared(monkeypatch, lambda *_: all_of(bare_exported({})))
     assert tried == ["m"], "once, whatever the number of targets"
     assert not shop.begun
+
+
+def test_a_target_that_can_t_run_here_makes_no_answer_and_waits(shop, monkeypatch):
+    skips = {INT8: NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")}
+    going, group, _ = planned(monkeypatch, arms=ARMS[1:4], goal=BEST, skips=skips)
+    assert {*going.run([group])["g"]} == {ORT, COMPILE}, "one alone is no answer, so nothing waits"
+    going, group, _ = planned(monkeypatch, goal=BEST, skips=skips)
+    going.run([group])
+    assert (going.holds_back, going.count_held("g")) == (True, 2), "only what can run here is coming"

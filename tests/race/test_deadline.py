@@ -437,7 +437,7 @@ def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monk
     file.append(header(asked), *(not_run(group.record.name, arm, late) for arm in group.playing[1:]))
     file.close()
     before = {row.arm: (row.outcome, row.reason) for row in analyse(tmp_path).rows}
-    assert before["onnxruntime:cpu:fp32"] == ("not timed", "no time")
+    assert ("not timed", "no time") in before.values()
     assert run(tmp_path, asked)
     assert {row.outcome for row in analyse(tmp_path).rows} == {"measured"}
 

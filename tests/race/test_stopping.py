@@ -226,7 +226,7 @@ def test_what_rounds_more_beats_nobody_in_full_precision():
 def test_an_arm_without_a_restart_plays_on():
     found = race(BEST, {"a": 500.0, "b": 900.0})
     found.blocks["b"] = {}
-    assert left(found) == ["base", "b", "copy"]
+    assert left(found) == ["base", "a", "b", "copy"], "it is compared with what leads"
 
 
 @pytest.mark.parametrize(("percent", "over"), [(0.5, False), (1.0, True)])

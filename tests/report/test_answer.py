@@ -280,13 +280,13 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
     control = "control (a hidden copy of slow) equal (within 2 %)"
-    race = f"5 restarts of every process · 0 % of the rounds disturbed · {control}"
+    race = f"up to 5 restarts of each process · 0 % of the rounds disturbed · {control}"
     assert screen(SLOW, FAST)["Sure"] == (
         f"at 95 %: fast is faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
     )
     assert screen(SLOW, FAST, row("slower", 3e6))["Sure"].startswith(
         "at 95 %: fast is faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower "
-        "(3.92 to 4.08) 5 restarts"
+        "(3.92 to 4.08) up to 5 restarts"
     )
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure"].startswith(
         "at 95 %: fast is faster than 1 of the 2 other FP32 targets; slow "
@@ -294,17 +294,20 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure"].startswith(
         "at 95 %: fast is faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
         "about 32 restarts would settle it with near: "
-        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
+        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m "
+        "up to 5 "
     )
     several = screen(SLOW, FAST, row("near", 5.15e5), row("far", 5.9e5), within=0.2)["Sure"]
     assert "about 32 restarts would settle it with near, the closest of 2 that are open: shootout run " in several
     alone = screen(FAST, control_holds=None)["Sure"]
-    assert alone.startswith("no other target was measured, so nothing was compared 5 restarts")
+    assert alone.startswith("no other target was measured, so nothing was compared up to 5 restarts")
     assert alone.endswith("control (a hidden copy of fast) not different (within 20 %)")
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
-    assert screen(FAST, slow8)["Sure"].startswith("no other target is eligible 5"), "it is slower, but might not be"
-    assert screen(FAST, int8, within=0.1)["Sure"].startswith("no other target is eligible 5")
+    assert screen(FAST, slow8)["Sure"].startswith("no other target is eligible up to 5"), (
+        "it is slower, but might not be"
+    )
+    assert screen(FAST, int8, within=0.1)["Sure"].startswith("no other target is eligible up to 5")
 
 
 @pytest.mark.parametrize(
@@ -336,15 +339,24 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
 @pytest.mark.parametrize(
     ("groups", "told"),
     [
-        ([{"sd": 0.123}], "5 restarts of every process; times vary by 12 % between them (counted in the intervals)"),
-        ([{"sd": 1.23}], "5 restarts of every process; times vary by 120 % between them (counted in the intervals)"),
-        ([{"sd": 0.004}], "5 restarts of every process; times vary by 0.4 % between them (counted in the intervals)"),
-        ([{"restarts": 1}], "1 restart of every process"),
+        (
+            [{"sd": 0.123}],
+            "up to 5 restarts of each process; times vary by 12 % between them (counted in the intervals)",
+        ),
+        (
+            [{"sd": 1.23}],
+            "up to 5 restarts of each process; times vary by 120 % between them (counted in the intervals)",
+        ),
+        (
+            [{"sd": 0.004}],
+            "up to 5 restarts of each process; times vary by 0.4 % between them (counted in the intervals)",
+        ),
+        ([{"restarts": 1}], "1 restart of each process"),
         (
             [{"sd": 0.03, "restarts": 4}, {"sd": 0.2}, {}],
-            "4 to 5 restarts of every process; times vary by up to 20 % between them (counted in the intervals)",
+            "up to 5 restarts of each process; times vary by up to 20 % between them (counted in the intervals)",
         ),
-        ([{}, {}], "5 restarts of every process"),
+        ([{}, {}], "up to 5 restarts of each process"),
     ],
 )
 def test_by_how_much_restarts_differ_is_told_if_it_is_known(groups: list[dict[str, Any]], told: str):
@@ -605,8 +617,8 @@ def test_where_the_control_fails_there_is_no_answer_and_no_more_time_makes_one(c
     ("changes", "complete", "says"),
     [
         ({"within": math.inf}, True, "nothing is distinguished after 5 restarts measure again"),
-        ({"within": math.inf}, False, "after 5 restarts 5 restarts of"),
-        ({"unvouched": "the copy had no time yet"}, False, "the copy had no time yet 5 restarts"),
+        ({"within": math.inf}, False, "after 5 restarts up to 5 restarts of"),
+        ({"unvouched": "the copy had no time yet"}, False, "the copy had no time yet up to 5 restarts"),
     ],
 )
 def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
@@ -721,7 +733,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
 def test_a_grid_claims_no_control_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
     found = document(*(at(batch, SLOW, FAST, control_holds=one) for batch, one in enumerate(holds, 1)))
     sure = paragraph_of(shown(found), "Sure")
-    assert sure == f"5 restarts of every process · 0 % of the rounds disturbed · {told}"
+    assert sure == f"up to 5 restarts of each process · 0 % of the rounds disturbed · {told}"
 
 
 def paragraph_of(lines: list[str], label: str) -> str:

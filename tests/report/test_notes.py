@@ -36,12 +36,12 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 
         (
             [group(void_share=0.12, steal=2, foreign_CPU_time=5)],
             "Noise: 12 % of the rounds met other programs on the same CPUs: intervals are wider because of it; close "
-            "them, or raise --max-time.",
+            "them.",
         ),
         (
             [group(void_share=0.12, steal=2), group(void_share=0.3, cgroup_throttled=9)],
             "Noise: up to 30 % of the rounds were throttled by the container: intervals are wider because of it; "
-            "raise its CPU quota, or raise --max-time.",
+            "raise its CPU quota.",
         ),
         (
             [group(void_share=1.0, foreign_CPU_time=60)],

@@ -31,9 +31,9 @@ def test_what_is_missing_is_skipped_with_its_fix():
         "numpy:cpu:fp32": ("it is not installed", "pip install it")
     }
     assert [arm.label for arm in found.playing] == [
-        "torch-eager:cpu:fp32",
         "onnxruntime:cpu:fp32",
-        "torch-eager:cpu:fp32#control",
+        "torch-eager:cpu:fp32",
+        "onnxruntime:cpu:fp32#control",
     ]
 
 
