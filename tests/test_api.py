@@ -31,7 +31,7 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
     file.write_text('objective = "latency"\n[limits]\nsize = "20MB"\nmax-error = "0.2"\n')
     found = run.decide(POLICY)
     assert found.chosen == "litert:cpu:int8"
-    assert repr(found) == "<Decided chosen: litert:cpu:int8>"
+    assert repr(found) == "<Decided tied: litert:cpu:int8>"
     assert found.decision == run.decide(file).decision == run.decide(found.decision.policy).decision
     assert str(found).startswith("Ship    litert:cpu:int8 ")
     assert "<span" in found._repr_html_()

@@ -95,9 +95,9 @@ def test_rows_that_did_not_race_are_told_in_the_words_of_the_screens():
         (spec,) = place_figures("training", ("torch-eager:cpu:fp32",), *places, scale=scale)
         return [str(figure) for figure in spec.find()]
 
-    assert tell(step, call) == ["PyTorch: 2.9x slower (2.5 to 3.4)"]
-    assert tell(call, step) == ["PyTorch: 2.9x faster (2.5 to 3.4)"]
-    assert tell(step, call, scale=2.92) == ["PyTorch: about 1.001x slower, open"]
+    assert tell(step, call) == ["PyTorch: 3.09x slower (2.91 to 3.28)"]
+    assert tell(call, step) == ["PyTorch: 3.09x faster (2.91 to 3.28)"]
+    assert tell(step, call, scale=3.08) == ["PyTorch: about 1.002x slower, too few restarts (2)"]
 
 
 @pytest.mark.parametrize(
