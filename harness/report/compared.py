@@ -210,6 +210,7 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
     """
     letters = letter_places(cell.places)
     ships = {answer.place: answer.arm for answer in cell.ships}
+    best_ns = {answer.place: answer.median_ns for answer in cell.ships}
     timed = [(target, sum(at.median_ns is not None for at in target.at)) for target in cell.targets]
     least = 1 if full or len(cell.places) == 1 else 2
     lines: list[dict[str, Cell]] = []
@@ -218,7 +219,7 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
         for result in target.at:
             letter = letters[result.place]
             line |= {
-                letter: _tell_time(result),
+                letter: _tell_time(result, best_ns[result.place]),
                 f"against {letter}'s best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
             }
         if len(cell.places) > 1:
@@ -252,10 +253,11 @@ def letter_places(places: Sequence[str]) -> dict[str, str]:
     return {place: f"{chr(ord('A') + index % 26)}{index // 26 or ''}" for index, place in enumerate(places)}
 
 
-def _tell_time(result: ArmInPlace) -> Cell:
+def _tell_time(result: ArmInPlace, best_ns: float | None) -> Cell:
+    """Write a time: that of what the place ships × the ratio to it, so that the two agree."""
     if result.median_ns is None:
         return Text("-" if result.outcome is None else str(result.outcome), style="dim")
-    return duration(result.median_ns)
+    return duration(best_ns * result.ratio.value if best_ns and result.ratio else result.median_ns)
 
 
 def _compare_to_best(result: ArmInPlace, *, is_shipped: bool) -> Cell:
