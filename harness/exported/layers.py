@@ -67,7 +67,7 @@ class Layer:
 def layers_of(model: ModelProto) -> tuple[Layer, ...]:
     """Return the layers of the main graph, in its order; weights needn't be loaded."""
     stored = {tensor.name for tensor in model.graph.initializer}
-    products = [node for node in model.graph.node if is_product(node.op_type)]
+    products = [node for node in model.graph.node if is_product(node.op_type) and node.output]
     weights = [next((name for name in node.input[1:2] if name in stored), "") for node in products]
     modules = [_module_of(node, weight) for node, weight in zip(products, weights, strict=True)]
     return tuple(
@@ -161,7 +161,7 @@ def find_owners(model: ModelProto, layers: Sequence[Layer]) -> dict[str, int]:
     stored, numbers = {tensor.name for tensor in model.graph.initializer}, {one.output: one.number for one in layers}
     owners, shared, modules = dict[str, int](), set[str](), defaultdict[str, list[int]](list)
     for node in model.graph.node:
-        own = numbers.get(node.output[0])
+        own = numbers.get(next(iter(node.output), ""))  # a broken file's node may have none
         found = own if own is not None else max((owners[name] for name in node.input if name in owners), default=0)
         owners |= dict.fromkeys((*node.output, *filter(None, [node.name])), found)
         for name in stored & {*node.input}:
