@@ -172,7 +172,21 @@ class GroupEvidence:
         if self.rules.goal.aim is Aim.LIMIT:
             return max(self.rules.comparisons, 1)
         edge = math.log1p(self.bias_floor)
-        return count_open((self.pair(*pair).bearable(edge) for pair in self._list_questions()), self.rules.comparisons)
+        found = count_open((self.pair(*pair).bearable(edge) for pair in self._list_questions()), self.rules.comparisons)
+        return self._count_beside_exact(found, edge)
+
+    def _count_beside_exact(self, questions: int, edge: float) -> int:
+        """Return at least as many questions as rows are open beside the fastest arm in full precision.
+
+        A table shows these, and where a faster arm rounds they aren't among the questions.
+        """
+        exact = [label for label in self.blocks if label in self.rules.exact and label != self.rules.control]
+        fastest = self._find_fastest(exact) if self.rules.goal.aim is Aim.BEST else None
+        rows = [label for label in exact if fastest and label != fastest and self.have_met(label, fastest)]
+        bears = [self.pair(label, str(fastest)).bearable(edge) for label in rows]
+        while (count := sum(one <= questions for one in bears)) > questions:
+            questions = count
+        return questions
 
     def _list_questions(self) -> Iterator[Pair]:
         """Yield the pairs that the race is about: beside the baseline, a reference, or the arm that now is fastest."""

@@ -161,3 +161,17 @@ def test_a_restart_s_ratio_is_the_median_over_its_rounds():
     arm, base = {0: np.array([2.0, 2.0, 900.0]), 3: np.array([4.0])}, {0: np.ones(3), 1: np.ones(3), 3: np.ones(1)}
     assert np.exp(log_ratios(arm, base)).tolist() == pytest.approx([2.0, 4.0])
     assert math.isclose(math.exp(log_ratios(arm, base)[1]), 4.0)
+
+
+def test_as_many_questions_are_counted_as_rows_are_open_beside_what_may_ship():
+    """A rounding arm beats all rows, and all beat the baseline, so every question of the race is answered."""
+    x = np.vstack([np.random.default_rng(5).normal(-1.6, 0.01, (9, 4)), np.full((1, 4), -3.2)])
+    arms = [f"arm {i}" for i in range(10)]
+    given = replace(rules(2 * 11 - 3, goal=Goal(aim=Aim.BEST)), exact=frozenset({"base", *arms[:9]}))
+    group = GroupEvidence(played(x), given)
+    fastest = min(arms[:9], key=lambda label: float(np.mean(x[arms.index(label)])))
+    rows = [group.compare(label, fastest) for label in arms[:9] if label != fastest]
+    is_open = [one is not None and one.verdict is Verdict.CANT_TELL for one in rows]
+    assert all(one and one.decided for one in (group.compare(label, "base") for label in arms))
+    assert group.open_questions >= sum(is_open) > 6
+    assert GroupEvidence(played(x), replace(given, exact=frozenset())).open_questions == 6
