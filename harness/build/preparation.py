@@ -32,7 +32,7 @@ from shootout.units import counted, span
 
 AT_ONCE_S = 1.0
 QUICK_BUILD_S, QUICK_LOAD_S = 12.0, 4.0
-"""What takes longer to build, or to load in each restart, waits until there is a first answer without it."""
+"""Targets that take longer to build, or to load in each restart, wait until there is a first answer without them."""
 MOST_OFF = 10.0
 """A rule of thumb for a build's seconds may be so many times too long."""
 ENOUGH = 2
@@ -77,7 +77,7 @@ class BuildJob:
         return 0.0 if self.kept else expected_s(self.group, self.arm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Preparation:
     """Export and build all that a run needs, in two steps if there is an answer to be had from the first alone.
 
@@ -100,7 +100,7 @@ class Preparation:
     _probes: dict[ProbeKey, ExportedModel] = field(default_factory=dict, init=False)
     _waiting: set[BuildJob] = field(default_factory=set, init=False)
     _later: list[BuildJob] = field(default_factory=list, init=False)
-    _builders: list[Builder] = field(default_factory=list, init=False)
+    _builder: Builder | None = field(default=None, init=False)
     _imports: list[Future[None]] = field(default_factory=list, init=False)
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
@@ -235,8 +235,8 @@ class Preparation:
 
     def _open_builder(self) -> Builder:
         """Return what builds, with the processes that builds are forked from: they are idle while arms race."""
-        if not self._builders:
-            builder = Builder(
+        if self._builder is None:
+            self._builder = Builder(
                 cache=store.cache_folder(),
                 placement=self.plan.placement,
                 probes=self._probes,
@@ -246,12 +246,12 @@ class Preparation:
                 progress=self.progress,
                 delivery=self.plan.delivery,
             )
-            self._builders.append(builder)
-        return self._builders[0]
+        return self._builder
 
     def _close_builder(self) -> None:
-        while self._builders:
-            self._builders.pop().close()
+        if self._builder:
+            self._builder.close()
+            self._builder = None
 
     @contextmanager
     def _ended_on_error(self) -> Iterator[None]:
@@ -259,8 +259,8 @@ class Preparation:
         try:
             yield
         except BaseException:
-            for builder in self._builders:
-                builder.stop()
+            if self._builder:
+                self._builder.stop()
             self._close_builder()
             raise
 

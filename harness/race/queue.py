@@ -327,15 +327,18 @@ class ScheduledGroup:
         return self._left
 
     @property
-    def standing(self) -> str:
-        """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
+    def _leader(self) -> str:
+        """Return the short name of the arm that leads so far; "" before the first restart."""
         no_leaders = self.race.evidence.out_of_question
         arms = [arm.label for arm in self.race.arms.values() if not arm.control and arm.label not in no_leaders]
         leaders = next(iter(leader_sets(self.race.evidence, arms)), None)
-        if leaders is None:
-            return ""
+        return short(leaders.fastest) if leaders else ""
+
+    @property
+    def standing(self) -> str:
+        """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
         waiting = units.counted(sum(not arm.control for arm in self.players), "target")
-        return f"{short(leaders.fastest)} leads, {waiting} open"
+        return f"{leader} leads, {waiting} open" if (leader := self._leader) else ""
 
     @property
     def lacks_answer(self) -> bool:
@@ -374,10 +377,9 @@ class ScheduledGroup:
 
     def tell_standing(self) -> str:
         """Return what is known before others are built, unless the first answer was given; "" if nothing is."""
-        if self.has_answered or not self.race.coming or not (standing := self.standing):
+        if self.has_answered or not self.race.coming or not (leader := self._leader):
             return ""
-        leads, _, _ = standing.partition(",")
-        return f"so far {leads}; {self._tell_coming()}"
+        return f"so far {leader} leads; {self._tell_coming()}"
 
     def _tell_coming(self) -> str:
         coming = self.race.coming

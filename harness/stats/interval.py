@@ -46,7 +46,7 @@ MAX_ESTIMATE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEvidence:
-    """What the restarts that two arms shared say of the ratio of their times.
+    """Hold what the restarts that two arms shared say of the ratio of their times.
 
     Attributes:
         mean: of the log ratios.

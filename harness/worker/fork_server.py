@@ -127,7 +127,7 @@ def is_alone() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """What a worker, or another fork server, begins with."""
+    """Hold what a worker, or another fork server, begins with."""
 
     module: str
     arguments: Sequence[str]
