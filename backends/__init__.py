@@ -18,13 +18,25 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from shootout.backends import description, reported
-from shootout.backends.adapter import Adapter, Fixture, Runner, Ship, explain_error
+from shootout.backends import description
 from shootout.backends.description import Description
-from shootout.constants import SHIPPED as SHIPPED_PLACE
-from shootout.contract import SCALED, Arm, Artifact, Capabilities, Device, Gemms, NotRun, Precision, Target, is_among
-from shootout.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
-from shootout.exported.model import ExportedModel
+from shootout.core.adapter import Adapter, Fixture, Runner, Ship, explain_error
+from shootout.core.constants import SHIPPED as SHIPPED_PLACE
+from shootout.core.contract import (
+    SCALED,
+    Arm,
+    Artifact,
+    Capabilities,
+    Device,
+    Gemms,
+    NotRun,
+    Precision,
+    Target,
+    is_among,
+)
+from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, install, pip_install, unknown
+from shootout.core.exported.model import ExportedModel
+from shootout.core.worker import reported
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from shootout import backends
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
-from shootout.contract import Arm, Arrays, Executed
-from shootout.errors import NotRunKind, SkippedArm
-from shootout.exported.model import ExportedModel
-from shootout.exported.shipped_folder import LOAD, ShippedFolder, open_shipped, read_row
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Arrays, Executed
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.exported.model import ExportedModel
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
+from shootout.models.sources.shipped_folder import LOAD, ShippedFolder, open_shipped, read_row
 
 _NUMBERS = count()
 """Each session has a module of its own: `load.py` keeps what it loaded in its globals."""

@@ -16,14 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm, pip_install
-from shootout.trace_events import Event
+from shootout.core.adapter import Built, Fixture
+from shootout.core.contract import (
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Executed,
+    Option,
+    Precision,
+)
+from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 STEP_WIDTH = 64
 """A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
@@ -149,7 +159,7 @@ def _make_burden(arm: Arm) -> Callable[[], None]:
 
 
 def _make_wait(duration_us: float) -> Callable[[], None]:
-    from shootout.clock import now_ns
+    from shootout.core.clock import now_ns
 
     duration_ns = round(duration_us * 1_000)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.contract import (
+from shootout.core.contract import (
     Arm,
     Array,
     Arrays,
@@ -27,13 +27,13 @@ from shootout.contract import (
     Target,
     TensorSpec,
 )
-from shootout.errors import SkippedArm, explained, install
-from shootout.exported.workload import is_scaled
-from shootout.host.placement import TASKS
-from shootout.schemes import Scheme
+from shootout.core.errors import SkippedArm, explained, install
+from shootout.core.exported.workload import is_scaled
+from shootout.core.host.placement import TASKS
+from shootout.core.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 """The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""
@@ -201,7 +201,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
     except ModuleNotFoundError as error:
         return Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{error.name} is not installed", fix))
     except Exception as error:
-        from shootout.host.gpu import find_old_driver
+        from shootout.core.host.gpu import find_old_driver
 
         if old := find_old_driver(error):
             return Availability(why=old.why)
@@ -236,7 +236,7 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
         names = ", ".join(sorted(known))
         raise SkippedArm(f"this backend has no code for {device}", f"choose {names}, or another backend for {device}")
     if device is Device.CUDA:
-        from shootout.host import gpu
+        from shootout.core.host import gpu
 
         gpu.require_gpu()
 

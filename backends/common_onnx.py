@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import SCALED, Array, Artifact, Precision
-from shootout.errors import SkippedArm
-from shootout.schemes import Scheme
+from shootout.core.contract import SCALED, Array, Artifact, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.schemes import Scheme
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-    from shootout.exported.layers import Layer
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
+    from shootout.models.onnx.layers import Layer
 
 NARROWED = (Precision.FP16, Precision.BF16)
 """The precisions this module can make."""
@@ -43,7 +43,7 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
     from onnxruntime.transformers.float16 import convert_float_to_float16
     from onnxruntime.transformers.onnx_model import OnnxModel
 
-    from shootout.exported.onnx_files import save
+    from shootout.models.onnx.onnx_files import save
 
     whole = onnx.load(source)
     if any(node.op_type == "DequantizeLinear" for node in whole.graph.node):
@@ -104,7 +104,7 @@ def layers_in(exported: ExportedModel) -> tuple[Layer, ...]:
     """
     import onnx
 
-    from shootout.exported.layers import layers_of
+    from shootout.models.onnx.layers import layers_of
 
     if Artifact.ONNX not in exported.artifacts and not exported.unmade:
         reason = "float-… numbers the layers of the ONNX file, and this backend runs a torch program made from the file"
@@ -119,7 +119,7 @@ def notes_on_floats(exported: ExportedModel, scheme: Scheme) -> list[str]:
     """Return the row's line on the layers that a vendor's quantizer left in float; none if the scheme names none."""
     if not scheme.floats or scheme.is_quantized:
         return []
-    from shootout.exported.layers import note_floats, pick_layers
+    from shootout.models.onnx.layers import note_floats, pick_layers
 
     return [note_floats(pick_layers(layers_in(exported), scheme.floats))]
 
@@ -160,7 +160,7 @@ def _retype_to_bfloat16(model: ModelProto, wide: Mapping[str, Array]) -> None:
     from ml_dtypes import bfloat16
     from onnx import TensorProto, numpy_helper
 
-    from shootout.exported.onnx_files import graphs_inside
+    from shootout.models.onnx.onnx_files import graphs_inside
 
     for graph in (model.graph, *graphs_inside(model.graph.node)):
         for info in (*graph.input, *graph.output, *graph.value_info):
@@ -194,7 +194,7 @@ def name_owners(exported: ExportedModel, precision: Precision) -> dict[str, str]
     """
     import onnx
 
-    from shootout.exported.layers import find_owners, layers_of
+    from shootout.models.onnx.layers import find_owners, layers_of
 
     if precision not in (*SCALED, Precision.NATIVE) or Artifact.ONNX not in exported.artifacts:
         return {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shootout.contract import Artifact
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Artifact
+from shootout.core.exported.model import ExportedModel
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
     if exported.is_file:
         return _as_module(exported_program(exported))
     from shootout import models
-    from shootout.models.user import factory
+    from shootout.models.sources import factory
 
     if exported.source_sha256 and factory.source_now(exported.model) != exported.source_sha256:
         raise ValueError(f"{exported.model} was changed after it was exported; run again")
@@ -46,7 +46,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:
     """Load the exported model's program and its weights."""
-    from shootout.models.user.called import read_program
+    from shootout.models.sources.called import read_program
 
     return read_program(exported.path(Artifact.PT2), exported.path(Artifact.MODULE))
 

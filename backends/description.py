@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.backends.adapter import Runner
-from shootout.contract import Artifact, Capabilities, Device, Precision
-from shootout.errors import NotRun, NotRunKind, printable
+from shootout.core.adapter import Runner
+from shootout.core.contract import Artifact, Capabilities, Device, Precision
+from shootout.core.errors import NotRun, NotRunKind, printable
 
 ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)

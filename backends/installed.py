@@ -15,12 +15,12 @@ from importlib.metadata import Distribution, distributions
 from typing import TYPE_CHECKING
 
 from shootout import backends
-from shootout.errors import UsageError
+from shootout.core.errors import UsageError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from shootout.contract import Target
+    from shootout.core.contract import Target
 
 OWN = "shootout"
 """A third party's adapter requires it; an artifact doesn't."""

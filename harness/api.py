@@ -1,6 +1,6 @@
 """Measure and decide from Python: `run` and `find_settings` measure, `plan` previews a run, `load` reads a folder.
 
-The keyword arguments are those tables of `shootout.study.options` that the command line is made of.
+The keyword arguments are those tables of `shootout.commands.study_options` that the command line is made of.
 """
 
 from __future__ import annotations
@@ -13,38 +13,40 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from shootout.clock import Deadline
+from shootout.apps.dry_run import screen as dry_run
+from shootout.apps.formats.files import write_files
+from shootout.apps.formats.frame import arrow_table, flatten_rows
+from shootout.apps.judge.analysis import analyse, compare_arms
+from shootout.apps.judge.answer import WIDEST, qualify
+from shootout.apps.judge.compare import screen as compared
+from shootout.apps.judge.compare.compare import compare_folders
+from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument, PlacedRow
+from shootout.apps.judge.compare.merge import merge_runs
+from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.policy import PolicyLike, as_policy
+from shootout.apps.judge.decide.screen import render as render_decision
+from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress
 from shootout.commands.run import choose_out, measure_run, plan_run
+from shootout.commands.study_options import RunOptions, TuneOptions, check_keywords
 from shootout.commands.tune import measure_settings
-from shootout.compare.compare import compare_folders
-from shootout.compare.document import ComparedDocument, MergedDocument, PlacedRow
-from shootout.compare.merge import merge_runs
-from shootout.decide.candidates import Question, read_question
-from shootout.decide.decision import Decision, decide
-from shootout.decide.policy import PolicyLike, as_policy
-from shootout.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
-from shootout.formats.files import write_files
-from shootout.host.placement import passing_on_ends
-from shootout.journal.merged import expand_several
-from shootout.models.user import program
-from shootout.page import sources
-from shootout.report import compared, dry_run, screen, table
-from shootout.report.answer import WIDEST, qualify
-from shootout.report.decision import render as render_decision
-from shootout.results.analysis import analyse, compare_arms
-from shootout.results.document import Answer, Document, Ratio, Row
-from shootout.results.frame import arrow_table, flatten_rows
-from shootout.study.options import RunOptions, TuneOptions, check_keywords
-from shootout.tune.results import Tuning
-from shootout.units import counted
+from shootout.core.clock import Deadline
+from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
+from shootout.core.host.placement import passing_on_ends
+from shootout.core.journal.merged import expand_several
+from shootout.core.results.document import Answer, Document, Ratio, Row
+from shootout.core.units import counted
+from shootout.models.sources import program
+from shootout.tell import screen, table
+from shootout.tell.page import sources
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
     from rich.text import Text
 
-    from shootout.page.charts import Chart
+    from shootout.tell.page.charts import Chart
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -275,7 +277,7 @@ class Merged:
 def _load_plots() -> ModuleType:
     """Import the drawing library, which an extra installs."""
     try:
-        from shootout.page import plots
+        from shootout.tell.page import plots
     except ImportError as error:
         raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
     return plots

@@ -17,6 +17,8 @@ from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
+from shootout.apps.judge.decide.options import PolicyOptions
+from shootout.apps.judge.gate.options import GateOptions
 from shootout.commands.options import (
     DECIDE,
     MACHINE,
@@ -32,9 +34,7 @@ from shootout.commands.options import (
     To,
     declare,
 )
-from shootout.decide.options import PolicyOptions
-from shootout.gate.options import GateOptions
-from shootout.study.options import (
+from shootout.commands.study_options import (
     HelpGroup,
     MachineOptions,
     RunOptions,
@@ -155,8 +155,8 @@ def tune(
     **options: Unpack[TuneOptions],
 ) -> None:
     """Find each backend's best settings by racing them, and show what they gain over its defaults."""
+    from shootout.commands.selection import read_place
     from shootout.commands.tune import tune
-    from shootout.study.selection import read_place
 
     if chosen is not None:
         options["model"] = read_place(chosen, options.get("model"))
@@ -382,8 +382,8 @@ def pack(
     ] = False,
 ) -> None:
     """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
-    from shootout.journal.archive import name_folders, write_archive
-    from shootout.units import size
+    from shootout.core.journal.archive import name_folders, write_archive
+    from shootout.core.units import size
 
     write_archive(name_folders(folders), out, raw=raw)
     sys.stderr.write(f"{out}: {size(out.stat().st_size)}; open it with: tar -xf {out}\n")
@@ -516,7 +516,7 @@ SHOWN_GROUPS = 8
 
 def _list_group_commands(groups: Sequence[str], words: Sequence[str]) -> Iterator[str]:
     """List the typed command for each of some groups, in place of the group that it names, if any."""
-    from shootout.study.reproduce import quote
+    from shootout.tell.reproduce import quote
 
     kept, rest = list[str](), iter(words)
     for word in rest:
@@ -532,7 +532,7 @@ def _list_group_commands(groups: Sequence[str], words: Sequence[str]) -> Iterato
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.errors import ExitCode, SeveralGroups, ShootoutError, tell_system_error
+    from shootout.core.errors import ExitCode, SeveralGroups, ShootoutError, tell_system_error
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup

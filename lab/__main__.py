@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from lab.common import Bench, Table, Tables, say
-from shootout.clock import Stopwatch
-from shootout.errors import UsageError, unknown
-from shootout.host import environment
-from shootout.host.locks import machine_lock
-from shootout.host.placement import on_cpus, place
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import UsageError, unknown
+from shootout.core.host import environment
+from shootout.core.host.locks import machine_lock
+from shootout.core.host.placement import on_cpus, place
 
 SCHEMA = 1
 

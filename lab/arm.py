@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.fleet.ssh_hosts import needed_packages
+from shootout.apps.fleet.ssh_hosts import needed_packages
 
 CPU = "cortex-a76"
 """A Raspberry Pi 5's. QEMU 7.2's own `max` computes LiteRT's INT8 products wrong, which the grid probe finds."""

@@ -20,13 +20,13 @@ import numpy as np
 from lab.claims_page import PAGE, RUNS, write_page
 from lab.common import Bench, Tables, say
 from lab.whole_runs import COMMAND
-from shootout.clock import Stopwatch
-from shootout.errors import UsageError
-from shootout.export.trees import convert_file
-from shootout.journal import journal
-from shootout.journal.pack import pack
-from shootout.results.analysis import analyse
-from shootout.study.reproduce import quote
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.pack import pack
+from shootout.models.sources.trees import convert_file
+from shootout.tell.reproduce import quote
 
 ROOT = Path(__file__).resolve().parents[1]
 DEEP = "results/reference/fixed-parameters.toml"

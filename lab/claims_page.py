@@ -20,16 +20,16 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import stdtrit
 
-from shootout.constants import ALPHA
-from shootout.contract import Array, Scenario, Value
-from shootout.journal import journal
-from shootout.messages import Scope
-from shootout.results.analysis import Analysed, analyse_cells
-from shootout.results.document import Row
-from shootout.results.wording import tell_ratio
-from shootout.stats import verdicts
-from shootout.stats.verdicts import Comparison
-from shootout.units import duration, size
+from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.core.constants import ALPHA
+from shootout.core.contract import Array, Scenario, Value
+from shootout.core.journal import journal
+from shootout.core.messages import Scope
+from shootout.core.results.document import Row
+from shootout.core.stats import verdicts
+from shootout.core.stats.verdicts import Comparison
+from shootout.core.units import duration, size
+from shootout.tell.wording import tell_ratio
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS, PAGE = ROOT / "results" / "reference", ROOT / "docs" / "claims.md"

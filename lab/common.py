@@ -16,25 +16,25 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from shootout import models
-from shootout.backends.adapter import Built
-from shootout.build.builder import Builder, BuiltArm
-from shootout.clock import Stopwatch
-from shootout.contract import Arm, Array, NotRun, Value
-from shootout.errors import ArmFailed, SkippedArm
-from shootout.export.client import Request, obtain
-from shootout.host import environment
-from shootout.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
-from shootout.host.placement import Placement
-from shootout.host.store import cache_folder
-from shootout.messages import Scope
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import ForkServers, Launcher
-from shootout.race.live_arm import LiveArm
-from shootout.race.queue import block_medians
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.stats.group_evidence import log_ratios
-from shootout.study.points import describe
-from shootout.study.target import parse_targets
+from shootout.core.adapter import Built
+from shootout.core.build.builder import Builder, BuiltArm
+from shootout.core.clock import Stopwatch
+from shootout.core.contract import Arm, Array, NotRun, Value
+from shootout.core.errors import ArmFailed, SkippedArm
+from shootout.core.exported.client import Request, obtain
+from shootout.core.host import environment
+from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
+from shootout.core.host.placement import Placement
+from shootout.core.host.store import cache_folder
+from shootout.core.messages import Scope
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.queue import block_medians
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.stats.group_evidence import log_ratios
+from shootout.core.study.points import describe
+from shootout.core.study.target import parse_targets
 
 T = TypeVar("T")
 Table = list[dict[str, Any]]

@@ -22,9 +22,9 @@ from lab.corpus_nets import NETS, Net
 from lab.packaged_runs import GIVEN_UP_S, read_result
 from lab.packages import kept
 from lab.whole_runs import COMMAND
-from shootout.clock import Stopwatch
-from shootout.errors import one_line
-from shootout.journal import journal
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import one_line
+from shootout.core.journal import journal
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "onnxruntime:cpu:int8")
 MAX_TIME = "60s"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lab.task_nets import SIDE, STRIDE, Detector, UNet
-from shootout.contract import Array
+from shootout.core.contract import Array
 
 EAGER: Mapping[str, Any] = {"attn_implementation": "eager"}
 """Attention is products and a softmax, which every runtime reads."""

@@ -19,10 +19,10 @@ CALLS = 3
 
 
 def _export(file: str, work: Path, *, module: bool) -> None:
-    from shootout.export import user_onnx
-    from shootout.export.request import ExportJob, Request, checked
-    from shootout.exported import onnx_graph
-    from shootout.exported.effort import Effort
+    from shootout.core.exported.effort import Effort
+    from shootout.core.exported.request import ExportJob, Request, checked
+    from shootout.models.onnx import onnx_graph
+    from shootout.models.sources import user_onnx
 
     job, folder = checked(Request(model=file, needs=NEEDS, module=module)), work / ("module" if module else "file")
     assert isinstance(job, ExportJob), job
@@ -38,13 +38,13 @@ def _export(file: str, work: Path, *, module: bool) -> None:
 
 def _build_or_load(step: str, backend: str, work: Path) -> None:
     from shootout import backends
-    from shootout.backends.adapter import Built
-    from shootout.contract import Arm
-    from shootout.exported.model import open_exported
-    from shootout.host.placement import place
-    from shootout.study.points import describe
-    from shootout.study.target import parse_targets
-    from shootout.worker.verification import call_once
+    from shootout.core.adapter import Built
+    from shootout.core.contract import Arm
+    from shootout.core.exported.model import open_exported
+    from shootout.core.host.placement import place
+    from shootout.core.study.points import describe
+    from shootout.core.study.target import parse_targets
+    from shootout.core.worker.verification import call_once
 
     os.sched_setaffinity(0, place(1).arms)
     exported, folder = open_exported(work / LOADS[backend]), work / backend

@@ -21,18 +21,18 @@ from lab.corpus_nets import NETS
 from lab.corpus_step import CALLS, LOADS, NEEDS, SPARED
 from lab.packages import kept
 from shootout import backends
-from shootout.build.preparation import expected_s
-from shootout.clock import Deadline
-from shootout.contract import Availability
-from shootout.export.request import Request
-from shootout.exported.cost import ModelSize, export_of, module_s
-from shootout.report.dry_run import profile_s
-from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, plan_groups
-from shootout.study.points import describe
-from shootout.study.preview import size_of
-from shootout.study.schema import checked as checked_study
-from shootout.study.target import parse_targets
+from shootout.apps.dry_run.preview import size_of
+from shootout.apps.dry_run.screen import profile_s
+from shootout.core.build.preparation import expected_s
+from shootout.core.clock import Deadline
+from shootout.core.contract import Availability
+from shootout.core.exported.cost import ModelSize, export_of, module_s
+from shootout.core.exported.request import Request
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import PlannedGroup, plan_groups
+from shootout.core.study.points import describe
+from shootout.core.study.schema import checked as checked_study
+from shootout.core.study.target import parse_targets
 
 QUICK = ("mlp-1m",)
 

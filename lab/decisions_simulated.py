@@ -15,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 
 from lab.common import Bench, Table, Tables
-from shootout.contract import Array
-from shootout.decide.candidates import Candidate, Play, Question
-from shootout.decide.decision import Decision, decide
-from shootout.decide.policy import Policy, read_policy
-from shootout.results.document import Timing
-from shootout.results.group import Group
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.quantiles import median_interval
+from shootout.apps.judge.decide.candidates import Candidate, Play, Question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.core.contract import Array
+from shootout.core.results.document import Timing
+from shootout.core.results.group import Group
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.quantiles import median_interval
 from tests.support.races.candidates import HERE
 from tests.support.races.cells import cell, document, row
 

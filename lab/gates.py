@@ -12,18 +12,18 @@ from dataclasses import replace
 from typing import Any
 
 from lab.common import Bench, Table, Tables, say
-from shootout.clock import Deadline
+from shootout.apps.judge.gate.evidence import Limits
+from shootout.apps.judge.gate.racing import MOST_RESTARTS, Contest
+from shootout.apps.judge.gate.reference import Reference
 from shootout.commands.gate import race
 from shootout.commands.output import show_progress
-from shootout.contract import Arm, Target
-from shootout.export.client import Request
-from shootout.gate.evidence import Limits
-from shootout.gate.racing import MOST_RESTARTS, Contest
-from shootout.gate.reference import Reference
-from shootout.study.group import GroupRecord, with_control
-from shootout.study.plan import PlannedGroup, make_plan
-from shootout.study.schema import Study
-from shootout.units import read_seconds
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Target
+from shootout.core.exported.client import Request
+from shootout.core.study.group import GroupRecord, with_control
+from shootout.core.study.plan import PlannedGroup, make_plan
+from shootout.core.study.schema import Study
+from shootout.core.units import read_seconds
 
 STEPS = 200
 """The steps of a call that lasts about 0.2 ms."""

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Table, Tables
-from shootout.constants import ALPHA, BIAS_FLOOR
-from shootout.contract import Array
-from shootout.race.stopping import GroupState, next_players
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules
-from shootout.stats.verdicts import Verdict
+from shootout.core.constants import ALPHA, BIAS_FLOOR
+from shootout.core.contract import Array
+from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
+from shootout.core.stats.verdicts import Verdict
 from tests.support.races.simulation import NOISES
 
 SLOWER = 0.05

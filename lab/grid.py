@@ -16,14 +16,14 @@ from typing import Any
 from rich.console import Console
 
 from lab.common import TARGETS, TOY, Bench, Tables
-from shootout.clock import Deadline, Stopwatch
+from shootout.apps.dry_run import screen as dry_run
+from shootout.apps.judge.analysis import analyse
 from shootout.commands.run import measure
-from shootout.journal import journal
-from shootout.report import dry_run
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.study import schema
-from shootout.study.plan import make_plan, plan_groups
+from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.journal import journal
+from shootout.core.study import schema
+from shootout.core.study.plan import make_plan, plan_groups
+from shootout.tell.progress import ProgressDisplay
 
 ARMS = 10
 """So many in each group, whose hidden copy comes on top."""

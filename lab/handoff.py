@@ -15,12 +15,12 @@ import numpy as np
 
 from lab.common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
 from lab.restarts import split
-from shootout.backends.adapter import Built
-from shootout.clock import Stopwatch, now_ns
-from shootout.constants import LOAD_TIMEOUT_S
-from shootout.host import gpu
-from shootout.host.placement import child_environment
-from shootout.worker.process import WorkerProcess
+from shootout.core.adapter import Built
+from shootout.core.clock import Stopwatch, now_ns
+from shootout.core.constants import LOAD_TIMEOUT_S
+from shootout.core.host import gpu
+from shootout.core.host.placement import child_environment
+from shootout.core.worker.process import WorkerProcess
 
 ARMS = 4
 ON_GPU = "torch-eager:cuda"

@@ -23,16 +23,16 @@ from support.adapters.misbehaving import installed
 from support.console import TESTS, children_of, deaf, environment
 
 from lab.common import Bench, Tables, say
-from shootout.clock import Stopwatch
-from shootout.errors import ShootoutError
-from shootout.exported.model import open_exported
-from shootout.host.scratch import NAME
-from shootout.journal import journal
-from shootout.journal.journal import History
-from shootout.journal.records import Header, Line, Played, Rounds, Skip
-from shootout.journal.samples import read
-from shootout.messages import Scope
-from shootout.results.analysis import analyse
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import ShootoutError
+from shootout.core.exported.model import open_exported
+from shootout.core.host.scratch import NAME
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Header, Line, Played, Rounds, Skip
+from shootout.core.journal.samples import read
+from shootout.core.messages import Scope
 
 KILLS, QUICK = 50, 2
 TABLE, FAULTS = "kill -9 at random instants", "what was wrong"

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Table, Tables, medians, restart, say, watch
-from shootout.clock import Stopwatch, quiet_collector, read_block
-from shootout.host.placement import on_cpus
-from shootout.messages import Scope
+from shootout.core.clock import Stopwatch, quiet_collector, read_block
+from shootout.core.host.placement import on_cpus
+from shootout.core.messages import Scope
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 LIMITS_PERCENT = {100: 0.3, 1_000: 0.05}

@@ -18,13 +18,13 @@ import numpy as np
 
 from lab.common import Bench, Tables
 from lab.marked_tables import fill_tables, find_pages, write_table
-from shootout.contract import Array
-from shootout.journal import journal
-from shootout.messages import Scope
-from shootout.results.group import Group, group_of
-from shootout.stats.group_evidence import GroupEvidence, log_ratios
-from shootout.stats.interval import find_reach
-from shootout.stats.leaders import find_untold, leader_sets
+from shootout.core.contract import Array
+from shootout.core.journal import journal
+from shootout.core.messages import Scope
+from shootout.core.results.group import Group, group_of
+from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
+from shootout.core.stats.interval import find_reach
+from shootout.core.stats.leaders import find_untold, leader_sets
 from tests.support.races.simulation import (
     NOISES,
     Spread,

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
-from shootout.backends.adapter import Built
-from shootout.contract import Arm
-from shootout.host.store import bias_floor
-from shootout.messages import Scope
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import Launcher
-from shootout.stats.interval import make_pair
-from shootout.stats.verdicts import compare
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm
+from shootout.core.host.store import bias_floor
+from shootout.core.messages import Scope
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import Launcher
+from shootout.core.stats.interval import make_pair
+from shootout.core.stats.verdicts import compare
 
 NEIGHBORS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Table, Tables
-from shootout.contract import Array
-from shootout.messages import Scores
-from shootout.results.accuracy import judge_drop
-from shootout.stats.paired import compare_means
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.accuracy import judge_drop
+from shootout.core.contract import Array
+from shootout.core.messages import Scores
+from shootout.core.stats.paired import compare_means
+from shootout.core.stats.verdicts import Standing
 
 Draw = Callable[[np.random.Generator, int], Array]
 """Scores of so many rows."""

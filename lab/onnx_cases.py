@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Tables
-from shootout.backends.adapter import Built
-from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
-from shootout.errors import ArmFailed, ShootoutError, SkippedArm
-from shootout.export.client import Request, obtain_all
-from shootout.exported import fidelity
-from shootout.exported.model import REFERENCE, ExportedModel, save_sets
-from shootout.host import environment
-from shootout.host.placement import Placement, child_environment
-from shootout.host.store import cache_folder
-from shootout.messages import Verified
-from shootout.worker.process import WorkerProcess
+from shootout.core.adapter import Built
+from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.core.contract import Arm, Array, Arrays, Device, Precision, Target
+from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import REFERENCE, ExportedModel, save_sets
+from shootout.core.host import environment
+from shootout.core.host.placement import Placement, child_environment
+from shootout.core.host.store import cache_folder
+from shootout.core.messages import Verified
+from shootout.core.worker.process import WorkerProcess
 
 SETS = ("simple", "pytorch-converted", "pytorch-operator")
 NODE = "node"

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from lab.common import TOY, Bench, Tables, attempt, medians, restart, say, watch
-from shootout.backends.adapter import Built
-from shootout.clock import Stopwatch
-from shootout.constants import LEAD_IN_CALLS
-from shootout.contract import Arm, NotRun
-from shootout.messages import Scope, Turn
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import ForkServers, Launcher
-from shootout.race.live_arm import LiveArm
+from shootout.core.adapter import Built
+from shootout.core.clock import Stopwatch
+from shootout.core.constants import LEAD_IN_CALLS
+from shootout.core.contract import Arm, NotRun
+from shootout.core.messages import Scope, Turn
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.live_arm import LiveArm
 
 BASELINE = "torch-eager"
 

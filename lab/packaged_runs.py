@@ -20,11 +20,11 @@ from typing import Any
 from lab.common import Bench, Tables, say
 from lab.packages import CORPUS, Packaged, kept, stated, unpack
 from lab.whole_runs import COMMAND
-from shootout.clock import Stopwatch
-from shootout.errors import one_line
-from shootout.journal import journal
-from shootout.results.analysis import analyse
-from shootout.results.document import Document, Row
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import one_line
+from shootout.core.journal import journal
+from shootout.core.results.document import Document, Row
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "60s"

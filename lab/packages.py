@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.common import Table
-from shootout.exported.model import sha256
+from shootout.core.exported.model import sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,13 +28,13 @@ from lab.common import Bench, Table, Tables, say
 from lab.corpus_nets import Diffusion, Net, export_to_file
 from lab.task_nets import UNet, conv_block
 from shootout import run
-from shootout.clock import Stopwatch
 from shootout.commands.output import show_progress
-from shootout.contract import Arrays
-from shootout.exported.layers import Layer, find_owners, layers_of
+from shootout.core.clock import Stopwatch
+from shootout.core.contract import Arrays
+from shootout.core.results.document import Row
+from shootout.models.onnx.layers import Layer, find_owners, layers_of
 from shootout.quantize import ort
 from shootout.quantize.qdq import Quantizer
-from shootout.results.document import Row
 
 CALIBRATION_SETS, MAX_TIME_S = 8, 75.0
 FAULTS = {"broken layer": 3, "wrong scale": 3, "left in float": 2, "slow block": 2}
@@ -143,8 +143,8 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
 
 def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[str, Any]:
     """Hold a row's file beside the float one, and return what was named and whether that is the plant."""
-    from shootout.explain.measure import explain
-    from shootout.explain.sides import choose_sides
+    from shootout.apps.explain.measure import explain
+    from shootout.apps.explain.sides import choose_sides
 
     with show_progress() as progress:
         found = explain(choose_sides(folder, [plain.arm, row.arm]), progress)

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from shootout.host import cgroup
+from shootout.core.host import cgroup
 
 PERIOD_US = 100_000
 

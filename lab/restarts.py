@@ -35,17 +35,17 @@ from lab.common import (
     timed_s,
     watch,
 )
-from shootout.backends.adapter import Built
-from shootout.clock import Stopwatch
-from shootout.contract import Arm, Array
-from shootout.host.placement import on_cpus
-from shootout.host.store import bias_floor
-from shootout.messages import Scope
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import ForkServers, Launcher
-from shootout.race.live_arm import LiveArm
-from shootout.stats.interval import make_pair
-from shootout.stats.verdicts import compare
+from shootout.core.adapter import Built
+from shootout.core.clock import Stopwatch
+from shootout.core.contract import Arm, Array
+from shootout.core.host.placement import on_cpus
+from shootout.core.host.store import bias_floor
+from shootout.core.messages import Scope
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.stats.interval import make_pair
+from shootout.core.stats.verdicts import compare
 
 
 def figures(bench: Bench) -> Tables:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Tables
-from shootout.contract import Array
-from shootout.messages import Scores
-from shootout.models.user.metric_names import find_metric
-from shootout.models.user.metrics import WholeSet
-from shootout.results.accuracy import judge_drop
-from shootout.stats.jackknife import find_pseudo_values
-from shootout.stats.paired import compare_means
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.accuracy import judge_drop
+from shootout.core.contract import Array
+from shootout.core.messages import Scores
+from shootout.core.stats.jackknife import find_pseudo_values
+from shootout.core.stats.paired import compare_means
+from shootout.core.stats.verdicts import Standing
+from shootout.models.metrics.metric_names import find_metric
+from shootout.models.metrics.metrics import WholeSet
 
 UNITS = (30, 100, 1_000)
 LIMITS = (0.01, 0.03, 0.1)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 
 from lab.common import Bench, Tables
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.warmup import steady_from
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.warmup import steady_from
 from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
 from tests.support.races.simulation import CLOSE_RIVAL_MS, PINNED_SD, SD, STEADY, latencies, race_share, share
 

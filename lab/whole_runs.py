@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.common import Bench, Table
-from shootout.clock import Stopwatch
-from shootout.journal import journal
-from shootout.journal.journal import History
-from shootout.messages import Scope
-from shootout.report.answer import render_answer
-from shootout.results.analysis import analyse
-from shootout.results.document import Document, Ratio, Row, ratio_of
-from shootout.results.group import Group, group_of
-from shootout.results.vetoes import withheld
-from shootout.stats.verdicts import Verdict
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.answer import render_answer
+from shootout.core.clock import Stopwatch
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.messages import Scope
+from shootout.core.results.document import Document, Ratio, Row, ratio_of
+from shootout.core.results.group import Group, group_of
+from shootout.core.results.vetoes import withheld
+from shootout.core.stats.verdicts import Verdict
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"

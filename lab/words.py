@@ -17,8 +17,8 @@ from typing import Any
 
 import typer
 
-from shootout import errors
 from shootout.cli import app
+from shootout.core import errors
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("harness", "backends", "models", "lab")

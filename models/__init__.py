@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 
-from shootout.errors import unknown
+from shootout.core.errors import unknown
 from shootout.models.base import LabeledTask, Model
-from shootout.models.user import factory
+from shootout.models.sources import factory
 
 __all__ = ["LabeledTask", "Model", "get", "is_own", "names"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
-from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
-from shootout.errors import UsageError, unknown
+from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
+from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.core.errors import UsageError, unknown
 from shootout.models.drawing import InputWay, usual
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from shootout.models.user.called import Called
+    from shootout.models.sources.called import Called
 
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""

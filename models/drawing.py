@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.random import Generator
 
-from shootout.contract import Array, TensorSpec
+from shootout.core.contract import Array, TensorSpec
 
 INT_BELOW = 2
 """Draw unknown integers as 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""

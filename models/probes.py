@@ -14,8 +14,8 @@ FP8 (E4M3) leaves 8 levels between each number and its half, which no integers d
 
 The identity, whose output is its input, is for the harness's own spin backend, and for tests that need no torch.
 
-`shootout.worker.precision_checks` reads the answers. The artifacts are written without torch, so that a machine with
-ONNX Runtime alone has its proof too.
+`shootout.core.worker.precision_checks` reads the answers. The artifacts are written without torch, so that a
+machine with ONNX Runtime alone has its proof too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, Artifact, TensorSpec
-from shootout.errors import UsageError
-from shootout.exported.model import FILES, WEIGHTS
+from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import FILES, WEIGHTS
 from shootout.models.base import Call, Model, Parameters
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from shootout.contract import Array
+from shootout.core.contract import Array
 from shootout.models.base import Parameters
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from support import compiled, exporting, scoring_process
 
-from shootout.contract import Precision
-from shootout.export import client
-from shootout.host import child
-from shootout.host.child import QUIET
+from shootout.core.contract import Precision
+from shootout.core.exported import client
+from shootout.core.host import child
+from shootout.core.host.child import QUIET
 from shootout.testing.plugin import add_option
 
 

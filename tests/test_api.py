@@ -11,11 +11,12 @@ import pytest
 from support.races import made
 
 import shootout
-import shootout.page.plots
-from shootout import api, page
-from shootout.errors import NothingMeasured, NotRun, NotRunKind, UsageError, install
-from shootout.journal.records import not_run
-from shootout.results.analysis import analyse
+import shootout.tell.page.plots
+from shootout import api
+from shootout.apps.judge.analysis import analyse
+from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, UsageError, install
+from shootout.core.journal.records import not_run
+from shootout.tell import page
 
 SHARED_OUTPUTS = Path(__file__).resolve().parents[1] / "results" / "reference"
 POLICY = {"objective": "latency", "limits": {"size": "20MB", "max-error": "0.2"}}
@@ -39,7 +40,7 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
 
 
 def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: pytest.MonkeyPatch):
-    for name in [name for name in sys.modules if name.startswith("shootout.page.")]:
+    for name in [name for name in sys.modules if name.startswith("shootout.tell.page.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(page, "plots", page.plots)  # as it is, to be so again: the import below makes another
     monkeypatch.delattr(page, "plots")
@@ -95,6 +96,6 @@ def test_a_run_is_found_after_the_working_directory_has_changed(tmp_path: Path, 
     before = run.verdict(*arms), run.decide({}).decision
     assert before[1].runs == ("gap-after",)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shootout.page.sources.analyse", None)  # the document is known
+    monkeypatch.setattr("shootout.tell.page.sources.analyse", None)  # the document is known
     assert (run.verdict(*arms), run.decide({}).chosen) == (before[0], before[1].chosen)
     assert run.plot()

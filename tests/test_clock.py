@@ -11,15 +11,7 @@ from array import array
 
 import pytest
 
-from shootout.clock import (
-    RARE_OBJECTS,
-    Deadline,
-    cpu_ns,
-    lead_in,
-    rare_collector,
-    read_block,
-    seconds_to_call,
-)
+from shootout.core.clock import RARE_OBJECTS, Deadline, cpu_ns, lead_in, rare_collector, read_block, seconds_to_call
 
 
 class FakeClock:
@@ -45,7 +37,7 @@ class FakeClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock(call_ns=100)
-    monkeypatch.setattr("shootout.clock.now_ns", fake.now_ns)
+    monkeypatch.setattr("shootout.core.clock.now_ns", fake.now_ns)
     return fake
 
 
@@ -123,7 +115,7 @@ def test_the_collector_goes_on_but_rarely():
 def test_the_collector_rests_from_then_on():
     """In a process of its own: it is never switched on again."""
     code = (
-        "import gc; from shootout import clock; clock.quiet_collector();"
+        "import gc; from shootout.core import clock; clock.quiet_collector();"
         "print(gc.isenabled(), gc.get_freeze_count() > 0)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -134,7 +126,7 @@ def test_garbage_is_collected_once_and_then_as_before():
     """In a process of its own, too."""
     code = """
 import gc, weakref
-from shootout import clock
+from shootout.core import clock
 class Cycle:
     def __init__(self):
         self.own = self
@@ -155,7 +147,7 @@ def test_what_imports_leave_is_never_looked_at_again():
     """In a process of its own, too."""
     code = """
 import gc, weakref
-from shootout import clock
+from shootout.core import clock
 class Cycle:
     def __init__(self):
         self.own = self

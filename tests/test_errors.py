@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shootout import errors
-from shootout.errors import NVIDIA_INDEX, install
+from shootout.core import errors
+from shootout.core.errors import NVIDIA_INDEX, install
 
 CLONE = json.dumps({"url": "file:///clone", "dir_info": {"editable": True}})
 WHEEL = json.dumps({"url": "file:///dist/shootout-1.2.whl", "archive_info": {}})

@@ -19,8 +19,8 @@ from lab.common import attempt
 from lab.metrics_simulated import HARMLESS
 from lab.parity import tools
 from lab.whole_runs import settled_s, shipped
-from shootout.host import cgroup
-from shootout.results.analysis import analyse
+from shootout.apps.judge.analysis import analyse
+from shootout.core.host import cgroup
 
 
 @pytest.mark.parametrize("name", bench.EVERY)

@@ -11,11 +11,11 @@ from typer.main import get_command
 
 from lab import gpu
 from shootout.cli import app
-from shootout.clock import Deadline
-from shootout.errors import ExitCode, SkippedArm
-from shootout.study import schema
-from shootout.study.points import describe
-from shootout.study.target import parse_targets
+from shootout.core.clock import Deadline
+from shootout.core.errors import ExitCode, SkippedArm
+from shootout.core.study import schema
+from shootout.core.study.points import describe
+from shootout.core.study.target import parse_targets
 
 FAKE = """
 import sys, time, signal, pathlib

@@ -36,29 +36,31 @@ from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_val
 from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
 from shootout import backends, cli, models
-from shootout.backends import get, reported
+from shootout.apps.dry_run.preview import preview
+from shootout.apps.formats import junit
+from shootout.apps.formats.data import as_bencher, as_csv, as_parquet, document_text
+from shootout.apps.judge.analysis import analyse
+from shootout.backends import get
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
-from shootout.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
-from shootout.errors import ArmOut, ShootoutError, printable
-from shootout.export import client
-from shootout.export.client import Request
-from shootout.export.request import check_sizes
-from shootout.exported import data_files, onnx_files
-from shootout.exported.model import MANIFEST, ExportedModel, open_exported
-from shootout.formats import junit
-from shootout.formats.data import as_bencher, as_csv, as_parquet, document_text
-from shootout.host import store
-from shootout.host.store import sealed
-from shootout.journal import journal, samples
-from shootout.journal.journal import NAME, PACKED
-from shootout.journal.records import LINE, LoadTestResult, TriedRate, not_run
-from shootout.messages import Scope, Scores, Turn
-from shootout.page import markdown, plots, sources
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.study import plan, points, schema
-from shootout.study.preview import preview
+from shootout.core.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
+from shootout.core.errors import ArmOut, ShootoutError, printable
+from shootout.core.exported import client
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import MANIFEST, ExportedModel, open_exported
+from shootout.core.exported.request import check_sizes
+from shootout.core.host import store
+from shootout.core.host.store import sealed
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import NAME, PACKED
+from shootout.core.journal.records import LINE, LoadTestResult, TriedRate, not_run
+from shootout.core.messages import Scope, Scores, Turn
+from shootout.core.study import plan, points, schema
+from shootout.core.worker import reported
+from shootout.models.data import data_files
+from shootout.models.onnx import onnx_files
+from shootout.tell import table
+from shootout.tell.page import markdown, plots, sources
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
 INPUTS = int(os.environ.get("ODD_INPUTS", "25"))

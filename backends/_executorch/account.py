@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends._executorch.runtime import MethodStep, Operand, record_calls, steps_of
-from shootout.contract import Precision
-from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.core.contract import Precision
+from shootout.core.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 
 PRODUCT = re.compile(
     r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Arm, Option, Precision
+from shootout.core.contract import Arm, Option, Precision
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 KERNELS, BUILTIN = "kernels", "builtin"
 INPUTS, NOT_PLANNED = "alloc_graph_input", "false"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends._executorch.lower import example_inputs
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Precision
-from shootout.schemes import Scheme, parse
+from shootout.core.contract import Arm, Precision
+from shootout.core.schemes import Scheme, parse
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 SCHEMES = {
     Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),

@@ -11,11 +11,11 @@ import numpy as np
 
 from shootout.backends._executorch.lower import BUILTIN, KERNELS
 from shootout.backends._executorch.runtime import FORWARD, import_runtime, record_calls
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
-from shootout.contract import Arrays, Executed
-from shootout.host.environment import version_of
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arrays, Executed
+from shootout.core.host.environment import version_of
+from shootout.core.trace_events import Event
 
 PACKAGE = "executorch"
 MODEL = "model.pte"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Precision
-from shootout.exported.workload import flops_by_precision
+from shootout.core.contract import Precision
+from shootout.core.exported.workload import flops_by_precision
 
 LABELS = {
     "f64": "fp64",

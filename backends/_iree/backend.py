@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._iree import account
 from shootout.backends._iree.compiler import (
@@ -42,14 +41,15 @@ from shootout.backends._iree.session import (
     open_device,
 )
 from shootout.backends._iree.session import OPTIONS as RUNTIME_OPTIONS
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, require_own_threads, trial
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.host.environment import native_flags, version_of
+from shootout.core import schemes
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.host.environment import native_flags, version_of
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 FLOATS = (Precision.FP32, Precision.FP16, Precision.BF16)
 TINY = """

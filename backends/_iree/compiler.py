@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from shootout.contract import Arm, Device, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm, install, keep_end, one_line, shorten
-from shootout.host.child import ending, with_last_words
+from shootout.core.contract import Arm, Device, Option, Precision
+from shootout.core.errors import NotRunKind, SkippedArm, install, keep_end, one_line, shorten
+from shootout.core.host.child import ending, with_last_words
 
 MODULE, WEIGHTS = "model.vmfb", "model.irpa"
 SCOPE = "model"
@@ -169,7 +169,7 @@ def _find_program() -> str:
 
 
 def _opset_of(source: Path) -> int:
-    from shootout.exported.onnx_files import header
+    from shootout.models.onnx.onnx_files import header
 
     return next((one.version for one in header(source).opset_import if one.domain in ("", "ai.onnx")), OLDEST_OPSET)
 

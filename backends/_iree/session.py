@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from shootout import clock
 from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
-from shootout.exported.model import ALIGNMENT
-from shootout.host import gpu
-from shootout.host.environment import version_of
-from shootout.host.gpu import VulkanDevice
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
+from shootout.core.exported.model import ALIGNMENT
+from shootout.core.host import gpu
+from shootout.core.host.environment import version_of
+from shootout.core.host.gpu import VulkanDevice
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
 
 PACKAGE = "iree-base-runtime"
 TASKS = Path("/proc/self/task")

@@ -39,9 +39,9 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
-from shootout.contract import (
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.core.contract import (
     INFERENCE,
     Arm,
     Arrays,
@@ -54,12 +54,12 @@ from shootout.contract import (
     Scenario,
     Target,
 )
-from shootout.errors import NotRunKind, SkippedArm, pip_install
-from shootout.host.environment import native_flags
-from shootout.trace_events import Event
+from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.host.environment import native_flags
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 REDUCED = (Precision.BF16, Precision.FP16)

@@ -26,13 +26,13 @@ from shootout.backends._jax.rewrite import (
 )
 from shootout.backends._jax.session import Program
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Arrays, Precision
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Array, Arrays, Precision
+from shootout.core.schemes import parse
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 LEVELS = 127.0
 """Steps on each side of zero."""

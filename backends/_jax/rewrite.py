@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._jax.session import Program
-from shootout.contract import Array
+from shootout.core.contract import Array
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 CALLS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"}

@@ -19,11 +19,11 @@ import numpy as np
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import core_module
 from shootout.backends.cuda_memory import STAGED
-from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
-from shootout.session import GpuSide
+from shootout.core.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
+from shootout.core.session import GpuSide
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 PRODUCTS = {Precision.FP32: "highest", Precision.NATIVE: "highest", Precision.TF32: "tensorfloat32"}
 """`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""

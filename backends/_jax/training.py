@@ -24,14 +24,14 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
-from shootout.contract import Array, Arrays, Executed
-from shootout.exported.training_step import MOMENTUM
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Executed
+from shootout.core.trace_events import Event
+from shootout.scenarios.training_step import MOMENTUM
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 
 def step_of(exported: ExportedModel, mode: str) -> Program:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Precision
-from shootout.exported.workload import convolution_flops, flops_by_precision, product_flops
+from shootout.core.contract import Precision
+from shootout.core.exported.workload import convolution_flops, flops_by_precision, product_flops
 
 PRODUCTS: Mapping[str, tuple[int, int]] = {
     "FULLY_CONNECTED": (0, 1),

@@ -18,9 +18,9 @@ from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import (
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.core.contract import (
     INTEGERS,
     Arm,
     Arrays,
@@ -33,11 +33,11 @@ from shootout.contract import (
     Precision,
     Target,
 )
-from shootout.host.environment import version_of
-from shootout.schemes import parse, shown_as
+from shootout.core.host.environment import version_of
+from shootout.core.schemes import parse, shown_as
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout.backends.common_torch import float32_module
-from shootout.clock import Stopwatch
-from shootout.errors import NotRunKind, SkippedArm, pip_install
-from shootout.host.environment import version_of
-from shootout.host.scratch import scratch
-from shootout.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used, open_sealed, sealed
-from shootout.units import span
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.host.environment import version_of
+from shootout.core.host.scratch import scratch
+from shootout.core.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used, open_sealed, sealed
+from shootout.core.units import span
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 PINS = Path(__file__).with_name("converter.txt")
 MODULES = ("litert_torch", "ai_edge_quantizer")

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._litert.session import MODEL
-from shootout.contract import Array, Arrays, Inside, TensorNames
+from shootout.core.contract import Array, Arrays, Inside, TensorNames
 
 if TYPE_CHECKING:
-    from shootout.backends.adapter import Built
+    from shootout.core.adapter import Built
 
 OWN_KERNELS = "tensors are from LiteRT's own kernels on the raced file: XNNPACK shows none, and no times are told"
 

@@ -13,13 +13,13 @@ import numpy as np
 from shootout.backends import common_onnx
 from shootout.backends._litert.account import PRODUCTS, list_products
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Arrays, Artifact, Option, Precision
-from shootout.errors import SkippedArm, one_line
-from shootout.exported.layers import pick_layers
-from shootout.schemes import Scheme
+from shootout.core.contract import Arm, Array, Arrays, Artifact, Option, Precision
+from shootout.core.errors import SkippedArm, one_line
+from shootout.core.schemes import Scheme
+from shootout.models.onnx.layers import pick_layers
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 GROUP_SIZE = "group_size"
 OPTIONS = (

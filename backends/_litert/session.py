@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, count_tasks
-from shootout.contract import Arm, Array, Arrays, Executed, TensorSpec
-from shootout.host.environment import version_of
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Arrays, Executed, TensorSpec
+from shootout.core.host.environment import version_of
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 PACKAGE = "ai-edge-litert"
 MODEL = "model.tflite"

@@ -19,7 +19,7 @@ import numpy as np
 
 from shootout.backends._ncnn.convert import End, NcnnLayer, read_param, read_storage
 from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
-from shootout.contract import Array, Arrays
+from shootout.core.contract import Array, Arrays
 
 _FORMS = itertools.product(
     ("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise"), ("", "1D", "3D")

@@ -27,14 +27,14 @@ from shootout.backends._ncnn.net import (
     stores_half,
 )
 from shootout.backends._ncnn.session import NcnnSession
-from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.schemes import parse
+from shootout.core.adapter import Built, Fixture, Shipment
+from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.schemes import parse
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 WEIGHTS_ONLY = "weights-only"
 TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 out0 0=0 1=1 2=1.0"))

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
-from shootout.contract import Artifact, TensorSpec
-from shootout.errors import NotRunKind, SkippedArm, install, keep_end, one_line
-from shootout.host.child import ending
+from shootout.core.contract import Artifact, TensorSpec
+from shootout.core.errors import NotRunKind, SkippedArm, install, keep_end, one_line
+from shootout.core.host.child import ending
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32"}
 """Inputs that a net takes, by pnnx's names; it narrows int64 to int32."""
@@ -106,7 +106,7 @@ def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -
 
 def _bring_source(source: Path, place: Path) -> Path:
     """Bring the file into `place`: pnnx writes a copy beside what it reads, and takes no weights from a link."""
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     if onnx_files.external_files(source):
         onnx_files.save(onnx_files.load(source), place / source.name)

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Arm, Device, Option, Precision
-from shootout.errors import SkippedArm
-from shootout.host import gpu
-from shootout.host.gpu import VulkanDevice
+from shootout.core.contract import Arm, Device, Option, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.host import gpu
+from shootout.core.host.gpu import VulkanDevice
 
 SOFTWARE = 3
 """ncnn's word for a device that is a CPU."""

@@ -14,11 +14,11 @@ from typing import Any
 
 from shootout.backends._ncnn.account import COUNTS, as_mat
 from shootout.backends._ncnn.net import BIN, PARAM, chosen_card, import_ncnn, load_net
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out
-from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
 
 
 @dataclass(slots=True)

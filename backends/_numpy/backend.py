@@ -18,10 +18,10 @@ import numpy as np
 
 from shootout import models
 from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
-from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS, Product, blas_threads, counts, products_of
-from shootout.contract import (
+from shootout.core.adapter import Built, Shipment
+from shootout.core.contract import (
     Arm,
     Array,
     Arrays,
@@ -34,13 +34,13 @@ from shootout.contract import (
     Gemms,
     Precision,
 )
-from shootout.errors import NotRunKind, SkippedArm, install
-from shootout.exported.model import aligned
-from shootout.exported.workload import flops_by_precision
-from shootout.trace_events import Event
+from shootout.core.errors import NotRunKind, SkippedArm, install
+from shootout.core.exported.model import aligned
+from shootout.core.exported.workload import flops_by_precision
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 WEIGHTS = "weights.safetensors"
 MATRIX = 2

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
 from shootout.backends.common import name_floats, precision_of
-from shootout.clock import Stopwatch
-from shootout.contract import Arm, Arrays, Device, Precision, RanNode
-from shootout.exported.layers import find_owner
-from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
-from shootout.trace_events import Event
+from shootout.core.clock import Stopwatch
+from shootout.core.contract import Arm, Arrays, Device, Precision, RanNode
+from shootout.core.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.core.trace_events import Event
+from shootout.models.onnx.layers import find_owner
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -81,7 +81,7 @@ def optimize(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
 
 
 def _optimize_once(source: Path, arm: Arm, folder: Path, without: str) -> Path:
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     options, path = _optimizing_options(arm, without), folder / MODEL
     options.optimized_model_filepath = str(path)
@@ -97,7 +97,7 @@ def _write_with_free_sizes(source: Path, folder: Path) -> Path | None:
     """Write the model with inputs of any size; return None if it has no branches, or its weights lie beside it."""
     import onnx
 
-    from shootout.exported import onnx_axes, onnx_files
+    from shootout.models.onnx import onnx_axes, onnx_files
 
     if onnx_files.is_big(source):
         return None

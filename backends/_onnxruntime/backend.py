@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import inside, providers, tensorrt
 from shootout.backends._onnxruntime.account import (
@@ -44,9 +43,10 @@ from shootout.backends._onnxruntime.quantize import (
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, is_handed_out, is_shared, require_device, trial
-from shootout.contract import (
+from shootout.core import schemes
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.core.contract import (
     INTEGERS,
     Arm,
     Arrays,
@@ -60,12 +60,12 @@ from shootout.contract import (
     Precision,
     Target,
 )
-from shootout.errors import SkippedArm
-from shootout.host.environment import cpu_flags
-from shootout.units import size
+from shootout.core.errors import SkippedArm
+from shootout.core.host.environment import cpu_flags
+from shootout.core.units import size
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 WIDENED = 1.2
 """A copy with more than so many times the bytes of a 16-bit file holds its weights in FP32."""
@@ -201,7 +201,7 @@ def _note_widened(exported: ExportedModel, arm: Arm, built: Path) -> Iterator[st
     """Tell if a file's 16-bit weights were widened, so that what runs and ships is larger than the file."""
     if arm.target.precision is not Precision.NATIVE:
         return
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     file = exported.path(Artifact.ONNX)
     halves = [one for one in onnx_files.own_precisions(onnx_files.header(file)) if one in common_onnx.NARROWED]

@@ -19,12 +19,12 @@ import numpy as np
 from shootout.backends._onnxruntime.account import MODEL, list_nodes, open_to_optimize
 from shootout.backends._onnxruntime.quantize import is_own_static
 from shootout.backends.common import lost_names
-from shootout.contract import Arrays, Inside, TensorNames
+from shootout.core.contract import Arrays, Inside, TensorNames
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-    from shootout.backends.adapter import Built
+    from shootout.core.adapter import Built
 
 READ = "/read"
 """The end of the name of an output that is added behind a pair."""
@@ -38,7 +38,7 @@ def look_inside(built: Built, source: Path, without: str, sets: Sequence[Arrays]
         source: the graph before it is optimized.
         without: the optimizer that is left out.
     """
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     model = onnx_files.load(source)
     outputs = [output.name for output in model.graph.output]

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
-from shootout.contract import Arm, Device, Option, Precision, Target
-from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, pip_install
-from shootout.schemes import rest_of
+from shootout.core.contract import Arm, Device, Option, Precision, Target
+from shootout.core.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, pip_install
+from shootout.core.schemes import rest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

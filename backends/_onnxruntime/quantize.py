@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Arrays, Device, Option, Precision
-from shootout.errors import SkippedArm
-from shootout.exported.workload import is_product
-from shootout.host.environment import SEVEN_BITS, machine_key, prefers_signed, saturates, version_of
-from shootout.host.store import RANGES, cache_folder, mark_used
+from shootout.core.contract import Arm, Arrays, Device, Option, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.exported.workload import is_product
+from shootout.core.host.environment import SEVEN_BITS, machine_key, prefers_signed, saturates, version_of
+from shootout.core.host.store import RANGES, cache_folder, mark_used
+from shootout.core.schemes import Scheme, parse
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
-from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 S8S8, N_BITS = "s8s8", "matmul-nbits"
 OWN = (S8S8, N_BITS)
@@ -193,8 +193,8 @@ def _name_floats(prepared: Path, exported: ExportedModel, scheme: Scheme) -> lis
         return []
     import onnx
 
-    from shootout.exported import onnx_files
-    from shootout.exported.layers import find_nodes, find_owners, layers_of
+    from shootout.models.onnx import onnx_files
+    from shootout.models.onnx.layers import find_nodes, find_owners, layers_of
 
     model = onnx.load(prepared)
     layers = find_nodes(common_onnx.layers_in(exported), scheme.floats, model.graph.node)
@@ -217,7 +217,7 @@ def _release_reads(path: Path, floats: Collection[str]) -> None:
     """
     import onnx
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
     from shootout.quantize.qdq import ROUND, WIDEN
 
     model = onnx.load(path)
@@ -277,7 +277,7 @@ def _quantize_static(
     """Quantize with the ranges in that file, or write them there: an older ONNX Runtime takes them anew each time."""
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     methods = {
         "entropy": CalibrationMethod.Entropy,
@@ -309,7 +309,7 @@ def _quantize_static(
 def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme, floats: Sequence[str]) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     per_channel, big = scheme.granularity != "per-tensor", onnx_files.is_big(prepared)
     quantize_dynamic(
@@ -330,7 +330,7 @@ def _name_read_inside(prepared: Path) -> list[str]:
     """
     import onnx
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     head = onnx_files.header(prepared).graph
     read = {name for node in head.node for name in {*onnx_files.names_read(node)} - {*node.input}}
@@ -357,7 +357,7 @@ def _quantize_in_blocks(
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     precision, block = arm.target.precision, int(arm.options.get(BLOCK_SIZE, BLOCK))
     rounds = precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8"
@@ -396,7 +396,7 @@ def _flatten_biases(path: Path) -> None:
     """Give Gemm's biases one axis: ONNX Runtime makes Gemm of MatMul and Add, and its quantizer can't take `[1, n]`."""
     import onnx
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     model = onnx.load(path)
     readers = Counter(name for node in model.graph.node for name in node.input)
@@ -414,7 +414,7 @@ def _rewrite_gemm(path: Path) -> None:
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     model = ONNXModel(onnx.load(path))
     model.replace_gemm_with_matmul()
@@ -449,7 +449,7 @@ def _restore_order(path: Path) -> None:
     """Put nodes in order again: the quantizers sort by a node's own inputs, without what its branches read."""
     import onnx
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     if any(onnx_files.graphs_inside(onnx_files.header(path).graph.node)):
         model = onnx.load(path)

@@ -16,16 +16,16 @@ import numpy as np
 
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session, trace
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, count_tasks, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
-from shootout.contract import Array, Arrays, Executed, TensorSpec
-from shootout.host.cuda_driver import DEVICE
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Executed, TensorSpec
+from shootout.core.host.cuda_driver import DEVICE
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 Update = tuple[str, tuple[int, ...], Any, Callable[[Array], None]]
 """An input's name, shape and NumPy dtype, and what takes an array of these."""

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._onnxruntime.account import ROUNDS_FLOATS
-from shootout.contract import Array
-from shootout.host.environment import prefers_signed
+from shootout.core.contract import Array
+from shootout.core.host.environment import prefers_signed
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -154,7 +154,7 @@ class Recoded:
         """Write the rewritten model; stated types of what is U8 now are left to be inferred."""
         from onnxruntime.transformers.onnx_model import OnnxModel
 
-        from shootout.exported import onnx_files
+        from shootout.models.onnx import onnx_files
 
         graph = self._model.graph
         del graph.node[:], graph.value_info[:]

@@ -20,9 +20,9 @@ from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, count_kernels, open_session
 from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
-from shootout.contract import Arm, Arrays, Device, Precision
-from shootout.exported.workload import flops_by_precision, is_product
-from shootout.schemes import rest_of
+from shootout.core.contract import Arm, Arrays, Device, Precision
+from shootout.core.exported.workload import flops_by_precision, is_product
+from shootout.core.schemes import rest_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -121,7 +121,7 @@ class Typed:
     """A model's main graph, with its precisions."""
 
     def __init__(self, model: ModelProto) -> None:
-        from shootout.exported.onnx_graph import read_graph
+        from shootout.models.onnx.onnx_graph import read_graph
 
         self.graph = read_graph(model)
         self._makers = {name: node for node in self.graph.nodes for name in node.output}
@@ -148,7 +148,7 @@ def copy_model(source: Path, target: Path) -> Path:
     """Copy a model, with the weights that lie beside it."""
     import onnx
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     onnx_files.save(onnx.load(source), target)
     return target

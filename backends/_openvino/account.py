@@ -24,10 +24,10 @@ from xml.etree import ElementTree
 from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import KINDS, compile_model, devices_of, import_openvino, properties_of
 from shootout.backends.common import name_floats
-from shootout.contract import Arm, Arrays, Device, Precision
-from shootout.exported.layers import find_owner
-from shootout.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
-from shootout.trace_events import Event, in_a_row
+from shootout.core.contract import Arm, Arrays, Device, Precision
+from shootout.core.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.core.trace_events import Event, in_a_row
+from shootout.models.onnx.layers import find_owner
 
 LABELS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8", "i4": "int4", "u4": "int4",

@@ -41,9 +41,9 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, is_shared, require_device, trial
-from shootout.contract import (
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.core.contract import (
     INTEGERS,
     Arm,
     Arrays,
@@ -57,12 +57,12 @@ from shootout.contract import (
     Precision,
     Target,
 )
-from shootout.errors import SkippedArm
+from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 STEP = 0.01
 """Step of the grid that a byte product's operands are rounded to; any will do."""
@@ -220,7 +220,7 @@ def read_file(path: Path, place: Path) -> Any:
     except RuntimeError as error:
         if CONDITION_RANK not in str(error):
             raise
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     model = onnx_files.load(path)
     _flatten_conditions(model.graph)

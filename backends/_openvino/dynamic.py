@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shootout.backends._openvino.graph import DEVICE, import_openvino
-from shootout.host.child import leave_with, run
+from shootout.core.host.child import leave_with, run
 
 LOG = {"ONEDNN_VERBOSE": "profile_create"}
 ROUNDED = re.compile(r"inner_product,.*src_dyn_quant_group_size:[1-9].*ic(\d+)oc(\d+)")

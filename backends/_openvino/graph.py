@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import INTEGERS, Arm, Device, Option, Precision
-from shootout.errors import SkippedArm
-from shootout.host import gpu
-from shootout.schemes import Scheme, parse, rest_of
+from shootout.core.contract import INTEGERS, Arm, Device, Option, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.host import gpu
+from shootout.core.schemes import Scheme, parse, rest_of
 
 PLUGINS: Mapping[Device, str] = {Device.CPU: "CPU", Device.XPU: "GPU", Device.NPU: "NPU"}
 """OpenVINO's names for the kinds of devices."""

@@ -22,10 +22,10 @@ from shootout.backends._openvino.account import (
 )
 from shootout.backends._openvino.graph import IR, SNIPPETS, compile_model, import_openvino
 from shootout.backends.common import lost_names
-from shootout.contract import Arrays, Inside, RanNode, TensorNames
+from shootout.core.contract import Arrays, Inside, RanNode, TensorNames
 
 if TYPE_CHECKING:
-    from shootout.backends.adapter import Built
+    from shootout.core.adapter import Built
 
 ROUND, CUTS = "FakeQuantize", ("Relu", "Clamp")
 UNSHOWN = ("Constant", "Parameter", "Result")

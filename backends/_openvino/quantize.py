@@ -19,16 +19,16 @@ from shootout.backends import common_onnx
 from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU, import_openvino
 from shootout.backends.common import calibration_of
-from shootout.contract import Arm, Array, Arrays, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm, install
-from shootout.exported.fidelity import rows
-from shootout.exported.layers import find_layer, pick_layers
-from shootout.host.environment import SEVEN_BITS, saturates
-from shootout.schemes import Scheme
+from shootout.core.contract import Arm, Array, Arrays, Option, Precision
+from shootout.core.errors import NotRunKind, SkippedArm, install
+from shootout.core.exported.fidelity import rows
+from shootout.core.host.environment import SEVEN_BITS, saturates
+from shootout.core.schemes import Scheme
+from shootout.models.onnx.layers import find_layer, pick_layers
 
 if TYPE_CHECKING:
-    from shootout.exported.layers import Layer
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
+    from shootout.models.onnx.layers import Layer
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (

@@ -16,14 +16,14 @@ import numpy as np
 
 from shootout.backends._openvino.account import profile_nodes, read_executed
 from shootout.backends._openvino.graph import IR, compile_model, describe_devices, version
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
-from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt.account import load_network
 from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import calibration_of, check_options, require_device, trial
-from shootout.contract import (
+from shootout.core import schemes
+from shootout.core.adapter import Built, Fixture
+from shootout.core.contract import (
     Arm,
     Artifact,
     Availability,
@@ -40,10 +40,10 @@ from shootout.contract import (
     Target,
     TensorSpec,
 )
-from shootout.errors import SkippedArm
+from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 PRECISIONS = (
     *(Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16),

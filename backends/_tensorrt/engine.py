@@ -17,7 +17,7 @@ from shootout.backends._tensorrt.account import TYPED_AS, count_layers, read_net
 from shootout.backends._tensorrt.library import Library, join_errors
 from shootout.backends.common_onnx import rest_note
 from shootout.backends.cuda_memory import COPIES, FIRST_FLOAT8, lacks_float8
-from shootout.contract import SCALED, Option, Precision, TensorSpec
+from shootout.core.contract import SCALED, Option, Precision, TensorSpec
 
 GRAPH = "cuda_graph"
 OPTIONS = (

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from shootout.backends._tensorrt.account import HEADING, EngineLayer, read_log
-from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, install
+from shootout.core.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")

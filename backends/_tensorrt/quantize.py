@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.contract import Array, Arrays, Precision
+from shootout.core.contract import Array, Arrays, Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -64,7 +64,7 @@ def write_int4(source: Path, folder: Path) -> Path:
     import onnx
     from onnx import numpy_helper
 
-    from shootout.exported.onnx_files import save
+    from shootout.models.onnx.onnx_files import save
 
     whole = common_onnx.at_newer_opset(onnx.load(source))
     wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}

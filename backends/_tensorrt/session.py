@@ -17,11 +17,11 @@ from shootout.backends._tensorrt.account import EngineLayer, Network, count_laye
 from shootout.backends._tensorrt.library import Library
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
-from shootout.contract import Arrays, Executed, TensorSpec
-from shootout.errors import NotRunKind, SkippedArm
-from shootout.host.cuda_driver import DEVICE
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.contract import Arrays, Executed, TensorSpec
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.host.cuda_driver import DEVICE
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
 
 
 class Engine:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from shootout.backends.common import precision_of
-from shootout.contract import Device, Precision
-from shootout.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.core.contract import Device, Precision
+from shootout.core.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
 
 if TYPE_CHECKING:
     import torch

@@ -57,10 +57,10 @@ from shootout.backends._torch.session import (
     shipped_settings,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.contract import (
+from shootout.core.adapter import Built, Fixture, Shipment
+from shootout.core.contract import (
     INFERENCE,
     SCALED,
     Arm,
@@ -72,14 +72,14 @@ from shootout.contract import (
     Precision,
     Scenario,
 )
-from shootout.errors import NotRunKind, SkippedArm
-from shootout.host.environment import native_flags
-from shootout.schemes import parse
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.host.environment import native_flags
+from shootout.core.schemes import parse
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""
@@ -267,7 +267,7 @@ def _refuse_recompiling(module: torch.nn.Module, run: Any, exported: ExportedMod
     """
     import torch
 
-    from shootout.models.user.called import find_state
+    from shootout.models.sources.called import find_state
 
     with torch.inference_mode():
         example = example_of(exported, arm)

@@ -24,10 +24,10 @@ from shootout.backends._torch.session import (
     require_torch,
     session_on,
 )
-from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.contract import (
+from shootout.core.adapter import Built, Fixture
+from shootout.core.contract import (
     INFERENCE,
     SCALED,
     Arm,
@@ -42,12 +42,12 @@ from shootout.contract import (
     Precision,
     Scenario,
 )
-from shootout.errors import SkippedArm
+from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 __all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
 

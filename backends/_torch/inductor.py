@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from shootout import clock
-from shootout.errors import NotRunKind, SkippedArm, UsageError, pip_install
-from shootout.host import store
-from shootout.host.environment import machine_key
+from shootout.core import clock
+from shootout.core.errors import NotRunKind, SkippedArm, UsageError, pip_install
+from shootout.core.host import store
+from shootout.core.host.environment import machine_key
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
 TIMEOUT_S = 60

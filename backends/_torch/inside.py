@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._torch import quantize
 from shootout.backends._torch.session import Facts, configure, module_of, profile_calls, session_on
 from shootout.backends.common import precision_of
-from shootout.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
-from shootout.exported.workload import is_product
-from shootout.session import Session
-from shootout.trace_events import Event, spans
+from shootout.core.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
+from shootout.core.exported.workload import is_product
+from shootout.core.session import Session
+from shootout.core.trace_events import Event, spans
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.backends.adapter import Built
+    from shootout.core.adapter import Built
 
 CALLS = 10
 CONVERSIONS = ("aten::_to_copy", "aten::copy_")

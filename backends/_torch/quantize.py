@@ -21,23 +21,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._torch.session import dtype_of, example_of, tensors_of
 from shootout.backends.common import calibration_of
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.backends.cuda_memory import capability, lacks_float8, require_float8
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.exported.layers import pick_layers
-from shootout.host.environment import SEVEN_BITS, saturates
-from shootout.schemes import Scheme
+from shootout.core import schemes
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.host.environment import SEVEN_BITS, saturates
+from shootout.core.schemes import Scheme
+from shootout.models.onnx.layers import pick_layers
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.layers import Layer
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
+    from shootout.models.onnx.layers import Layer
 
 TARGETS = frozenset(
     [

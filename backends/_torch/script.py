@@ -25,15 +25,15 @@ from shootout.backends._torch.session import (
     session_on,
     shipped_settings,
 )
-from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
+from shootout.core.adapter import Built, Fixture, Shipment
+from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 FILE = "model.pt"
 PROFILING_RUNS = 3

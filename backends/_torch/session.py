@@ -31,19 +31,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._torch.account import float32_flags
-from shootout.backends.adapter import Built
 from shootout.backends.common import DTYPES, check_inputs, precision_of, require_device
 from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import COPIES, PINNED
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm, pip_install
-from shootout.session import GpuSide, Session
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
+from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.session import GpuSide, Session
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 
 TARGETS = frozenset(

@@ -17,18 +17,18 @@ import numpy as np
 
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import Account, Facts, OnCuda, held_bytes, profile_calls, read_account
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
-from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
-from shootout.exported.training_step import MOMENTUM, RATE
-from shootout.session import GpuSide
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Precision
+from shootout.core.session import GpuSide
+from shootout.core.trace_events import Event
+from shootout.scenarios.training_step import MOMENTUM, RATE
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 STEP_GRAPHS = 2
 """A compiled step has so many: forward with its loss (and its backward), and the optimizer's."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._trees.libraries import open_native
-from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
-from shootout.trace_events import Event
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
+from shootout.core.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel
+    from shootout.core.exported.model import ExportedModel
 
 SUMS_IN = {Artifact.SKLEARN: "fp64", Artifact.LIGHTGBM: "fp64", Artifact.XGBOOST: "fp32"}
 """The precision in which each library adds the leaves of its trees."""

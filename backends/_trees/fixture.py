@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends.adapter import Fixture
-from shootout.contract import Array
+from shootout.core.adapter import Fixture
+from shootout.core.contract import Array
 
 ROWS, FEATURES, TREES = 200, 6, 5
 

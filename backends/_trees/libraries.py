@@ -15,8 +15,8 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from shootout.contract import Array, Artifact
-from shootout.errors import ModelError
+from shootout.core.contract import Array, Artifact
+from shootout.core.errors import ModelError
 
 Predict = Callable[[Array], Array]
 FORM = "a classifier with predict_proba or a regressor"

@@ -18,7 +18,7 @@ from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, find_repo
 from docs.site.notebook import write_notebook
 from docs.site.prose import APART, find_faults, find_type
 from docs.site.studies import INDEX, write_studies
-from shootout.study import schema
+from shootout.core.study import schema
 
 EACH = "Each study"
 """The part of the nav that has a page for each."""

@@ -14,12 +14,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from shootout.compare.document import ComparedDocument, MergedDocument
-from shootout.decide.decision import Decision
-from shootout.gate.verdict import Gate
-from shootout.journal import records
-from shootout.results.document import Document
-from shootout.study.schema import Study
+from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument
+from shootout.apps.judge.decide.decision import Decision
+from shootout.apps.judge.gate.verdict import Gate
+from shootout.core.journal import records
+from shootout.core.results.document import Document
+from shootout.core.study.schema import Study
 
 PAGE_HEAD = """# JSON and file keys
 

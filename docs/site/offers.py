@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from shootout import backends
-from shootout.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
-from shootout.schemes import WORDS, find_offered
+from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
+from shootout.core.schemes import WORDS, find_offered
 
 OPTIONS_HEAD = """# Every backend's own options
 

@@ -15,11 +15,11 @@ from docs.site.commands import write_commands
 from docs.site.keys import write_keys, write_schemas
 from docs.site.links import ROOT
 from docs.site.offers import write_matrix, write_options, write_schemes, write_support
-from shootout.contract import Device
-from shootout.errors import ExitCode
-from shootout.study import points, schema
-from shootout.study.schema import Study
-from shootout.study.target import parse_targets
+from shootout.core.contract import Device
+from shootout.core.errors import ExitCode
+from shootout.core.study import points, schema
+from shootout.core.study.schema import Study
+from shootout.core.study.target import parse_targets
 
 DOCS = ROOT / "docs"
 EXIT_HEAD = """# Exit codes

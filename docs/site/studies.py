@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.site.links import ROOT
-from shootout.page import page
-from shootout.page.sources import read
-from shootout.study import schema
-from shootout.study.selection import DEFAULT
+from shootout.commands.selection import DEFAULT
+from shootout.core.study import schema
+from shootout.tell.page import page
+from shootout.tell.page.sources import read
 
 RUNS = Path("results/reference")
 """From the root of the repository, as runs are named on their pages."""

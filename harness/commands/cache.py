@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.commands.output import print_answer
-from shootout.errors import UsageError, tell_refusal
-from shootout.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
-from shootout.report.columns import Cell, make_table
-from shootout.units import counted, size
+from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
+from shootout.core.units import counted, size
+from shootout.tell.columns import Cell, make_table
 
 HEADERS = ("kept", "number", "size", "last used")
 

@@ -13,24 +13,24 @@ from typing import Any
 
 from rich.console import Group
 
+from shootout.apps.formats.files import check_files, write_files
+from shootout.apps.judge.analysis import analyse_cells
+from shootout.apps.judge.answer import WIDEST
+from shootout.apps.judge.compare.compare import compare_folders
+from shootout.apps.judge.compare.document import MergedDocument
+from shootout.apps.judge.compare.merge import merge as merge_analysed
+from shootout.apps.judge.compare.screen import render_compared, render_merged
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide as find_decision
+from shootout.apps.judge.decide.decision import follow_decision
+from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
-from shootout.compare.compare import compare_folders
-from shootout.compare.document import MergedDocument
-from shootout.compare.merge import merge as merge_analysed
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import decide as find_decision
-from shootout.decide.decision import follow_decision
-from shootout.decide.policy import Policy, read_policy
-from shootout.errors import UsageError
-from shootout.formats.files import check_files, write_files
-from shootout.journal.merged import expand_merged, expand_several, is_merged, write_merged
-from shootout.report.answer import WIDEST
-from shootout.report.compared import render_compared, render_merged
-from shootout.report.decision import render as render_decision
-from shootout.report.table import render_tables
-from shootout.results.analysis import analyse_cells
-from shootout.results.document import Document
-from shootout.study import reproduce
+from shootout.core.errors import UsageError
+from shootout.core.journal.merged import expand_merged, expand_several, is_merged, write_merged
+from shootout.core.results.document import Document
+from shootout.tell import reproduce
+from shootout.tell.table import render_tables
 
 
 def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:

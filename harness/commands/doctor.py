@@ -13,26 +13,26 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
-from shootout.ceilings.measure import obtain_ceilings
-from shootout.ceilings.remembered import read_ceilings
-from shootout.clock import Deadline
+from shootout.apps.ceilings.measure import obtain_ceilings
+from shootout.apps.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
-from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
-from shootout.contract import Availability, Device, NotRunKind, Precision
-from shootout.errors import Unavailable, UsageError, install, one_line, shorten, tell_refusal
-from shootout.host import cuda_driver, environment, gpu, locks
-from shootout.host.gpu import UsedGpu
-from shootout.host.locks import machine_lock
-from shootout.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
-from shootout.host.placement import Placement, pass_on, place
-from shootout.host.store import cache_folder
-from shootout.messages import GpuState
-from shootout.report.notes import render_ceilings
-from shootout.results.wording import tell_cpus
-from shootout.study.axes import read_whole
-from shootout.study.options import MachineOptions
-from shootout.units import size
-from shootout.worker.availability import at_once, find_available
+from shootout.commands.study_options import MachineOptions
+from shootout.core.clock import Deadline
+from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
+from shootout.core.contract import Availability, Device, NotRunKind, Precision
+from shootout.core.errors import Unavailable, UsageError, install, one_line, shorten, tell_refusal
+from shootout.core.host import cuda_driver, environment, gpu, locks
+from shootout.core.host.gpu import UsedGpu
+from shootout.core.host.locks import machine_lock
+from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
+from shootout.core.host.placement import Placement, pass_on, place
+from shootout.core.host.store import cache_folder
+from shootout.core.messages import GpuState
+from shootout.core.study.axes import read_whole
+from shootout.core.units import size
+from shootout.core.worker.availability import at_once, find_available
+from shootout.tell.notes import render_ceilings
+from shootout.tell.wording import tell_cpus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

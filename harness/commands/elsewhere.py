@@ -11,16 +11,16 @@ from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
 
+from shootout.apps.fleet.node_side import zip_folder
+from shootout.apps.fleet.parcel import pack_package
+from shootout.apps.fleet.ssh_hosts import connect, read_addresses
+from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Task
+from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import show_progress
-from shootout.errors import ExitCode, UsageError, printable
-from shootout.fleet.node_side import zip_folder
-from shootout.fleet.parcel import pack_package
-from shootout.fleet.ssh_hosts import connect, read_addresses
-from shootout.fleet.transport import Answer, Contents, NodeLost, Place, Task
-from shootout.report.progress import ProgressDisplay
-from shootout.ship.arm_to_ship import find_arm_to_ship
-from shootout.ship.folder import is_there, new_folder
-from shootout.study.options import MachineOptions
+from shootout.commands.study_options import MachineOptions
+from shootout.core.errors import ExitCode, UsageError, printable
+from shootout.tell.progress import ProgressDisplay
 
 SHIPPED = "shipped"
 """The folder that a host ships into, below the run's."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from shootout.clock import Deadline
+from shootout.apps.explain.measure import explain as explain_sides
+from shootout.apps.explain.screen import render
+from shootout.apps.explain.sides import choose_sides
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.explain.measure import explain as explain_sides
-from shootout.explain.screen import render
-from shootout.explain.sides import choose_sides
-from shootout.host.locks import machine_lock
-from shootout.host.store import in_use
+from shootout.core.clock import Deadline
+from shootout.core.host.locks import machine_lock
+from shootout.core.host.store import in_use
 
 
 def explain(

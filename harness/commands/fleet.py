@@ -21,32 +21,33 @@ from typing import Any
 
 from rich.text import Text
 
-from shootout.build.builder import needs_of
-from shootout.build.deliver import deliver
-from shootout.clock import Deadline
+from shootout.apps.fleet import ray_cluster, ssh_hosts
+from shootout.apps.fleet.node_side import zip_folder
+from shootout.apps.fleet.parcel import Parcel, pack
+from shootout.apps.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
+from shootout.apps.formats.files import check_files
+from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.show import show
-from shootout.contract import NotRun, NotRunKind
-from shootout.errors import ExitCode, UsageError, one_line
-from shootout.export.delivery import DELIVERY, Delivery, to_json
-from shootout.export.request import Request
-from shootout.fleet import ray_cluster, ssh_hosts
-from shootout.fleet.node_side import zip_folder
-from shootout.fleet.parcel import Parcel, pack
-from shootout.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
-from shootout.formats.files import check_files
-from shootout.host import environment
-from shootout.host.locks import FOLDER_LOCK, folder_lock
-from shootout.journal import journal, merged
-from shootout.journal.records import Header
-from shootout.journal.run_folder import find_foreign, new_folder
-from shootout.report.progress import ProgressDisplay
-from shootout.study import points, selection
-from shootout.study.group import GroupRecord, confirming_name
-from shootout.study.options import RunOptions
-from shootout.study.plan import PlannedGroup
-from shootout.study.schema import Study
-from shootout.units import counted, size, span
+from shootout.commands.study_options import RunOptions
+from shootout.core.build.builder import needs_of
+from shootout.core.build.deliver import deliver
+from shootout.core.clock import Deadline
+from shootout.core.contract import NotRun, NotRunKind
+from shootout.core.errors import ExitCode, UsageError, one_line
+from shootout.core.exported.delivery import DELIVERY, Delivery, to_json
+from shootout.core.exported.request import Request
+from shootout.core.host import environment
+from shootout.core.host.locks import FOLDER_LOCK, folder_lock
+from shootout.core.journal import journal, merged
+from shootout.core.journal.records import Header
+from shootout.core.journal.run_folder import find_foreign, new_folder
+from shootout.core.study import points
+from shootout.core.study.group import GroupRecord, confirming_name
+from shootout.core.study.plan import PlannedGroup
+from shootout.core.study.schema import Study
+from shootout.core.units import counted, size, span
+from shootout.tell.progress import ProgressDisplay
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""

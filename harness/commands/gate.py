@@ -10,24 +10,25 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shootout.clock import Deadline
+from shootout.apps.formats.files import check_files
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.gate import github, racing
+from shootout.apps.judge.gate.evidence import Limits, read_limits
+from shootout.apps.judge.gate.options import MAX_TIME_S, GateOptions
+from shootout.apps.judge.gate.output import render, write_gate
+from shootout.apps.judge.gate.racing import Contest, plan_contest
+from shootout.apps.judge.gate.reference import Reference, read_reference
+from shootout.apps.judge.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
-from shootout.errors import OutOfTime, ShootoutError, UsageError
-from shootout.formats.files import check_files
-from shootout.gate import github, racing
-from shootout.gate.evidence import Limits, read_limits
-from shootout.gate.options import MAX_TIME_S, GateOptions
-from shootout.gate.output import render, write_gate
-from shootout.gate.racing import Contest, plan_contest
-from shootout.gate.reference import Reference, read_reference
-from shootout.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
-from shootout.host import gpu
-from shootout.host.locks import machine_lock
-from shootout.host.placement import pass_on
-from shootout.journal import journal
-from shootout.journal.journal import History
-from shootout.journal.run_folder import (
+from shootout.core.clock import Deadline
+from shootout.core.errors import OutOfTime, ShootoutError, UsageError
+from shootout.core.host import gpu
+from shootout.core.host.locks import machine_lock
+from shootout.core.host.placement import pass_on
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.journal.run_folder import (
     CANDIDATE,
     ELSEWHERE,
     START_OVER,
@@ -36,10 +37,9 @@ from shootout.journal.run_folder import (
     new_folder,
     refuse_foreign,
 )
-from shootout.models.user.scoring import ACCURACY
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.study.plan import Plan
+from shootout.core.study.plan import Plan
+from shootout.models.metrics.scoring import ACCURACY
+from shootout.tell.progress import ProgressDisplay
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 from shootout import backends, models
 from shootout.commands.output import print_answer
-from shootout.contract import Option, Precision
-from shootout.errors import unknown
-from shootout.models.user import metric_names
-from shootout.study import schema
+from shootout.core.contract import Option, Precision
+from shootout.core.errors import unknown
+from shootout.core.study import schema
+from shootout.models.metrics import metric_names
 
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
 

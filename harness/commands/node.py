@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout.clock import Deadline
+from shootout.apps.dry_run import screen as preview
 from shootout.commands.output import show_progress
 from shootout.commands.run import exit_code, measure
-from shootout.errors import ExitCode, ShootoutError
-from shootout.export.delivery import read_delivery
-from shootout.host import environment, gpu
-from shootout.host.child import leave_with
-from shootout.host.placement import pass_on
-from shootout.journal.run_folder import header
-from shootout.report import dry_run as preview
-from shootout.study import points
-from shootout.study.plan import Plan, make_plan
-from shootout.study.schema import checked
+from shootout.core.clock import Deadline
+from shootout.core.errors import ExitCode, ShootoutError
+from shootout.core.exported.delivery import read_delivery
+from shootout.core.host import environment, gpu
+from shootout.core.host.child import leave_with
+from shootout.core.host.placement import pass_on
+from shootout.core.journal.run_folder import header
+from shootout.core.study import points
+from shootout.core.study.plan import Plan, make_plan
+from shootout.core.study.schema import checked
 
 
 def main() -> None:

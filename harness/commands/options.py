@@ -18,8 +18,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shootout.errors import Interrupted, UsageError
-from shootout.study.options import Flag, HelpGroup, flags_of, read_words
+from shootout.commands.study_options import Flag, HelpGroup, flags_of, read_words
+from shootout.core.errors import Interrupted, UsageError
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -99,7 +99,7 @@ class GroupedCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; for a study or a model in its place, say how to run it."""
         if args[0] not in self.commands:
-            from shootout.study.selection import is_meant
+            from shootout.commands.selection import is_meant
 
             if is_meant(args[0]):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean: shootout run {args[0]}")
@@ -199,7 +199,7 @@ def declare(
 
     Args:
         app: the command line.
-        table: one of `shootout.study.options`.
+        table: one of `shootout.commands.study_options`.
         panel: the group that the list of commands has it in.
         epilog: examples, one a line.
         help_here: what an option's help is here, where it isn't that of all commands.

@@ -10,11 +10,11 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from shootout.errors import ExitCode, printable
-from shootout.formats.data import json_text
-from shootout.report import table
-from shootout.report.progress import ProgressDisplay
-from shootout.results.document import Document
+from shootout.apps.formats.data import json_text
+from shootout.core.errors import ExitCode, printable
+from shootout.core.results.document import Document
+from shootout.tell import table
+from shootout.tell.progress import ProgressDisplay
 
 
 class PlainConsole(Console):

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import decide
-from shootout.decide.policy import read_policy
-from shootout.errors import ExitCode, UsageError, install
-from shootout.formats.files import check_file, write_file
-from shootout.journal.merged import expand_merged
-from shootout.page import markdown
-from shootout.page.sources import MeasuredRun, PolicyAnswer, read
-from shootout.tune.results import is_tuning
-from shootout.units import size
+from shootout.apps.formats.files import check_file, write_file
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.tune.results import is_tuning
+from shootout.core.errors import ExitCode, UsageError, install
+from shootout.core.journal.merged import expand_merged
+from shootout.core.units import size
+from shootout.tell.page import markdown
+from shootout.tell.page.sources import MeasuredRun, PolicyAnswer, read
 
 EXTRA = "report"
 NEEDED = ("altair", "jinja2", "vl_convert")
@@ -70,7 +70,7 @@ def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | Non
     """
     if ending == ".md":
         return markdown.render([run.document for run in runs], decided).encode()
-    from shootout.page import page, plots
+    from shootout.tell.page import page, plots
 
     if ending == ".html":
         return page.render(runs, decided).encode()

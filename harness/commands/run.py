@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from shootout.ceilings.measure import known_ceilings
-from shootout.clock import Deadline
-from shootout.commands.decide import print_decision
-from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.trace import trace_arms
-from shootout.decide.options import Limit
-from shootout.decide.policy import Policy, as_policy
-from shootout.decide.racing import (
+from shootout.apps.ceilings.measure import known_ceilings
+from shootout.apps.dry_run import screen as preview
+from shootout.apps.formats.files import check_files, write_files
+from shootout.apps.judge.analysis import analyse, find_nearest
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Policy, as_policy
+from shootout.apps.judge.decide.racing import (
     choose_study_for,
     find_barred,
     find_breach,
@@ -25,16 +24,21 @@ from shootout.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
-from shootout.errors import ExitCode, Interrupted, ModelError, UsageError
-from shootout.formats.files import check_files, write_files
-from shootout.host import environment, gpu
-from shootout.host.locks import machine_lock
-from shootout.host.placement import pass_on
-from shootout.host.store import in_use, without_home
-from shootout.journal import journal
-from shootout.journal.journal import History
-from shootout.journal.records import Ended
-from shootout.journal.run_folder import (
+from shootout.commands import selection
+from shootout.commands.decide import print_decision
+from shootout.commands.output import print_answer, print_document, show_progress
+from shootout.commands.study_options import RunOptions
+from shootout.commands.trace import trace_arms
+from shootout.core.clock import Deadline
+from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
+from shootout.core.host import environment, gpu
+from shootout.core.host.locks import machine_lock
+from shootout.core.host.placement import pass_on
+from shootout.core.host.store import in_use, without_home
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Ended
+from shootout.core.journal.run_folder import (
     choose_folder,
     header,
     is_from_here,
@@ -42,19 +46,16 @@ from shootout.journal.run_folder import (
     open_folder,
     open_journal,
 )
-from shootout.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
-from shootout.report import dry_run as preview
-from shootout.report import notes
-from shootout.report.progress import ProgressDisplay
-from shootout.report.screen import NAMED, fold
-from shootout.results.analysis import analyse, find_nearest
-from shootout.results.document import Document
-from shootout.results.group import Group, group_of, missing
-from shootout.study import points, reproduce, selection
-from shootout.study.group import family, named_in
-from shootout.study.options import RunOptions
-from shootout.study.plan import Plan, make_plan
-from shootout.study.target import parse_targets, with_twins
+from shootout.core.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
+from shootout.core.results.document import Document
+from shootout.core.results.group import Group, group_of, missing
+from shootout.core.study import points
+from shootout.core.study.group import family, named_in
+from shootout.core.study.plan import Plan, make_plan
+from shootout.core.study.target import parse_targets, with_twins
+from shootout.tell import notes, reproduce
+from shootout.tell.progress import ProgressDisplay
+from shootout.tell.screen import NAMED, fold
 
 CEILINGS_S = 300.0
 """A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""
@@ -119,7 +120,7 @@ def _leading_on(study: str) -> Iterator[None]:
         typed = (other if word == study else word for word in sys.argv[1:])
         raise UsageError(told + reproduce.quote(["shootout", *typed])) from None
     except ModelError as error:
-        from shootout.exported.onnx_cuts import name_part  # with onnx, which most runs do without here
+        from shootout.models.onnx.onnx_cuts import name_part  # with onnx, which most runs do without here
 
         part, words = name_part(Path(study)), sys.argv[1:]
         if f"{part}: python -c" not in str(error) or study not in words:

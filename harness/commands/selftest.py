@@ -18,26 +18,26 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
-from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
-from shootout.contract import Arm, Device, Target
-from shootout.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
-from shootout.export.client import Request
-from shootout.host import gpu
-from shootout.host.placement import pass_on
-from shootout.host.scratch import scratch
-from shootout.host.store import write_bias_floor
-from shootout.report.progress import ProgressDisplay
-from shootout.results.document import Document, Ratio, Row
-from shootout.stats.verdicts import Verdict, smallest_visible
-from shootout.study.group import GroupRecord, with_control
-from shootout.study.options import TimedMachineOptions
-from shootout.study.plan import PlannedGroup, make_plan
-from shootout.study.schema import Study
-from shootout.study.target import canonical, provider
-from shootout.units import duration, span
+from shootout.commands.study_options import TimedMachineOptions
+from shootout.core.clock import Deadline
+from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
+from shootout.core.contract import Arm, Device, Target
+from shootout.core.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
+from shootout.core.exported.client import Request
+from shootout.core.host import gpu
+from shootout.core.host.placement import pass_on
+from shootout.core.host.scratch import scratch
+from shootout.core.host.store import write_bias_floor
+from shootout.core.results.document import Document, Ratio, Row
+from shootout.core.stats.verdicts import Verdict, smallest_visible
+from shootout.core.study.group import GroupRecord, with_control
+from shootout.core.study.plan import PlannedGroup, make_plan
+from shootout.core.study.schema import Study
+from shootout.core.study.target import canonical, provider
+from shootout.core.units import duration, span
+from shootout.tell.progress import ProgressDisplay
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200

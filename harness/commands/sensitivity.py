@@ -8,21 +8,23 @@ from dataclasses import asdict, replace
 from typing import Any, get_args
 
 from shootout import backends
+from shootout.apps.sensitivity.measure import measure_sensitivity
+from shootout.apps.sensitivity.rounded import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
+from shootout.apps.sensitivity.screen import FLOATS, OFFERING_FLOATS, render
+from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.contract import Arm, Artifact, Device, Precision, Target
-from shootout.errors import UsageError, unknown
-from shootout.export.request import check_sizes
-from shootout.export.sensitivity import measure_sensitivity
-from shootout.host import environment
-from shootout.host.store import in_use
-from shootout.quantize.sensitivity import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
-from shootout.report.sensitivity import FLOATS, OFFERING_FLOATS, render
-from shootout.stats.paired import ask_drop
-from shootout.study import points, reproduce, selection
-from shootout.study.options import SensitivityOptions
-from shootout.study.plan import check_metric, measure_of
-from shootout.study.schema import Study
-from shootout.units import round_limit
+from shootout.commands.study_options import SensitivityOptions
+from shootout.core.contract import Arm, Artifact, Device, Precision, Target
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.request import check_sizes
+from shootout.core.host import environment
+from shootout.core.host.store import in_use
+from shootout.core.stats.paired import ask_drop
+from shootout.core.study import points
+from shootout.core.study.plan import check_metric, measure_of
+from shootout.core.study.schema import Study
+from shootout.core.units import round_limit
+from shootout.tell import reproduce
 
 TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1
 """A suggested limit is the error of what is left rounded, so many times since runtimes fuse, within the other two."""

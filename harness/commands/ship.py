@@ -8,16 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shootout.apps.ship.arm_to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
+from shootout.apps.ship.artifact import find_built
+from shootout.apps.ship.folder import is_there, left_out, write_folder
 from shootout.commands.output import show_progress
-from shootout.errors import ArmFailed, ExitCode
-from shootout.exported.shipped_folder import CHECK, RUNTIME, ShippedFolder
-from shootout.host.placement import passed_on
-from shootout.host.store import in_use
-from shootout.page.sources import read
-from shootout.ship.arm_to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
-from shootout.ship.artifact import find_built
-from shootout.ship.folder import is_there, left_out, write_folder
-from shootout.units import size
+from shootout.core.errors import ArmFailed, ExitCode
+from shootout.core.host.placement import passed_on
+from shootout.core.host.store import in_use
+from shootout.core.units import size
+from shootout.models.sources.shipped_folder import CHECK, RUNTIME, ShippedFolder
+from shootout.tell.page.sources import read
 
 CHECK_TIMEOUT_S = 600.0
 
@@ -60,7 +60,7 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group
 def render_page(source: ArmToShip) -> str:
     """Render the run's report; "" if the drawing library isn't installed."""
     try:
-        from shootout.page import page
+        from shootout.tell.page import page
     except ImportError:
         return ""
     return page.render([read(source.folder, source.document)], source.decided)

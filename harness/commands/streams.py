@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from shootout.errors import ExitCode, ShootoutError, printable, tell_refusal
+from shootout.core.errors import ExitCode, ShootoutError, printable, tell_refusal
 
 
 class _Output(io.TextIOWrapper):

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout import backends, trace_events
-from shootout.backends import reported
-from shootout.backends.adapter import Built
-from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.errors import ArmFailed, SkippedArm
-from shootout.host.placement import Placement, child_environment, on_cpus
-from shootout.journal.run_folder import LOGS, TRACES
-from shootout.messages import Looked
-from shootout.report.progress import ProgressDisplay
-from shootout.units import duration
-from shootout.worker.interpreters import PythonInterpreter
-from shootout.worker.process import log_name, worker
+from shootout import backends
+from shootout.core import trace_events
+from shootout.core.adapter import Built
+from shootout.core.clock import Deadline
+from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
+from shootout.core.errors import ArmFailed, SkippedArm
+from shootout.core.host.placement import Placement, child_environment, on_cpus
+from shootout.core.journal.run_folder import LOGS, TRACES
+from shootout.core.messages import Looked
+from shootout.core.units import duration
+from shootout.core.worker import reported
+from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.process import log_name, worker
+from shootout.tell.progress import ProgressDisplay
 
 SUMMARY = "summary.txt"
 CALLS = 50

@@ -9,29 +9,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.build.builder import leading_of, needs_of
-from shootout.clock import Deadline
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.racing import find_breach
+from shootout.apps.sensitivity.measure import rank_layers
+from shootout.apps.tune import search, table
+from shootout.apps.tune.limits import find_over_limits, policy_of, read_limits
+from shootout.apps.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
+from shootout.apps.tune.search import TuningSearch
+from shootout.apps.tune.settings import list_mixes
+from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
-from shootout.decide.options import Limit
-from shootout.decide.racing import find_breach
-from shootout.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
-from shootout.export.client import obtain_all
-from shootout.export.sensitivity import rank_layers
-from shootout.host import gpu
-from shootout.host.placement import pass_on
-from shootout.host.store import in_use
-from shootout.report.progress import ProgressDisplay
-from shootout.results.document import Document
-from shootout.study import points, reproduce, selection
-from shootout.study.options import TuneOptions
-from shootout.study.plan import Plan
-from shootout.tune import search, table
-from shootout.tune.limits import find_over_limits, policy_of, read_limits
-from shootout.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
-from shootout.tune.search import TuningSearch
-from shootout.tune.settings import list_mixes
-from shootout.units import span
+from shootout.commands.study_options import TuneOptions
+from shootout.core.build.builder import leading_of, needs_of
+from shootout.core.clock import Deadline
+from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
+from shootout.core.exported.client import obtain_all
+from shootout.core.host import gpu
+from shootout.core.host.placement import pass_on
+from shootout.core.host.store import in_use
+from shootout.core.results.document import Document
+from shootout.core.study import points
+from shootout.core.study.plan import Plan
+from shootout.core.units import span
+from shootout.tell import reproduce
+from shootout.tell.progress import ProgressDisplay
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:

@@ -9,19 +9,19 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from shootout import backends
+from shootout.apps.fleet.ssh_hosts import read_addresses
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.compare.merge import CellInPlace, find_group
+from shootout.apps.ship.folder import new_folder
+from shootout.apps.ship.variants import read_cpu, refuse_twins, write_variants
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
-from shootout.compare.merge import CellInPlace, find_group
-from shootout.errors import ArmFailed, SkippedArm, Undecided, UsageError
-from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_environment
-from shootout.fleet.ssh_hosts import read_addresses
-from shootout.host.environment import machine_key
-from shootout.host.regular_files import resolve_inside
-from shootout.results.analysis import Analysed
-from shootout.ship.folder import new_folder
-from shootout.ship.variants import read_cpu, refuse_twins, write_variants
-from shootout.study.reproduce import quote
-from shootout.units import counted, size
+from shootout.core.errors import ArmFailed, SkippedArm, Undecided, UsageError
+from shootout.core.host.environment import machine_key
+from shootout.core.host.regular_files import resolve_inside
+from shootout.core.units import counted, size
+from shootout.models.sources.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_environment
+from shootout.tell.reproduce import quote
 
 
 def ship_variants(

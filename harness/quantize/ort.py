@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Arrays
+from shootout.core.contract import Arrays
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """The operators that are quantized here, and by every quantizer."""
@@ -46,7 +46,7 @@ def prepared(source: Path, folder: Path) -> Path:
     from onnx import version_converter
     from onnxruntime.quantization import quant_pre_process
 
-    from shootout.exported import onnx_files
+    from shootout.models.onnx import onnx_files
 
     path = folder / "prepared.onnx"
     model = onnx.load(source, load_external_data=False)

@@ -32,14 +32,14 @@ from onnxruntime.quantization.calibrate import MinMaxCalibrater, TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-from shootout.constants import E4M3_MAX, INT8_LEVELS
-from shootout.contract import Array, Arrays
-from shootout.errors import ModelError
-from shootout.exported import onnx_files
-from shootout.exported.layers import find_nodes, layers_of
+from shootout.core.constants import E4M3_MAX, INT8_LEVELS
+from shootout.core.contract import Array, Arrays
+from shootout.core.errors import ModelError
+from shootout.core.schemes import write_floats
+from shootout.models.onnx import onnx_files
+from shootout.models.onnx.layers import find_nodes, layers_of
 from shootout.quantize import ort
 from shootout.quantize.ort import PRODUCTS, CalibrationReader, quietly
-from shootout.schemes import write_floats
 
 SUMS = ("Add", "Mul")
 CUTS = ("Relu", "Clip")

@@ -31,11 +31,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
-from shootout.contract import Array, Arrays, Precision
-from shootout.exported.effort import Effort
-from shootout.exported.fidelity import widened
-from shootout.exported.streams import Stream
+from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
+from shootout.core.contract import Array, Arrays, Precision
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.fidelity import widened
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,
@@ -49,6 +48,7 @@ from shootout.quantize.error_bounds import (
     largest_of_each,
 )
 from shootout.quantize.retyping import retype_programs
+from shootout.scenarios.streams import Stream
 
 Weight = Callable[[Tensor, int], Tensor]
 """Takes (a weight, the axis of its output channels) and returns the value to go on with."""

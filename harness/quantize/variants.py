@@ -13,21 +13,14 @@ from pathlib import Path
 
 import onnx
 
-from shootout.contract import Artifact
-from shootout.errors import SkippedArm, UsageError
-from shootout.exported import onnx_files
-from shootout.exported.layers import layers_of, note_floats, pick_layers
-from shootout.exported.model import (
-    FILES,
-    SETS,
-    SHARED_OUTPUTS,
-    ExportedModel,
-    open_exported,
-    save_sets,
-)
-from shootout.host.environment import SEVEN_BITS
+from shootout.core.contract import Artifact
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.exported.model import FILES, SETS, SHARED_OUTPUTS, ExportedModel, open_exported, save_sets
+from shootout.core.host.environment import SEVEN_BITS
+from shootout.core.schemes import parse
+from shootout.models.onnx import onnx_files
+from shootout.models.onnx.layers import layers_of, note_floats, pick_layers
 from shootout.quantize import qdq
-from shootout.schemes import parse
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.backends.common import require_device
-from shootout.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
-from shootout.errors import ModelError, ShootoutError, SkippedArm
-from shootout.export import cache as cache_of_exports
-from shootout.export.client import Request, obtain_all
-from shootout.export.delivery import SENT_EXPORTS
-from shootout.export.trees import convert_file
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.core.errors import ModelError, ShootoutError, SkippedArm
+from shootout.core.exported import cache as cache_of_exports
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.delivery import SENT_EXPORTS
+from shootout.core.exported.model import ExportedModel
+from shootout.models.sources.trees import convert_file
 
 OURS = "shootout.testing.checks"
 """A fresh process may hold at least the checks with all that they import: NumPy and no other library."""
@@ -157,8 +157,8 @@ def _claimed_capabilities(backend: str) -> Capabilities:
 
 def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
     """Return the target's arm, and what has to be exported for it: the model, and the probe if it can run one."""
-    from shootout.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
-    from shootout.study.plan import scheme_of  # no more than it asks for
+    from shootout.core.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
+    from shootout.core.study.plan import scheme_of  # no more than it asks for
 
     row = backends.fixture(target.backend)
     row = row.elsewhere.get(target.precision, row)

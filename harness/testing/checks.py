@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends.adapter import Adapter, Built
-from shootout.contract import SCALED, Array, Availability, Precision
-from shootout.errors import SkippedArm
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel, open_exported
-from shootout.session import Session
+from shootout.core.adapter import Adapter, Built
+from shootout.core.contract import SCALED, Array, Availability, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.model import ExportedModel, open_exported
+from shootout.core.session import Session
+from shootout.core.worker import precision_checks
 from shootout.testing.cases import ConformanceCase, lacks
-from shootout.worker import precision_checks
 
 
 @dataclass(frozen=True)

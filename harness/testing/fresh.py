@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shootout.host.child import QUIET
+from shootout.core.host.child import QUIET
 
 _SET_BY_IMPORTS = {
     "KMP_DUPLICATE_LIB_OK": "True",

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shootout import backends
-from shootout.contract import Availability, Device, Target
-from shootout.host.store import in_use
+from shootout.core.contract import Availability, Device, Target
+from shootout.core.host.store import in_use
 from shootout.testing.cases import (
     case_of,
     export_for,

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
-from shootout.backends.adapter import Built
-from shootout.constants import ROUNDS
-from shootout.host.noise import OwnTraces
-from shootout.host.store import bias_floor
-from shootout.stats.interval import make_pair
-from shootout.stats.verdicts import Comparison, compare
-from shootout.worker.process import log_name
+from shootout.core.adapter import Built
+from shootout.core.constants import ROUNDS
+from shootout.core.host.noise import OwnTraces
+from shootout.core.host.store import bias_floor
+from shootout.core.stats.interval import make_pair
+from shootout.core.stats.verdicts import Comparison, compare
+from shootout.core.worker.process import log_name
 
 from .sides import Medians, Ours, Plain, Side
 from .tools import TOOLS, Missing

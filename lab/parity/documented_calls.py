@@ -13,8 +13,8 @@ from typing import Any
 from plain_calls import Calls, set_wide  # type: ignore[import-not-found] # beside this file, which is imported by `plain.py` alone
 
 from shootout import models
-from shootout.backends.adapter import Built
-from shootout.contract import INTEGERS, Artifact
+from shootout.core.adapter import Built
+from shootout.core.contract import INTEGERS, Artifact
 
 
 def jax_calls(built: Built, _: Path) -> Calls:

@@ -18,8 +18,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from shootout.backends.adapter import Built
-from shootout.host.child import leave_with
+from shootout.core.adapter import Built
+from shootout.core.host.child import leave_with
 
 Call = Callable[[int], Any]
 WARM_UP_CALLS = 200

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.backends.adapter import Built
+from shootout.core.adapter import Built
 
 Call = Callable[[int], Any]
 """Runs the model on the input buffer with this index."""

@@ -16,10 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from lab.common import Bench
-from shootout.backends.adapter import Built
-from shootout.host.placement import child_environment, on_cpus
-from shootout.messages import Scope
-from shootout.race.live_arm import warm_up
+from shootout.core.adapter import Built
+from shootout.core.host.placement import child_environment, on_cpus
+from shootout.core.messages import Scope
+from shootout.core.race.live_arm import warm_up
 
 from . import plain
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from lab.common import Bench
-from shootout.backends.adapter import Built
-from shootout.constants import LOAD_TIMEOUT_S
-from shootout.errors import one_line
-from shootout.host.child import ending, too_long, with_last_words
-from shootout.host.placement import child_environment, on_cpus
-from shootout.messages import Scope
+from shootout.core.adapter import Built
+from shootout.core.constants import LOAD_TIMEOUT_S
+from shootout.core.errors import one_line
+from shootout.core.host.child import ending, too_long, with_last_words
+from shootout.core.host.placement import child_environment, on_cpus
+from shootout.core.messages import Scope
 
 from . import plain
 from .sides import Medians

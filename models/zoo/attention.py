@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shootout.contract import Artifact, TensorSpec
+from shootout.core.contract import Artifact, TensorSpec
 from shootout.models.base import Choice, IntRange, Model, Parameters
 
 if TYPE_CHECKING:

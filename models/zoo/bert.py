@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.constants import CALIBRATION_ROWS
-from shootout.contract import Array, Artifact, TensorSpec
-from shootout.errors import UsageError
+from shootout.core.constants import CALIBRATION_ROWS
+from shootout.core.contract import Array, Artifact, TensorSpec
+from shootout.core.errors import UsageError
 from shootout.models.base import SEED, IntRange, Model, Parameters, buffer_count, set_count
 from shootout.models.seeding import seeded
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shootout.contract import Artifact, TensorSpec
-from shootout.errors import UsageError
+from shootout.core.contract import Artifact, TensorSpec
+from shootout.core.errors import UsageError
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 from shootout.models.zoo import vision

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters, buffer_count
 from shootout.models.seeding import fit, seeded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shootout.contract import Artifact, TensorSpec
+from shootout.core.contract import Artifact, TensorSpec
 from shootout.models.base import SEED, IntRange, Model, Parameters
 from shootout.models.zoo import digits, vision
 from shootout.models.zoo.digits import CLASSES, SIDE

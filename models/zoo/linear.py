@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Arrays, TensorSpec
+from shootout.core.contract import Arrays, TensorSpec
 from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import variance_kept
 

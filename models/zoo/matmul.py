@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Arrays, TensorSpec
-from shootout.errors import UsageError
+from shootout.core.contract import Arrays, TensorSpec
+from shootout.core.errors import UsageError
 from shootout.models.base import Call, IntRange, Model, Parameters
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.models.base import SEED, Call, IntRange, Model, Parameters
 from shootout.models.seeding import variance_kept
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.models.base import Call, IntRange, Model, Parameters
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 

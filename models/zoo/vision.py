@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from shootout.contract import Array, Artifact, TensorSpec
+from shootout.core.contract import Array, Artifact, TensorSpec
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, buffer_count, set_count
 from shootout.models.seeding import seeded
 

@@ -14,14 +14,14 @@ from shootout import backends
 from shootout.backends._numpy.account import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends.common_numpy import blas_threads, counts, products_of
-from shootout.contract import Arm, Arrays, Device, Target
-from shootout.exported import onnx_files
-from shootout.exported.model import ExportedModel
-from shootout.exported.workload import COMPUTE_OPS
+from shootout.core.contract import Arm, Arrays, Device, Target
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.workload import COMPUTE_OPS
+from shootout.core.worker import precision_checks
+from shootout.models.onnx import onnx_files
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_checks
 
 TORCH = warm_of(Target(backend="torch-eager"))
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")

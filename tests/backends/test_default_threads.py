@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shootout.backends import common
-from shootout.contract import Arm, Target
+from shootout.core.contract import Arm, Target
 
 
 def arm(backend: str, threads: int) -> Arm:
@@ -44,7 +44,7 @@ def test_scikit_learn_has_its_own_number_of_jobs(tmp_path: Path):
     from sklearn import ensemble
 
     from shootout.backends._trees.libraries import open_native
-    from shootout.contract import Artifact
+    from shootout.core.contract import Artifact
 
     fitted: Any = ensemble.RandomForestClassifier(2, n_jobs=7).fit(np.eye(4), [0, 1, 0, 1])
     joblib.dump(fitted, tmp_path / "forest.joblib")

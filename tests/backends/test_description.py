@@ -12,11 +12,11 @@ from support.console import here
 from shootout import backends
 from shootout.commands import doctor
 from shootout.commands.doctor import Quietness
-from shootout.contract import Availability, Device, Precision
-from shootout.worker import availability
+from shootout.core.contract import Availability, Device, Precision
+from shootout.core.worker import availability
 
 ADAPTER = """
-from shootout.contract import Artifact, Availability, Capabilities, Device, Option, Precision
+from shootout.core.contract import Artifact, Availability, Capabilities, Device, Option, Precision
 
 class Mine:
     name = "mine"

@@ -25,8 +25,8 @@ from shootout.backends._tensorrt.account import Network
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends._torch import session as torch_session
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Device, Target, TensorSpec
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Device, Target, TensorSpec
 from shootout.testing.cases import ConformanceCase
 from shootout.testing.checks import (
     CheckedTarget,

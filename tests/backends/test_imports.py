@@ -11,8 +11,8 @@ import pytest
 from support.imported import frameworks_after
 
 from shootout import backends
-from shootout.backends.adapter import Built
-from shootout.contract import Device, Target
+from shootout.core.adapter import Built
+from shootout.core.contract import Device, Target
 from shootout.testing.cases import case_of, warm_of
 from shootout.testing.checks import build_in, call
 from shootout.testing.fresh import run_fresh

@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from shootout import backends
-from shootout.contract import Arm, Precision, Target
-from shootout.errors import ShootoutError
-from shootout.export.client import Request
-from shootout.exported.layers import LEFT_IN_FLOAT
-from shootout.exported.model import ExportedModel
-from shootout.schemes import parse, shown_as
-from shootout.study.target import own_words
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.errors import ShootoutError
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.schemes import parse, shown_as
+from shootout.core.study.target import own_words
+from shootout.models.onnx.layers import LEFT_IN_FLOAT
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -11,7 +11,7 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout.contract import Precision, Target
+from shootout.core.contract import Precision, Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh

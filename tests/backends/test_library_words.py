@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 
 from shootout import backends
 from shootout.backends._openvino.backend import read_file
-from shootout.contract import NotRun, NotRunKind
-from shootout.worker.__main__ import Worker, answer
+from shootout.core.contract import NotRun, NotRunKind
+from shootout.core.worker.__main__ import Worker, answer
 from tests.support.onnx_made import branching, value, write
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from shootout import backends
 from shootout.backends.common import trial
-from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.errors import install
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind
+from shootout.core.errors import install
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [

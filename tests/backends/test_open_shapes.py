@@ -9,13 +9,13 @@ import pytest
 from support.factories import HEAD, write
 
 from shootout import backends
-from shootout.contract import Arm, Arrays, Artifact, Scenario, Target
-from shootout.errors import ShootoutError
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ExportedModel
-from shootout.exported.varying import Arrivals, compose
-from shootout.study.target import own_words
-from shootout.worker import varying
+from shootout.core.contract import Arm, Arrays, Artifact, Scenario, Target
+from shootout.core.errors import ShootoutError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
+from shootout.core.study.target import own_words
+from shootout.scenarios import varying
+from shootout.scenarios.varying_inputs import Arrivals, compose
 
 NET = f"""{HEAD}
 

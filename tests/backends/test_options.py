@@ -8,7 +8,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends.common import check_options
-from shootout.contract import Arm, Device, Option, Precision, Target
+from shootout.core.contract import Arm, Device, Option, Precision, Target
 
 GPU, MODED = frozenset({Device.CUDA}), frozenset({"fast"})
 OPTIONS = (

@@ -17,9 +17,9 @@ from support.onnx_made import I64, value
 from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends.common import HANDED_BYTES
-from shootout.contract import Arm, Precision, Target, TensorSpec
-from shootout.export.client import Request
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Precision, Target, TensorSpec
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -11,11 +11,12 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout import backends, errors
-from shootout.backends.adapter import Fixture
-from shootout.contract import Device, Precision
-from shootout.errors import NotRunKind, SkippedArm, UsageError
-from shootout.host import environment
+from shootout import backends
+from shootout.core import errors
+from shootout.core.adapter import Fixture
+from shootout.core.contract import Device, Precision
+from shootout.core.errors import NotRunKind, SkippedArm, UsageError
+from shootout.core.host import environment
 
 MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
 
@@ -101,7 +102,7 @@ def test_a_backend_that_is_not_here_shows_and_offers_nothing():
 
 
 def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
-    source = f"{MODULE}    from shootout.backends.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
+    source = f"{MODULE}    from shootout.core.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
     (packages / "mine_fixture.py").write_text(source)
     install(packages, "mine-package", {"mine": "mine_fixture:Mine"})
     assert backends.fixture("mine").batch == 3

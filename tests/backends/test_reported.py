@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shootout.backends import reported
-from shootout.contract import Executed
-from shootout.errors import MOST_LETTERS, ArmFailed, explained
+from shootout.core.contract import Executed
+from shootout.core.errors import MOST_LETTERS, ArmFailed, explained
+from shootout.core.worker import reported
 
 EXECUTED = Executed(
     library="lib",

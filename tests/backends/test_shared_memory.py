@@ -11,9 +11,9 @@ import pytest
 
 from shootout import backends
 from shootout.backends.common import HANDED_BYTES, SHARED_BYTES
-from shootout.contract import Arm, Target
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Target
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import ConformanceCase, warm_of
 from shootout.testing.fresh import run_fresh
 

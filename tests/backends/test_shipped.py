@@ -12,13 +12,13 @@ from support.adapters.shipped import make_shipped
 from support.exports import obtain
 
 from shootout import backends
-from shootout.backends.adapter import Built
-from shootout.build.builder import _code_of, probe_key
-from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
-from shootout.errors import SkippedArm, UsageError
-from shootout.exported.model import ExportedModel, sha256
-from shootout.exported.shipped_folder import DOCUMENT, LOAD, read_row
-from shootout.worker.verification import Claim, call_once, verify
+from shootout.core.adapter import Built
+from shootout.core.build.builder import _code_of, probe_key
+from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.exported.model import ExportedModel, sha256
+from shootout.core.worker.verification import Claim, call_once, verify
+from shootout.models.sources.shipped_folder import DOCUMENT, LOAD, read_row
 
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
 REFUSING = 'def load():\n    raise RuntimeError("this CPU lacks avx512f")\n'

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shootout.backends import _spin as spin
-from shootout.clock import now_ns
-from shootout.contract import Arm, Device, Target
+from shootout.core.clock import now_ns
+from shootout.core.contract import Arm, Device, Target
 
 
 def arm(**options: str) -> Arm:

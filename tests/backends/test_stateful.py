@@ -10,14 +10,13 @@ from onnx import helper
 from support.onnx_made import value, write
 
 from shootout import backends
-from shootout.contract import Arm, Target
-from shootout.export import client
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host.environment import libraries
-from shootout.messages import Scope
-from shootout.worker.blocks import Blocks, Clips
+from shootout.core.contract import Arm, Target
+from shootout.core.exported import client, fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.environment import libraries
+from shootout.core.messages import Scope
+from shootout.core.worker.blocks import Blocks, Clips
 
 BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree", "executorch")
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends.adapter import Adapter, Built
-from shootout.constants import USEFUL_BOUND
-from shootout.contract import Arm, Arrays, Capabilities, Executed, Precision, Scenario, Target
-from shootout.errors import ShootoutError, SkippedArm
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ExportedModel
-from shootout.exported.training_step import RATE, TARGET
-from shootout.messages import Verified
+from shootout.core.adapter import Adapter, Built
+from shootout.core.constants import USEFUL_BOUND
+from shootout.core.contract import Arm, Arrays, Capabilities, Executed, Precision, Scenario, Target
+from shootout.core.errors import ShootoutError, SkippedArm
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
+from shootout.core.messages import Verified
+from shootout.core.worker.__main__ import Worker
+from shootout.scenarios.training_step import RATE, TARGET
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
-from shootout.worker.__main__ import Worker
 
 TORCH = warm_of(Target(backend="torch-eager"))
 REQUESTS = {

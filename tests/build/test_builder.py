@@ -13,11 +13,11 @@ import pytest
 from support.building import built_by
 
 from shootout.backends.description import code_of
-from shootout.build import builder
-from shootout.build.builder import Builder, BuiltArm, probe_key
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.errors import ArmFailed, NotRun, NotRunKind
-from shootout.host.placement import Placement
+from shootout.core.build import builder
+from shootout.core.build.builder import Builder, BuiltArm, probe_key
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.errors import ArmFailed, NotRun, NotRunKind
+from shootout.core.host.placement import Placement
 
 ARM = Arm(target=Target(backend="numpy"), model="m")
 MODEL: Any = SimpleNamespace(key="k")

@@ -12,17 +12,17 @@ import pytest
 from support.building import built_by
 from support.exports import bare_exported
 
-from shootout.build import deliver
-from shootout.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
-from shootout.clock import Deadline
-from shootout.contract import Arm, Artifact, Availability, Device, Precision, Target
-from shootout.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.export.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
-from shootout.host.placement import Placement
-from shootout.host.store import cache_folder
-from shootout.study.group import GroupRecord
-from shootout.study.plan import PlannedGroup
-from shootout.study.target import provider
+from shootout.core.build import deliver
+from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
+from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
+from shootout.core.exported.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
+from shootout.core.host.placement import Placement
+from shootout.core.host.store import cache_folder
+from shootout.core.study.group import GroupRecord
+from shootout.core.study.plan import PlannedGroup
+from shootout.core.study.target import provider
 
 FILES_HELD = {
     *("manifest.json", "inputs.npz", "reference.npz", "calibration.npz", "params.safetensors"),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, install
 
-from shootout.build.builder import Builder
-from shootout.contract import Arm, Device, Target
-from shootout.host import cuda_driver
-from shootout.host.placement import Placement
+from shootout.core.build.builder import Builder
+from shootout.core.contract import Arm, Device, Target
+from shootout.core.host import cuda_driver
+from shootout.core.host.placement import Placement
 
 
 class NamedDriver(FakeDriver):

@@ -10,7 +10,7 @@ import pytest
 from shootout import backends
 from shootout.backends import Entry
 from shootout.backends.installed import install_bytes
-from shootout.contract import Device, Precision, Target
+from shootout.core.contract import Device, Precision, Target
 
 
 @pytest.fixture

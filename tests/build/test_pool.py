@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from shootout.build import pool
-from shootout.build.pool import MOST_LANES, BuildPool, lanes, lanes_near
-from shootout.host.placement import place
+from shootout.core.build import pool
+from shootout.core.build.pool import MOST_LANES, BuildPool, lanes, lanes_near
+from shootout.core.host.placement import place
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,20 @@ import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 
-from shootout.backends.adapter import Built
-from shootout.build import builder, pool, preparation
-from shootout.build.builder import BuiltArm, Exports
-from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S
-from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
-from shootout.errors import ArmFailed, Hung, ModelError, SkippedArm, UsageError
-from shootout.exported.model import ExportedModel
-from shootout.host.placement import place
-from shootout.stats.goals import Aim, Goal
-from shootout.study.group import GroupRecord, copy_of
-from shootout.study.plan import PlannedGroup
-from shootout.study.schema import Study
-from shootout.study.target import provider
+from shootout.core.adapter import Built
+from shootout.core.build import builder, pool, preparation
+from shootout.core.build.builder import BuiltArm, Exports
+from shootout.core.clock import Deadline
+from shootout.core.constants import BUILD_TIMEOUT_S
+from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
+from shootout.core.errors import ArmFailed, Hung, ModelError, SkippedArm, UsageError
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.placement import place
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.study.group import GroupRecord, copy_of
+from shootout.core.study.plan import PlannedGroup
+from shootout.core.study.schema import Study
+from shootout.core.study.target import provider
 
 ARMS = [
     *(Arm(target=Target(backend=name), model="residual_mlp") for name in ("numpy", "onnxruntime", "torch-compile")),

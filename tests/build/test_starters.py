@@ -14,17 +14,17 @@ from support.console import state
 from support.exports import bare_exported, obtain
 
 from shootout import backends
-from shootout.build import builder, starters
-from shootout.build.builder import Builder
-from shootout.build.starters import BuildStarters
-from shootout.clock import Deadline
-from shootout.contract import Arm, Device, Target
-from shootout.errors import ArmFailed
-from shootout.exported.model import sha256
-from shootout.host.placement import Placement, allowed_cpus, child_environment
+from shootout.core.build import builder, starters
+from shootout.core.build.builder import Builder
+from shootout.core.build.starters import BuildStarters
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Device, Target
+from shootout.core.errors import ArmFailed
+from shootout.core.exported.model import sha256
+from shootout.core.host.placement import Placement, allowed_cpus, child_environment
+from shootout.core.worker.fork_server import ForkServer
+from shootout.core.worker.process import WorkerProcess
 from shootout.models.probes import PROBE_BATCH
-from shootout.worker.fork_server import ForkServer
-from shootout.worker.process import WorkerProcess
 
 CPUS = frozenset(allowed_cpus())
 PLACE = Placement(parent=CPUS, arms=frozenset({max(CPUS)}), threads=1)

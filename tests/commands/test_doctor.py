@@ -20,16 +20,16 @@ from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 from shootout import backends
 from shootout.commands import doctor
 from shootout.commands.doctor import FolderRoom, Quietness
-from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
-from shootout.errors import Unavailable
-from shootout.errors import install as install_command
-from shootout.host import gpu
-from shootout.host.gpu import UsedGpu
-from shootout.host.noise import NoiseMark
-from shootout.host.placement import Placement
-from shootout.host.store import cache_folder
-from shootout.messages import GpuState
-from shootout.worker import availability
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
+from shootout.core.errors import Unavailable
+from shootout.core.errors import install as install_command
+from shootout.core.host import gpu
+from shootout.core.host.gpu import UsedGpu
+from shootout.core.host.noise import NoiseMark
+from shootout.core.host.placement import Placement
+from shootout.core.host.store import cache_folder
+from shootout.core.messages import GpuState
+from shootout.core.worker import availability
 
 QUIET = Quietness(
     sources=("steal",),

@@ -18,7 +18,7 @@ from shootout import cli
 from shootout.commands import output
 from shootout.commands.output import PlainConsole, print_answer
 from shootout.commands.streams import _Output
-from shootout.errors import ExitCode, printable
+from shootout.core.errors import ExitCode, printable
 
 EVIL = "a\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202eb\x00 [link=http://x]y[/link] [/] :smile: é\xa0µ"
 SHOWN = "a]52;c;eA==[2J2Jb [link=http://x]y[/link] [/] :smile: é\xa0µ"

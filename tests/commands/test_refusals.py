@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from support.races.made import header, write
 
+from shootout.apps.formats.files import write_file
+from shootout.apps.judge.gate import github
+from shootout.apps.ship.folder import new_folder
 from shootout.commands import cache, doctor
-from shootout.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
-from shootout.formats.files import write_file
-from shootout.gate import github
-from shootout.journal import archive, journal, merged, samples
-from shootout.journal.records import SCHEMA
-from shootout.results import document
-from shootout.ship.folder import new_folder
-from shootout.study import mix
-from shootout.worker import interpreters
+from shootout.core.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
+from shootout.core.journal import archive, journal, merged, samples
+from shootout.core.journal.records import SCHEMA
+from shootout.core.results import document
+from shootout.core.worker import interpreters
+from shootout.scenarios import mix
 
 DOCS = Path(__file__).parents[2] / "docs"
 FULL = "No space left on device; make room there"

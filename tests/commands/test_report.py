@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shootout.commands.report import report
-from shootout.errors import UsageError, install
-from shootout.page import charts
+from shootout.core.errors import UsageError, install
+from shootout.tell.page import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 from support.races.planted import header, here, study
 
-from shootout.budget import RACING_S
-from shootout.clock import Deadline
 from shootout.commands import run
-from shootout.host.placement import place
-from shootout.journal import journal
-from shootout.report.progress import ProgressDisplay
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import Study
+from shootout.core.budget import RACING_S
+from shootout.core.clock import Deadline
+from shootout.core.host.placement import place
+from shootout.core.journal import journal
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.schema import Study
+from shootout.tell.progress import ProgressDisplay
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from support.races import planted
 
+from shootout.apps.judge.decide.options import Limit
 from shootout.commands import run
-from shootout.decide.options import Limit
-from shootout.errors import Interrupted
-from shootout.host import environment
-from shootout.host.placement import place
-from shootout.journal import journal
-from shootout.results.group import group_of
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import Study
+from shootout.core.errors import Interrupted
+from shootout.core.host import environment
+from shootout.core.host.placement import place
+from shootout.core.journal import journal
+from shootout.core.results.group import group_of
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.schema import Study
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shootout.clock import Deadline
 from shootout.commands import selftest
-from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
-from shootout.errors import OutOfTime, Unavailable, UsageError
-from shootout.report.progress import ProgressDisplay
-from shootout.study.plan import Plan
+from shootout.core.clock import Deadline
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
+from shootout.core.errors import OutOfTime, Unavailable, UsageError
+from shootout.core.study.plan import Plan
+from shootout.tell.progress import ProgressDisplay
 
 
 @dataclass

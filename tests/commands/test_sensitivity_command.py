@@ -11,12 +11,13 @@ import pytest
 from rich.console import Console
 from support.console import here
 
+from shootout.apps.sensitivity.rounded import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.apps.sensitivity.screen import MOST_LINES, render
+from shootout.commands import selection
 from shootout.commands.sensitivity import as_data, write_search
-from shootout.contract import Precision
-from shootout.exported.layers import Layer
-from shootout.quantize.sensitivity import LayerSensitivity, PrecisionSensitivity, ScoreChange
-from shootout.report.sensitivity import MOST_LINES, render
-from shootout.study import points, selection
+from shootout.core.contract import Precision
+from shootout.core.study import points
+from shootout.models.onnx.layers import Layer
 
 
 def layer(number: int) -> Layer:

@@ -14,19 +14,19 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
-from shootout import clock, trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
-from shootout.backends.adapter import Built
-from shootout.clock import Deadline
 from shootout.commands import trace
-from shootout.contract import Arm, Target
-from shootout.errors import ArmFailed
-from shootout.exported.model import ExportedModel
-from shootout.host.placement import allowed_cpus, place
-from shootout.messages import Looked
-from shootout.worker.blocks import PROFILED, read_profile
-from shootout.worker.process import worker
+from shootout.core import clock, trace_events
+from shootout.core.adapter import Built
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Target
+from shootout.core.errors import ArmFailed
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.placement import allowed_cpus, place
+from shootout.core.messages import Looked
+from shootout.core.worker.blocks import PROFILED, read_profile
+from shootout.core.worker.process import worker
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
 PRODUCTS = {

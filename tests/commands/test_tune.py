@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.console import deaf_here, here
 
-from shootout.clock import Deadline
 from shootout.commands import tune
-from shootout.errors import ExitCode
-from shootout.study.options import TuneOptions, flags_of
+from shootout.commands.study_options import TuneOptions, flags_of
+from shootout.core.clock import Deadline
+from shootout.core.errors import ExitCode
 
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):

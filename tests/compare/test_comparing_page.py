@@ -17,14 +17,14 @@ from rich.console import RenderableType
 from support.plain import as_plain
 from support.reference_runs import read
 
-from shootout.compare.compare import compare, compare_folders
-from shootout.compare.merge import merge_runs
-from shootout.constants import ALPHA
-from shootout.errors import UsageError
-from shootout.report import compared
-from shootout.results.document import Ratio
-from shootout.stats.sessions import learn_floor
-from shootout.stats.verdicts import Verdict
+from shootout.apps.judge.compare import screen as compared
+from shootout.apps.judge.compare.compare import compare, compare_folders
+from shootout.apps.judge.compare.merge import merge_runs
+from shootout.core.constants import ALPHA
+from shootout.core.errors import UsageError
+from shootout.core.results.document import Ratio
+from shootout.core.stats.sessions import learn_floor
+from shootout.core.stats.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("comparing.md", "fleet.md"))

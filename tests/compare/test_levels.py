@@ -16,16 +16,16 @@ from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import GROUP, row
 
-from shootout.compare.compare import CLONES, MOVED, NO_CONTROL, compare
-from shootout.compare.document import Fate
-from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target
-from shootout.errors import UsageError
-from shootout.journal import samples
-from shootout.results.analysis import Analysed
-from shootout.results.document import Row
-from shootout.ship.arm_to_ship import find_arm_to_ship
-from shootout.stats.verdicts import Verdict
-from shootout.study.target import parse_targets
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.compare.compare import CLONES, MOVED, NO_CONTROL, compare
+from shootout.apps.judge.compare.document import Fate
+from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.core.contract import Arm, Capabilities, Device, Precision, Scenario, Target
+from shootout.core.errors import UsageError
+from shootout.core.journal import samples
+from shootout.core.results.document import Row
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study.target import parse_targets
 
 ACCOUNT = {"library": "lib", "version": "1", "fallbacks": (), "compute_nodes_by_precision": {"fp32": 3}}
 

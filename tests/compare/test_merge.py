@@ -17,14 +17,14 @@ from support.races.candidates import analysed
 from support.races.cells import row
 
 import shootout
-from shootout.compare.document import Fate, MergedDocument
-from shootout.compare.merge import find_fate, find_group, merge, merge_runs
-from shootout.errors import UsageError
-from shootout.journal import merged, samples
-from shootout.journal.merged import NAME, expand_merged, write_merged
-from shootout.report.compared import render_merged
-from shootout.results.analysis import Analysed
-from shootout.stats.verdicts import Verdict
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.compare.document import Fate, MergedDocument
+from shootout.apps.judge.compare.merge import find_fate, find_group, merge, merge_runs
+from shootout.apps.judge.compare.screen import render_merged
+from shootout.core.errors import UsageError
+from shootout.core.journal import merged, samples
+from shootout.core.journal.merged import NAME, expand_merged, write_merged
+from shootout.core.stats.verdicts import Verdict
 
 SMALL = analysed("small", row("a", 100), row("b", 200), row("c", 150), machine="1111aaaa2222")
 LARGE = analysed("large", row("a", 300), row("b", 100), row("c", 130), machine="3333bbbb4444", cpus=8)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.compare.compare import (
+from shootout.apps.judge.compare.compare import (
     LEAST_SESSIONS,
     Session,
     choose_control,
@@ -19,12 +19,12 @@ from shootout.compare.compare import (
     find_floor,
     read_beside,
 )
-from shootout.constants import ALPHA, BIAS_FLOOR
-from shootout.contract import Array
-from shootout.results.document import Ratio
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.sessions import SESSION_FLOOR, learn_floor
-from shootout.stats.verdicts import Verdict
+from shootout.core.constants import ALPHA, BIAS_FLOOR
+from shootout.core.contract import Array
+from shootout.core.results.document import Ratio
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.sessions import SESSION_FLOOR, learn_floor
+from shootout.core.stats.verdicts import Verdict
 
 UNKNOWN = np.array([])
 ASSUMED = math.log1p(SESSION_FLOOR)

@@ -13,13 +13,13 @@ from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import GROUP, row
 
-from shootout.decide import candidates
-from shootout.decide.candidates import Question, read_question
-from shootout.decide.decision import decide
-from shootout.decide.policy import read_policy
-from shootout.errors import UsageError
-from shootout.results.analysis import Analysed
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.decide import candidates
+from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.errors import UsageError
+from shootout.core.stats.verdicts import Standing
 
 EIGHT = "batch 8"
 

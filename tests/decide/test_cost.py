@@ -10,18 +10,18 @@ import pytest
 from support.races.candidates import question, searched, served, throughput, together
 from support.races.cells import row
 
-from shootout.compare.matching import Machine
-from shootout.decide.candidates import Question
-from shootout.decide.decision import Decision, decide
-from shootout.decide.objective import find_rate
-from shootout.decide.options import Limit
-from shootout.decide.policy import Policy, read_policy
-from shootout.decide.racing import find_barred, fit_study
-from shootout.errors import UsageError
-from shootout.journal import samples
-from shootout.report.decision import tell_parts
-from shootout.stats.verdicts import Standing
-from shootout.study.schema import checked
+from shootout.apps.judge.compare.matching import Machine
+from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.objective import find_rate
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.racing import find_barred, fit_study
+from shootout.apps.judge.decide.screen import tell_parts
+from shootout.core.errors import UsageError
+from shootout.core.journal import samples
+from shootout.core.stats.verdicts import Standing
+from shootout.core.study.schema import checked
 
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, Scenario, Target
-from shootout.decide.candidates import Question, read_question
-from shootout.decide.decision import Decision, decide
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.decide.racing import fit_study
-from shootout.journal import samples
-from shootout.report.decision import compare_objective, tell_objective
-from shootout.results.analysis import analyse
-from shootout.stats.quantiles import LEAST_TAILS
-from shootout.stats.verdicts import Standing
-from shootout.study.schema import Study
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.racing import fit_study
+from shootout.apps.judge.decide.screen import compare_objective, tell_objective
+from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.journal import samples
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.verdicts import Standing
+from shootout.core.study.schema import Study
 
 MS = 1e6
 ARMS = {"lean": (2.0, 2.0), "wide": (1.0, 3.9), "near": (2.1, 1.97)}

@@ -10,17 +10,17 @@ import pytest
 from support.races.candidates import HERE, question, served, together
 from support.races.cells import fidelity, row, timing
 
-from shootout.contract import NotRunKind
-from shootout.decide.candidates import Question
-from shootout.decide.decision import Decision, decide, follow_decision
-from shootout.decide.limits import tell_finding
-from shootout.decide.objective import ObjectiveValue, compare
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.errors import UsageError
-from shootout.messages import Scope
-from shootout.results.document import CpuTime, Metric, MetricChange, Row
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.decide.decision import Decision, decide, follow_decision
+from shootout.apps.judge.decide.limits import tell_finding
+from shootout.apps.judge.decide.objective import ObjectiveValue, compare
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.contract import NotRunKind
+from shootout.core.errors import UsageError
+from shootout.core.messages import Scope
+from shootout.core.results.document import CpuTime, Metric, MetricChange, Row
+from shootout.core.stats.verdicts import Standing, Verdict
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)

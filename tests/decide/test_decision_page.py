@@ -13,12 +13,12 @@ from rich.console import Console, Group
 
 from lab.common import Bench
 from lab.decisions_simulated import figures
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import decide
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.host.placement import place
-from shootout.report.decision import render
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.screen import render
+from shootout.core.host.placement import place
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deciding.md").read_text()

@@ -11,16 +11,16 @@ from support.plain import as_plain
 from support.races.candidates import question
 from support.races.cells import fidelity, row
 
+from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.limits import Bounds, judge_figure, tell_finding
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy, write_policy
+from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
-from shootout.contract import Scenario
-from shootout.decide.candidates import Question
-from shootout.decide.decision import decide
-from shootout.decide.limits import Bounds, judge_figure, tell_finding
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy, write_policy
-from shootout.report.decision import READING, render
-from shootout.results.document import Metric
-from shootout.stats.verdicts import Standing
+from shootout.core.contract import Scenario
+from shootout.core.results.document import Metric
+from shootout.core.stats.verdicts import Standing
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

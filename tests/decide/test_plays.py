@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, Scenario
-from shootout.decide.candidates import Candidate, read_question
-from shootout.decide.decision import decide
-from shootout.decide.policy import read_policy
-from shootout.journal import samples
-from shootout.journal.records import Line
-from shootout.study.group import GroupRecord, with_control
+from shootout.apps.judge.decide.candidates import Candidate, read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.contract import Arm, Scenario
+from shootout.core.journal import samples
+from shootout.core.journal.records import Line
+from shootout.core.study.group import GroupRecord, with_control
 
 THROUGHPUT = "identity, batch 1, throughput"
 ONE, TWO = (

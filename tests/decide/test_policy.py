@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shootout.decide.options import LIMITS, Limit, PolicyOptions
-from shootout.decide.policy import KEYS, Objective, read_policy
-from shootout.errors import UsageError
-from shootout.stats.paired import read_share
-from shootout.study.options import flags_of
+from shootout.apps.judge.decide.options import LIMITS, Limit, PolicyOptions
+from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy
+from shootout.commands.study_options import flags_of
+from shootout.core.errors import UsageError
+from shootout.core.stats.paired import read_share
 
 WHOLE = """
 objective = "cost"

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from support.races.candidates import question
 from support.races.cells import fidelity, row, timing
 
-from shootout.decide.decision import decide
-from shootout.decide.limits import Bounds, judge_figure
-from shootout.decide.options import LIMITS, Limit
-from shootout.decide.policy import read_policy
-from shootout.results.choice import usual_start_s
-from shootout.results.document import Row
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.apps.judge.choice import usual_start_s
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.limits import Bounds, judge_figure
+from shootout.apps.judge.decide.options import LIMITS, Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.results.document import Row
+from shootout.core.stats.verdicts import Standing, Verdict
 
 BYTES = st.one_of(st.none(), st.integers(1, 4).map(lambda count: count * 100_000_000))
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.races import made, planted
 
-from shootout.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
-from shootout.decide.candidates import read_question
-from shootout.decide.limits import judge_limits
-from shootout.decide.options import Limit
-from shootout.decide.policy import Policy, read_policy
-from shootout.decide.racing import (
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.limits import judge_limits
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.racing import (
     choose_study_for,
     find_barred,
     find_breach,
@@ -26,18 +26,18 @@ from shootout.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
-from shootout.errors import UsageError
-from shootout.export.client import Request
-from shootout.export.input_sets import tell_rows_to_bring
-from shootout.journal import journal, samples
-from shootout.journal.records import Line, LoadTestResult, TriedRate, not_run
-from shootout.messages import Scores
-from shootout.race.recording import Recorder
-from shootout.results.analysis import analyse
-from shootout.results.group import group_of, missing
-from shootout.stats.verdicts import Standing
-from shootout.study import selection
-from shootout.study.schema import Study, checked
+from shootout.commands import selection
+from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
+from shootout.core.errors import UsageError
+from shootout.core.exported.client import Request
+from shootout.core.journal import journal, samples
+from shootout.core.journal.records import Line, LoadTestResult, TriedRate, not_run
+from shootout.core.messages import Scores
+from shootout.core.race.recording import Recorder
+from shootout.core.results.group import group_of, missing
+from shootout.core.stats.verdicts import Standing
+from shootout.core.study.schema import Study, checked
+from shootout.models.sources.input_sets import tell_rows_to_bring
 
 ARM = made.ARMS[0]
 
@@ -313,7 +313,7 @@ def test_a_run_of_several_questions_is_refused_before_it_takes_time():
 def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     metric: str, drop: float, told: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("shootout.decide.racing.check_sizes", lambda _: 200)
+    monkeypatch.setattr("shootout.apps.judge.decide.racing.check_sizes", lambda _: 200)
     study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
     policy, asked = Policy(limits={Limit.DROP: drop}), Request(model="m.onnx")
     with pytest.raises(UsageError) if told else nullcontext() as caught:

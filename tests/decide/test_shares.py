@@ -10,15 +10,15 @@ import pytest
 from support.races.candidates import question
 from support.races.cells import fidelity, row
 
-from shootout.contract import Array
-from shootout.decide.limits import ALPHA, Finding, judge_limits
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.messages import Scores
-from shootout.results.accuracy import judge_drop
-from shootout.results.document import Metric, MetricChange, Row
-from shootout.stats.paired import compare_means
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.accuracy import judge_drop
+from shootout.apps.judge.decide.limits import ALPHA, Finding, judge_limits
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.contract import Array
+from shootout.core.messages import Scores
+from shootout.core.results.document import Metric, MetricChange, Row
+from shootout.core.stats.paired import compare_means
+from shootout.core.stats.verdicts import Standing
 
 PLAIN = row("plain", 1_000)
 QUICK, OTHER, THIRD, HEAVY = (

@@ -23,9 +23,9 @@ from lab.claims_page import (
     written,
 )
 from shootout import models
-from shootout.journal import journal
-from shootout.study import points, schema
-from shootout.study.target import parse_targets
+from shootout.core.journal import journal
+from shootout.core.study import points, schema
+from shootout.core.study.target import parse_targets
 
 HOLDS, FAILS, OPEN = Standing
 

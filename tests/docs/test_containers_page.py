@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.study import schema
+from shootout.core.study import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "container"

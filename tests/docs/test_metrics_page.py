@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from shootout.contract import Array, TensorSpec
-from shootout.errors import UsageError
-from shootout.exported.model import ReportRows
-from shootout.messages import Scores
-from shootout.models.user import metric_names, scoring
+from shootout.core.contract import Array, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import ReportRows
+from shootout.core.messages import Scores
+from shootout.models.metrics import metric_names, scoring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLASSES, PLACES = 80, 90

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from docs.site import keys, offers, reference
-from shootout.contract import Device, Precision
-from shootout.errors import ExitCode
-from shootout.results import analysis
-from shootout.results.document import Document, Row, Timing
-from shootout.schemes import SHARED, WORDS
-from shootout.study import schema
-from shootout.study.schema import Study
+from shootout.apps.judge import analysis
+from shootout.core.contract import Device, Precision
+from shootout.core.errors import ExitCode
+from shootout.core.results.document import Document, Row, Timing
+from shootout.core.schemes import SHARED, WORDS
+from shootout.core.study import schema
+from shootout.core.study.schema import Study
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = reference.DOCS

@@ -15,22 +15,22 @@ from support.exports import bare_exported, obtain
 from support.races import made
 from support.races.shipping import let_numpy_ship
 
-from shootout.backends.adapter import Built
+from shootout.apps.explain import measure
+from shootout.apps.explain.measure import check_alike, choose_graph, write_mix, write_search
+from shootout.apps.explain.sides import choose_sides
+from shootout.apps.ship import artifact
 from shootout.backends.common_onnx import layers_in
-from shootout.clock import Deadline
 from shootout.commands import explain as command
 from shootout.commands.explain import explain
-from shootout.contract import Arm, Precision, Target, TensorSpec
-from shootout.errors import Hung, OutOfTime, SkippedArm, UsageError
-from shootout.explain import measure
-from shootout.explain.measure import check_alike, choose_graph, write_mix, write_search
-from shootout.explain.sides import choose_sides
-from shootout.host import environment
-from shootout.host.placement import place
-from shootout.journal.records import Failure
-from shootout.ship import artifact
-from shootout.study import reproduce
-from shootout.study.group import GroupRecord
+from shootout.core.adapter import Built
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Precision, Target, TensorSpec
+from shootout.core.errors import Hung, OutOfTime, SkippedArm, UsageError
+from shootout.core.host import environment
+from shootout.core.host.placement import place
+from shootout.core.journal.records import Failure
+from shootout.core.study.group import GroupRecord
+from shootout.tell import reproduce
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 FP32, INT8 = "onnxruntime:cpu:fp32", "onnxruntime:cpu:int8"

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shootout.explain.explanation import Before
-from shootout.explain.graph import read_outline
-from shootout.exported.layers import SCOPES
+from shootout.apps.explain.explanation import Before
+from shootout.apps.explain.graph import read_outline
+from shootout.models.onnx.layers import SCOPES
 
 SIDE = 2
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import Array, Inside, TensorNames
-from shootout.explain.errors import measure_errors
-from shootout.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
-from shootout.explain.look import choose_sets, differ_by, share_unequal
-from shootout.explain.screen import list_notes, tell_answer, tell_error, tell_side
+from shootout.apps.explain.errors import measure_errors
+from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
+from shootout.apps.explain.look import choose_sets, differ_by, share_unequal
+from shootout.apps.explain.screen import list_notes, tell_answer, tell_error, tell_side
+from shootout.core.contract import Array, Inside, TensorNames
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)

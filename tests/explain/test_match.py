@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.contract import Array, Inside, TensorNames
-from shootout.explain import errors
-from shootout.explain.errors import match_by_value
-from shootout.explain.graph import Outline
-from shootout.exported.layers import Layer
+from shootout.apps.explain import errors
+from shootout.apps.explain.errors import match_by_value
+from shootout.apps.explain.graph import Outline
+from shootout.core.contract import Array, Inside, TensorNames
+from shootout.models.onnx.layers import Layer
 
 LAYERS = 40
 SHAPE = (1, 3, 8, 8)

@@ -12,12 +12,12 @@ import pytest
 from support.plain import as_plain
 from support.races import made
 
-from shootout.contract import Arm, BoundStanding, Precision, Target
-from shootout.explain.explanation import Explanation, LayerPair, LayerSide, Rise, SideSummary, find_rise
-from shootout.explain.measure import write_search
-from shootout.explain.screen import render
-from shootout.explain.sides import choose_sides
-from shootout.study import reproduce
+from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, Rise, SideSummary, find_rise
+from shootout.apps.explain.measure import write_search
+from shootout.apps.explain.screen import render
+from shootout.apps.explain.sides import choose_sides
+from shootout.core.contract import Arm, BoundStanding, Precision, Target
+from shootout.tell import reproduce
 
 PLANTED = (0.013, 0.014, 0.015, 0.019, 0.59, 0.48, 0.52)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shootout.contract import RanNode
-from shootout.explain.explanation import sum_times
-from shootout.explain.times import place_nodes
+from shootout.apps.explain.explanation import sum_times
+from shootout.apps.explain.times import place_nodes
+from shootout.core.contract import RanNode
 
 OWNERS = {"node_conv": 0, "relu": 0, "fc": 1, "node_fc": 1}
 

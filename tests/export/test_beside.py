@@ -11,16 +11,16 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout import budget
-from shootout.clock import Deadline
-from shootout.contract import Precision, Target
-from shootout.errors import ModelError, UsageError
-from shootout.export import __main__ as exporter
-from shootout.export.client import Request, check
-from shootout.export.request import ExportJob, brief_key, checked
-from shootout.exported.effort import Effort
-from shootout.exported.fidelity import compare
-from shootout.exported.model import INPUTS, ExportedModel, open_exported
+from shootout.core import budget
+from shootout.core.clock import Deadline
+from shootout.core.contract import Precision, Target
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.exported.client import Request, check
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.fidelity import compare
+from shootout.core.exported.model import INPUTS, ExportedModel, open_exported
+from shootout.core.exported.request import ExportJob, brief_key, checked
+from shootout.models.sources import __main__ as exporter
 from shootout.testing.cases import exported_models
 
 

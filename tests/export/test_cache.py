@@ -23,13 +23,14 @@ from support.onnx_made import linear
 import shootout
 from shootout.backends._trees.fixture import write_sklearn
 from shootout.backends.common_torch import architecture
-from shootout.errors import ModelError, UsageError
-from shootout.export import cache, trees
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import ExportJob, checked
-from shootout.exported.model import ExportedModel, open_exported
-from shootout.host import store
-from shootout.host.store import sealed
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.exported import cache
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel, open_exported
+from shootout.core.exported.request import ExportJob, checked
+from shootout.core.host import store
+from shootout.core.host.store import sealed
+from shootout.models.sources import trees
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,10 +116,11 @@ def test_the_key_covers_every_module_that_makes_a_exported():
         from importlib import import_module
         from pathlib import Path
         import shootout
-        from shootout.export import cache, trees
+        from shootout.core.exported import cache
+        from shootout.models.sources import trees
         package, hashed = Path(shootout.__file__).parent, set(cache.source_files())
         for file in (package / "export").glob("*.py"):
-            import_module(f"shootout.export.{file.stem}")
+            import_module(f"shootout.models.sources.{file.stem}")
         loaded = {Path(module.__file__) for name, module in sys.modules.items() if name.startswith("shootout.")}
         names = {str(file.relative_to(package)) for file in loaded - hashed}
         print(sorted(name for name in names if not name.startswith("host/") and not name.endswith("__init__.py")))
@@ -140,7 +142,7 @@ def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
         wheel.extractall(tmp_path)
 
     def ask(code: str) -> str:
-        words = [sys.executable, "-P", "-c", f"from shootout.export import cache; {code}"]
+        words = [sys.executable, "-P", "-c", f"from shootout.models.sources import cache; {code}"]
         path = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(words, env=path, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
@@ -185,7 +187,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
     def full(*_: Any, **__: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shootout.host.scratch.tempfile.mkdtemp", full)
+    monkeypatch.setattr("shootout.core.host.scratch.tempfile.mkdtemp", full)
     with pytest.raises(UsageError, match="No space left on device; make room there, or set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
     assert list((own_cache / "exported").iterdir()) == []

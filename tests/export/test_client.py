@@ -17,18 +17,17 @@ from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout import budget
-from shootout.clock import Deadline
-from shootout.contract import Precision, Target
-from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError, install
-from shootout.export import __main__ as exporter
-from shootout.export import cache, client
-from shootout.export.client import Request, check, obtain_all
-from shootout.export.request import JOBS, ExportJob, checked, from_json, to_json
-from shootout.exported import effort
-from shootout.exported.effort import Effort
-from shootout.exported.model import MANIFEST, ExportedModel
-from shootout.host.child import Ending, run
+from shootout.core import budget
+from shootout.core.clock import Deadline
+from shootout.core.contract import Precision, Target
+from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError, install
+from shootout.core.exported import cache, client, effort
+from shootout.core.exported.client import Request, check, obtain_all
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import MANIFEST, ExportedModel
+from shootout.core.exported.request import JOBS, ExportJob, checked, from_json, to_json
+from shootout.core.host.child import Ending, run
+from shootout.models.sources import __main__ as exporter
 
 
 @pytest.fixture

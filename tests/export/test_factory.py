@@ -20,18 +20,18 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.contract import Arm, Artifact, Scenario, Target, TensorSpec
-from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
-from shootout.export import __main__ as exporter
-from shootout.export import client, user_torch
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import JOBS, ExportJob, checked, to_json
-from shootout.exported import onnx_files
-from shootout.exported.effort import Effort
-from shootout.exported.model import ExportedModel
-from shootout.models.user import factory
+from shootout.core.contract import Arm, Artifact, Scenario, Target, TensorSpec
+from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.core.exported import client
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import JOBS, ExportJob, checked, to_json
+from shootout.core.study import feasibility
+from shootout.models.onnx import onnx_files
+from shootout.models.sources import __main__ as exporter
+from shootout.models.sources import factory, user_torch
 from shootout.quantize import torch_error_bounds, variants
-from shootout.study import feasibility
 
 COLLIDING = f"""{HEAD}
 import backends, harness
@@ -128,7 +128,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
 
 def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
     """What the export process makes of a request, without that process."""
-    from shootout.export import user_torch
+    from shootout.models.sources import user_torch
 
     folder.mkdir()
     job = checked(request)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.onnx_cases import AGREES, BACKENDS, Result, run, stored_cases
-from shootout.host.placement import place
+from shootout.core.host.placement import place
 
 AGREED = {
     "test_Conv1d_dilated",

@@ -12,15 +12,16 @@ import pytest
 from support.console import here
 from support.onnx_made import linear
 
-from shootout.contract import TensorSpec
-from shootout.errors import ShootoutError, UsageError
-from shootout.export import client, input_sets
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import labels_of
-from shootout.exported.data_files import read_sets
-from shootout.exported.model import BUFFER_ROWS, ExportedModel
-from shootout.models.user import scoring
-from shootout.study import plan
+from shootout.core.contract import TensorSpec
+from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.exported import client
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
+from shootout.core.exported.request import labels_of
+from shootout.core.study import plan
+from shootout.models.data.data_files import read_sets
+from shootout.models.metrics import scoring
+from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
 RNG = np.random.default_rng(0)

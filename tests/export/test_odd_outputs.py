@@ -10,10 +10,10 @@ from onnx import TensorProto, helper
 from support.exports import bare_exported, obtain
 from support.onnx_made import value, write
 
-from shootout.contract import Precision, Target
-from shootout.export.request import Request, output_specs
-from shootout.exported.fidelity import compare, gate, useful_flips
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Precision, Target
+from shootout.core.exported.fidelity import compare, gate, useful_flips
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import Request, output_specs
 from shootout.quantize import torch_error_bounds
 
 ROWS, WIDTH = 64, 32

@@ -15,19 +15,19 @@ from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
-from shootout.clock import Deadline
-from shootout.contract import Arm, Artifact, NotRunKind, Target
-from shootout.errors import ModelError, ShootoutError, SkippedArm, install
-from shootout.export import user_onnx
-from shootout.export.client import obtain, obtain_all
-from shootout.export.request import ExportJob, Request, checked
-from shootout.exported.effort import Effort
-from shootout.exported.fidelity import compare, gate
-from shootout.exported.model import ExportedModel, open_exported, sha256
-from shootout.models.user import onnx_module
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Artifact, NotRunKind, Target
+from shootout.core.errors import ModelError, ShootoutError, SkippedArm, install
+from shootout.core.exported.client import obtain, obtain_all
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.fidelity import compare, gate
+from shootout.core.exported.model import ExportedModel, open_exported, sha256
+from shootout.core.exported.request import ExportJob, Request, checked
+from shootout.core.study import feasibility
+from shootout.models.onnx import onnx_module
+from shootout.models.sources import user_onnx
 from shootout.quantize.error_bounds import Errors
 from shootout.quantize.retyping import retyped
-from shootout.study import feasibility
 
 EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
@@ -143,8 +143,8 @@ def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, mon
 
 def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "onnx2fx", None)
-    monkeypatch.delitem(sys.modules, "shootout.models.user.onnx_module")
-    monkeypatch.delattr("shootout.models.user.onnx_module")
+    monkeypatch.delitem(sys.modules, "shootout.models.onnx.onnx_module")
+    monkeypatch.delattr("shootout.models.onnx.onnx_module")
     skip = feasibility.check_export(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
     assert skip is not None
     assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")

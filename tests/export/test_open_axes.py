@@ -15,10 +15,10 @@ import pytest
 from support import onnx_made
 from support.factories import HEAD, write
 
-from shootout.contract import Artifact, Value
-from shootout.errors import ModelError, ShootoutError
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ALONE, OPEN_WEIGHTS, ExportedModel, open_exported
+from shootout.core.contract import Artifact, Value
+from shootout.core.errors import ModelError, ShootoutError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ALONE, OPEN_WEIGHTS, ExportedModel, open_exported
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

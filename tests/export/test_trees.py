@@ -13,23 +13,25 @@ import numpy as np
 import pytest
 
 from shootout import backends
+from shootout.apps.dry_run.preview import preview
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.backends._trees.libraries import _with_names, open_native
-from shootout.constants import CONVERTED
-from shootout.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
-from shootout.errors import ModelError, NotRunKind, UsageError
-from shootout.export import request, trees
-from shootout.export.client import Request, obtain
-from shootout.exported import onnx_files
-from shootout.exported.fidelity import compare
-from shootout.exported.model import FILES
-from shootout.host.store import cache_folder
-from shootout.models.user import onnx_inputs
+from shootout.commands import selection
+from shootout.core.constants import CONVERTED
+from shootout.core.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
+from shootout.core.errors import ModelError, NotRunKind, UsageError
+from shootout.core.exported import request
+from shootout.core.exported.client import Request, obtain
+from shootout.core.exported.fidelity import compare
+from shootout.core.exported.model import FILES
+from shootout.core.host.store import cache_folder
+from shootout.core.study import feasibility
+from shootout.core.study.group import name_model
+from shootout.core.study.plan import make_plan
+from shootout.models.onnx import onnx_files
+from shootout.models.sources import onnx_inputs, trees
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
-from shootout.study import feasibility, reproduce, selection
-from shootout.study.group import name_model
-from shootout.study.plan import make_plan
-from shootout.study.preview import preview
+from shootout.tell import reproduce
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -315,7 +317,7 @@ def test_a_conversion_that_decides_otherwise_has_no_wider_bound(tmp_path: Path):
     native = open_native(found.artifact, found.file, 1).predict(ROWS)
     assert compare([own], [{"probabilities": native}]).relative_l2 > 1e-2
 
-    from shootout.export.user_onnx import prepare
+    from shootout.models.sources.user_onnx import prepare
 
     (tmp_path / "out").mkdir()
     prepared = prepare(folder / made.name, tmp_path / "out", Request(model=made.name, batch=8), native=found)

@@ -13,17 +13,16 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
-from shootout import budget
-from shootout.clock import Deadline
-from shootout.contract import Artifact, Precision, TensorSpec
-from shootout.errors import ModelError, ShootoutError, UsageError
-from shootout.export import input_sets, user_onnx
-from shootout.export.assembly import ExportFindings
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import check_sizes
-from shootout.exported import onnx_files
-from shootout.exported.effort import Effort
-from shootout.models.user import onnx_inputs
+from shootout.core import budget
+from shootout.core.clock import Deadline
+from shootout.core.contract import Artifact, Precision, TensorSpec
+from shootout.core.errors import ModelError, ShootoutError, UsageError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.request import check_sizes
+from shootout.models.onnx import onnx_files
+from shootout.models.sources import input_sets, onnx_inputs, user_onnx
+from shootout.models.sources.assembly import ExportFindings
 
 
 def prepare(path: Path, folder: Path, **asked: Any) -> user_onnx.PreparedFile:

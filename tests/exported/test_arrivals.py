@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 
-from shootout.contract import TensorSpec
-from shootout.errors import ModelError
-from shootout.exported.model import ExportedModel
-from shootout.exported.varying import Arrivals, compose, corner, draw_arrivals, pad
+from shootout.core.contract import TensorSpec
+from shootout.core.errors import ModelError
+from shootout.core.exported.model import ExportedModel
+from shootout.scenarios.varying_inputs import Arrivals, compose, corner, draw_arrivals, pad
 
 
 def sized(size: int, **facts: object) -> ExportedModel:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import TensorSpec
-from shootout.errors import UsageError
-from shootout.exported.data_files import (
+from shootout.core.contract import TensorSpec
+from shootout.core.errors import UsageError
+from shootout.models.base import draw
+from shootout.models.data.data_files import (
     check,
     digest,
     holds_labels,
@@ -23,7 +24,6 @@ from shootout.exported.data_files import (
     read_rows,
     read_sets,
 )
-from shootout.models.base import draw
 
 SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))
 X, IDS = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2])

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shootout.clock import Deadline
-from shootout.contract import NotRunKind
-from shootout.errors import SkippedArm
-from shootout.exported import effort
-from shootout.exported.effort import Effort, ExportProgress, read_progress
-from shootout.exported.workload import Work
+from shootout.core.clock import Deadline
+from shootout.core.contract import NotRunKind
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import effort
+from shootout.core.exported.effort import Effort, ExportProgress, read_progress
+from shootout.core.exported.workload import Work
 
 
 class Left(Deadline):

@@ -14,16 +14,16 @@ from support.exports import bare_exported, obtain
 
 from shootout import models
 from shootout.backends.common_torch import exported_program
-from shootout.contract import Artifact, Device, Precision, Target
-from shootout.errors import ModelError
-from shootout.export import __main__ as exporter
-from shootout.export import input_sets
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import ExportJob
-from shootout.exported.effort import Effort
-from shootout.exported.fidelity import compare, gate
-from shootout.exported.model import ExportedModel, open_exported
-from shootout.exported.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.core.contract import Artifact, Device, Precision, Target
+from shootout.core.errors import ModelError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.fidelity import compare, gate
+from shootout.core.exported.model import ExportedModel, open_exported
+from shootout.core.exported.request import ExportJob
+from shootout.core.exported.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.models.sources import __main__ as exporter
+from shootout.models.sources import input_sets
 from shootout.quantize import torch_error_bounds
 
 REQUESTS = {
@@ -204,12 +204,12 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
         import sys
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
             sys.modules[name] = None  # importing it fails
-        from shootout.export.__main__ import make
-        from shootout.export.request import ExportJob, Request
-        from shootout.exported.effort import Effort
+        from shootout.models.sources.__main__ import make
+        from shootout.core.exported.request import ExportJob, Request
+        from shootout.core.exported.effort import Effort
         make(ExportJob(folder={str(tmp_path)!r}, request=Request(model="identity", batch=2)), Effort())
         from pathlib import Path
-        from shootout.exported.model import open_exported
+        from shootout.core.exported.model import open_exported
         exported = open_exported(Path({str(tmp_path)!r}))
         assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
         assert exported.weights() == {{}}
@@ -270,7 +270,7 @@ def test_good_calibration_data_replace_the_models_own_and_judge_what_they_quanti
 def test_asking_for_exported_models_imports_no_framework(exported_models: ExportedByName):
     code = """if True:
         import sys
-        from shootout.export.client import Request, obtain
+        from shootout.core.exported.client import Request, obtain
         exported = obtain(Request(model="identity", batch=2))
         heavy = ("torch", "onnx", "onnxruntime", "safetensors", "sklearn", "scipy")
         loaded = [name for name in heavy if name in sys.modules]
@@ -324,7 +324,7 @@ def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, m
 
 
 def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from shootout.export import torch_files
+    from shootout.models.sources import torch_files
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
@@ -340,7 +340,7 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 def test_torch_s_table_of_operators_is_made_once(tmp_path: Path):
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    from shootout.export import torch_files
+    from shootout.models.sources import torch_files
 
     for name in ("one", "other"):
         (tmp_path / name).mkdir()

@@ -12,10 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear
 
-from shootout.errors import ModelError, UsageError
-from shootout.exported import data_files, onnx_files
-from shootout.fleet import parcel
-from shootout.study import schema
+from shootout.apps.fleet import parcel
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.study import schema
+from shootout.models.data import data_files
+from shootout.models.onnx import onnx_files
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import BoundStanding, OutputError, TensorSpec
-from shootout.errors import ModelError
-from shootout.export.assembly import require_telling
-from shootout.exported.fidelity import (
+from shootout.core.contract import BoundStanding, OutputError, TensorSpec
+from shootout.core.errors import ModelError
+from shootout.core.exported.fidelity import (
     NOTHING,
     check_outputs,
     compare,
@@ -22,6 +21,7 @@ from shootout.exported.fidelity import (
     with_shared,
     worst_error,
 )
+from shootout.models.sources.assembly import require_telling
 from shootout.quantize.error_bounds import find_errors
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)

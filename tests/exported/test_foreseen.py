@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from shootout.clock import Deadline
-from shootout.exported import cost
-from shootout.exported.cost import ModelSize, export_of, known_rate, module_s
-from shootout.exported.model import INLINE_BYTES
-from shootout.exported.workload import Work
-from shootout.host import store
+from shootout.core.clock import Deadline
+from shootout.core.exported import cost
+from shootout.core.exported.cost import ModelSize, export_of, known_rate, module_s
+from shootout.core.exported.model import INLINE_BYTES
+from shootout.core.exported.workload import Work
+from shootout.core.host import store
 
 WORK = Work(
     flops=1e11,

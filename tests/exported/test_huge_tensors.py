@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from shootout.errors import ModelError
-from shootout.export.request import Request
-from shootout.export.user_onnx import prepare
-from shootout.exported.onnx_graph import find_widest, refuse_huge
-from shootout.host import environment
+from shootout.core.errors import ModelError
+from shootout.core.exported.request import Request
+from shootout.core.host import environment
+from shootout.models.onnx.onnx_graph import find_widest, refuse_huge
+from shootout.models.sources.user_onnx import prepare
 
 MEMORY = 1 << 19
 

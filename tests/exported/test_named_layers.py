@@ -6,8 +6,8 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from shootout.errors import ModelError, UsageError
-from shootout.exported.layers import (
+from shootout.core.errors import ModelError, UsageError
+from shootout.models.onnx.layers import (
     SCOPES,
     Layer,
     find_layer,

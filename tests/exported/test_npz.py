@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.exported.model import ALIGNMENT, aligned, load_sets, save_sets
+from shootout.core.exported.model import ALIGNMENT, aligned, load_sets, save_sets
 
 
 def first_byte(array: np.ndarray) -> int:

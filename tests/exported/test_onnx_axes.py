@@ -12,8 +12,11 @@ import pytest
 from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
-from shootout.errors import ModelError, UsageError
-from shootout.exported.onnx_axes import (
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.study.axes import read_shapes
+from shootout.core.study.points import points
+from shootout.core.study.schema import Study
+from shootout.models.onnx.onnx_axes import (
     axis_sizes,
     input_specs,
     open_beside_batch,
@@ -22,10 +25,7 @@ from shootout.exported.onnx_axes import (
     sizes_of_shapes,
     table_limits,
 )
-from shootout.exported.onnx_files import KEPT_BYTES, header
-from shootout.study.axes import read_shapes
-from shootout.study.points import points
-from shootout.study.schema import Study
+from shootout.models.onnx.onnx_files import KEPT_BYTES, header
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:

@@ -15,11 +15,11 @@ from onnx import TensorProto, helper
 from support.console import here
 from support.onnx_made import F32, I64, value, write
 
-from shootout.errors import ModelError
-from shootout.export import user_onnx
-from shootout.export.request import Request
-from shootout.exported.onnx_cuts import find_cut, tell_cut, tell_doubt
-from shootout.exported.onnx_files import header
+from shootout.core.errors import ModelError
+from shootout.core.exported.request import Request
+from shootout.models.onnx.onnx_cuts import find_cut, tell_cut, tell_doubt
+from shootout.models.onnx.onnx_files import header
+from shootout.models.sources import user_onnx
 
 RNG = np.random.default_rng(0)
 BOOL = TensorProto.BOOL

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 from support.onnx_made import value
 
-from shootout.exported.onnx_files import every_node, parameter_count, sort_nodes, takes_nan, tensors
+from shootout.models.onnx.onnx_files import every_node, parameter_count, sort_nodes, takes_nan, tensors
 
 
 def body(nodes: list[NodeProto], weight: str) -> GraphProto:

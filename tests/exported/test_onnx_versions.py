@@ -8,9 +8,9 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from shootout.constants import CLASSICAL_DOMAIN
-from shootout.errors import ModelError
-from shootout.exported.onnx_versions import LEAST_IR, inline_functions, lower_versions
+from shootout.core.constants import CLASSICAL_DOMAIN
+from shootout.core.errors import ModelError
+from shootout.models.onnx.onnx_versions import LEAST_IR, inline_functions, lower_versions
 
 NEWEST = onnx.defs.onnx_opset_version()
 CHANGED = {"Cast": {"to": TensorProto.FLOAT}, "Celu": {}, "DepthToSpace": {"blocksize": 1}}

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import WEIGHT, half, linear, quantized, value, write
 
-from shootout.exported.onnx_files import classical_operators, own_precisions
+from shootout.models.onnx.onnx_files import classical_operators, own_precisions
 
 
 def of(path: Path) -> tuple[str, ...]:

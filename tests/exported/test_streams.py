@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.contract import Arrays, TensorSpec
-from shootout.errors import UsageError
-from shootout.exported import streams
-from shootout.exported.streams import Stream
+from shootout.core.contract import Arrays, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.scenarios import streams
+from shootout.scenarios.streams import Stream
 
 
 def spec(name: str, shape: tuple[int, ...] = (1, 4), dtype: str = "float32") -> TensorSpec:

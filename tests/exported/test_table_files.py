@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from shootout.contract import Array, TensorSpec
-from shootout.errors import UsageError
-from shootout.exported import data_files, table_files
+from shootout.core.contract import Array, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.models.data import data_files, table_files
 
 X = TensorSpec(name="x", shape=(2, 3), dtype="float32")
 IDS = TensorSpec(name="ids", shape=(2,), dtype="int32")

@@ -12,14 +12,14 @@ import pytest
 from support.words import chosen
 
 from shootout.backends._jax.training import momenta_of
-from shootout.constants import USEFUL_BOUND
-from shootout.contract import Array, Arrays, Precision, Scenario, Target
-from shootout.errors import ShootoutError, UsageError
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import checked
-from shootout.exported import training_step
-from shootout.exported.model import ExportedModel
-from shootout.exported.training_step import RATE, TARGET, off, sketch
+from shootout.core.constants import USEFUL_BOUND
+from shootout.core.contract import Array, Arrays, Precision, Scenario, Target
+from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import checked
+from shootout.scenarios import training_step
+from shootout.scenarios.training_step import RATE, TARGET, off, sketch
 
 BATCH = 3
 

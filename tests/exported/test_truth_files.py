@@ -10,8 +10,8 @@ import pandas
 import pyarrow.parquet
 import pytest
 
-from shootout.errors import UsageError
-from shootout.exported import truth_files
+from shootout.core.errors import UsageError
+from shootout.models.data import truth_files
 
 
 def test_arrays_keep_their_names_and_a_single_file_has_none(tmp_path: Path):

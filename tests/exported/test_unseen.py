@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.contract import Array
-from shootout.exported.unseen import NUDGES, can_mix, mix_sets, nudge
+from shootout.core.contract import Array
+from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 
 
 def mixed_of(*arrays: Array, whole: bool = False) -> Array:

@@ -10,8 +10,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from shootout import models
-from shootout.exported import onnx_graph
-from shootout.exported.onnx_graph import work_of
+from shootout.models.onnx import onnx_graph
+from shootout.models.onnx.onnx_graph import work_of
 
 FLOAT = TensorProto.FLOAT
 

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from support.fleets.nodes import GROUPS, make_header
 
+from shootout.apps.fleet.node_side import zip_folder
+from shootout.apps.fleet.parcel import Parcel
+from shootout.apps.fleet.ray_cluster import check_address
+from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
 from shootout.commands import fleet
 from shootout.commands.fleet import find_runs
-from shootout.contract import Device, NotRun, NotRunKind, Precision, Target
-from shootout.errors import ExitCode, UsageError
-from shootout.export.delivery import DELIVERY, Delivery
-from shootout.fleet.node_side import zip_folder
-from shootout.fleet.parcel import Parcel
-from shootout.fleet.ray_cluster import check_address
-from shootout.fleet.transport import Answer, NodeLost, Place, Task
-from shootout.journal import journal
-from shootout.journal.journal import Journal
-from shootout.journal.merged import is_merged
-from shootout.journal.records import Ended, not_run
+from shootout.core.contract import Device, NotRun, NotRunKind, Precision, Target
+from shootout.core.errors import ExitCode, UsageError
+from shootout.core.exported.delivery import DELIVERY, Delivery
+from shootout.core.journal import journal
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.merged import is_merged
+from shootout.core.journal.records import Ended, not_run
 
 PLAYING = {name: ["a", "b"] for name in GROUPS}
 MEASURED = NotRun(NotRunKind.UNAVAILABLE, "measured, for all that this tells", "")

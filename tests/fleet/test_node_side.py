@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from shootout.fleet import node_side
-from shootout.fleet.node_side import NodeTask, run_task, zip_folder
-from shootout.fleet.parcel import write_tar
-from shootout.host import store
+from shootout.apps.fleet import node_side
+from shootout.apps.fleet.node_side import NodeTask, run_task, zip_folder
+from shootout.apps.fleet.parcel import write_tar
+from shootout.core.host import store
 
 PACKAGE, FILES = f"fleet/{'a' * 32}", f"fleet/{'b' * 32}"
 

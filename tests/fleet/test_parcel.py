@@ -12,11 +12,11 @@ import pytest
 from onnx import helper
 from support.onnx_made import linear, value, write
 
-from shootout.export.request import ExportJob, Request
-from shootout.export.request import checked as checked_request
-from shootout.fleet import parcel
-from shootout.fleet.parcel import Parcel, pack
-from shootout.study.schema import Study, checked
+from shootout.apps.fleet import parcel
+from shootout.apps.fleet.parcel import Parcel, pack
+from shootout.core.exported.request import ExportJob, Request
+from shootout.core.exported.request import checked as checked_request
+from shootout.core.study.schema import Study, checked
 
 
 def study(model: str, **fields: Any) -> Study:

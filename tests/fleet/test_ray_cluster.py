@@ -16,12 +16,12 @@ import pytest
 from support.console import TESTS, here
 from support.fleets.deaf_node import NICE, STOPS
 
+from shootout.apps.fleet.ray_cluster import LABEL
 from shootout.commands import fleet
 from shootout.commands.fleet import find_runs, run_on_fleet
-from shootout.fleet.ray_cluster import LABEL
-from shootout.host.store import cache_folder
-from shootout.journal import journal
-from shootout.journal.records import Failure
+from shootout.core.host.store import cache_folder
+from shootout.core.journal import journal
+from shootout.core.journal.records import Failure
 
 GROUPS = ["identity, batch 1", "identity, batch 2", "identity, batch 3"]
 STUDY = """

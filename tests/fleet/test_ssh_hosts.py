@@ -22,13 +22,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from shootout import backends
+from shootout.apps.fleet import node_side, ssh_hosts
+from shootout.apps.fleet.parcel import Parcel
+from shootout.apps.fleet.ssh_hosts import SshHosts, needed_packages, read_addresses
+from shootout.apps.fleet.transport import Answer, NodeLost, Task
 from shootout.commands import elsewhere
 from shootout.commands.elsewhere import doctor_there, ship_there
-from shootout.errors import UsageError
-from shootout.fleet import node_side, ssh_hosts
-from shootout.fleet.parcel import Parcel
-from shootout.fleet.ssh_hosts import SshHosts, needed_packages, read_addresses
-from shootout.fleet.transport import Answer, NodeLost, Task
+from shootout.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITS_S = 30.0

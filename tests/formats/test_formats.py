@@ -18,13 +18,13 @@ from support.races import cells
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
-from shootout import errors
-from shootout.contract import NotRunKind
-from shootout.errors import UsageError
-from shootout.exported import table_files
-from shootout.formats import data, junit
-from shootout.formats.files import FORMATS, check_files, write_files
-from shootout.results.document import Document, Rate, Row, Serving
+from shootout.apps.formats import data, junit
+from shootout.apps.formats.files import FORMATS, check_files, write_files
+from shootout.core import errors
+from shootout.core.contract import NotRunKind
+from shootout.core.errors import UsageError
+from shootout.core.results.document import Document, Rate, Row, Serving
+from shootout.models.data import table_files
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "=cmd|' /C calc'!A0 <script>\x1b[2J\x00\ufffe]]>\u202e & \"q\" é"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.races import fakes, made, planted
 
-from shootout.gate.evidence import Limits, read_limits
-from shootout.gate.reference import Reference
-from shootout.gate.verdict import Gate, judge_gate, watch_evidence
-from shootout.messages import Verified
-from shootout.results.analysis import analyse
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.gate.evidence import Limits, read_limits
+from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.gate.verdict import Gate, judge_gate, watch_evidence
+from shootout.core.messages import Verified
+from shootout.core.stats.verdicts import Standing
 
 NAMES = "numpy:cpu:fp32", "onnxruntime:cpu:fp32"
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "digits"})

@@ -11,18 +11,18 @@ import pytest
 from support.plain import as_plain
 from support.races import made
 
-from shootout.clock import Deadline
+from shootout.apps.judge.gate import github
+from shootout.apps.judge.gate.evidence import Limits
+from shootout.apps.judge.gate.output import render, tell_outcome
+from shootout.apps.judge.gate.racing import Contest
+from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.gate.verdict import Gate, _refuse_skipped, judge_gate
 from shootout.commands import gate as command
 from shootout.commands import run
-from shootout.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
-from shootout.gate import github
-from shootout.gate.evidence import Limits
-from shootout.gate.output import render, tell_outcome
-from shootout.gate.racing import Contest
-from shootout.gate.reference import Reference
-from shootout.gate.verdict import Gate, _refuse_skipped, judge_gate
-from shootout.journal import journal
-from shootout.journal.records import Line, not_run
+from shootout.core.clock import Deadline
+from shootout.core.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.records import Line, not_run
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
@@ -151,7 +151,7 @@ def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ):
     out = written(tmp_path / "run", 90.0)
-    monkeypatch.setattr("shootout.journal.run_folder._find_obstacle", lambda *_: "")
+    monkeypatch.setattr("shootout.core.journal.run_folder._find_obstacle", lambda *_: "")
 
     def busy(*_: object, **__: object) -> None:
         raise OutOfTime("this machine is in use")

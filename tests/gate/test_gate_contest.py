@@ -19,20 +19,27 @@ from support.factories import LINEAR, write
 from support.onnx_made import linear
 from support.races import planted
 
-from shootout.contract import Availability, Device, TensorSpec
-from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
-from shootout.exported.model import sha256
-from shootout.exported.shipped_folder import DOCUMENT, MANIFEST, ShippedArm, ShippedFolder, ShippedRuntime, read_row
-from shootout.gate import racing, reference
-from shootout.gate.evidence import Limits, read_limits
-from shootout.gate.racing import MOST_RESTARTS, make_study, plan_contest
-from shootout.gate.reference import Reference, read_reference
-from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.points import describe
-from shootout.study.schema import Study, checked
-from shootout.study.target import parse_targets
-from shootout.worker.interpreters import PythonInterpreter
+from shootout.apps.judge.gate import racing, reference
+from shootout.apps.judge.gate.evidence import Limits, read_limits
+from shootout.apps.judge.gate.racing import MOST_RESTARTS, make_study, plan_contest
+from shootout.apps.judge.gate.reference import Reference, read_reference
+from shootout.core.contract import Availability, Device, TensorSpec
+from shootout.core.errors import NotRun, NotRunKind, Unavailable, UsageError
+from shootout.core.exported.model import sha256
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.points import describe
+from shootout.core.study.schema import Study, checked
+from shootout.core.study.target import parse_targets
+from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.models.sources.shipped_folder import (
+    DOCUMENT,
+    MANIFEST,
+    ShippedArm,
+    ShippedFolder,
+    ShippedRuntime,
+    read_row,
+)
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
 DIGITS = Reference(

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Precision, Target
-from shootout.errors import UsageError
-from shootout.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
-from shootout.gate.verdict import judge_slowdown
-from shootout.journal import journal
-from shootout.journal.records import Checked, Failure, Line
-from shootout.messages import Scores
-from shootout.results.analysis import analyse_cells
-from shootout.results.group import group_of
-from shootout.stats.paired import compare_means
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.analysis import analyse_cells
+from shootout.apps.judge.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
+from shootout.apps.judge.gate.verdict import judge_slowdown
+from shootout.core.contract import Arm, BoundStanding, Executed, NotRunKind, Precision, Target
+from shootout.core.errors import UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.records import Checked, Failure, Line
+from shootout.core.messages import Scores
+from shootout.core.results.group import group_of
+from shootout.core.stats.paired import compare_means
+from shootout.core.stats.verdicts import Standing
 
 
 def evidence(

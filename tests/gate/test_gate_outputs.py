@@ -11,13 +11,13 @@ import pytest
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, row
 
-from shootout.errors import Infeasible, ShootoutError, Unavailable, Undecided, UsageError
-from shootout.gate import github
-from shootout.gate.evidence import Check
-from shootout.gate.output import render, tell_outcome, write_gate
-from shootout.gate.verdict import Gate, Outcome, tell_check
-from shootout.results.document import ratio_of
-from shootout.stats.verdicts import Standing
+from shootout.apps.judge.gate import github
+from shootout.apps.judge.gate.evidence import Check
+from shootout.apps.judge.gate.output import render, tell_outcome, write_gate
+from shootout.apps.judge.gate.verdict import Gate, Outcome, tell_check
+from shootout.core.errors import Infeasible, ShootoutError, Unavailable, Undecided, UsageError
+from shootout.core.results.document import ratio_of
+from shootout.core.stats.verdicts import Standing
 
 CHECKS = (
     Check(name="size", reference="1 MB", candidate="2 MB", limit="at most 10 % more", standing=Standing.BROKEN),

@@ -13,18 +13,18 @@ from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 from support.races import made, planted
 
-from shootout.clock import Deadline
+from shootout.apps.judge.gate import racing
+from shootout.apps.judge.gate.evidence import Limits
+from shootout.apps.judge.gate.racing import Contest
+from shootout.apps.judge.gate.reference import Reference
 from shootout.commands import gate as command
-from shootout.contract import Target
-from shootout.errors import OutOfTime, UsageError
-from shootout.gate import racing
-from shootout.gate.evidence import Limits
-from shootout.gate.racing import Contest
-from shootout.gate.reference import Reference
-from shootout.host import locks
-from shootout.host.locks import machine_lock_holder
-from shootout.study.plan import Plan
-from shootout.study.schema import checked
+from shootout.core.clock import Deadline
+from shootout.core.contract import Target
+from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.host import locks
+from shootout.core.host.locks import machine_lock_holder
+from shootout.core.study.plan import Plan
+from shootout.core.study.schema import checked
 
 SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.host import cgroup
+from shootout.core.host import cgroup
 
 V1_NO_LIMIT = "9223372036854771712\n"
 

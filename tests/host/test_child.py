@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from shootout import clock
-from shootout.host.child import Child, ending, last_words, run
+from shootout.core import clock
+from shootout.core.host.child import Child, ending, last_words, run
 
 ODD = """
 import subprocess, sys, time
-from shootout.host.child import leave_with
+from shootout.core.host.child import leave_with
 leave_with(int(sys.argv[-1]))
 """
 
@@ -68,7 +68,7 @@ def test_its_folder_ends_with_it(odd: Path):
 
 PARENT = """
 import sys, time
-from shootout.host.child import Child
+from shootout.core.host.child import Child
 with Child("short") as gone, Child("odd") as child:
     gone.finish(60)
     print(gone.pid, child.pid, flush=True)
@@ -97,7 +97,7 @@ def test_what_a_child_started_ends_with_us_however_we_end(odd: Path, tmp_path: P
 def test_nobody_is_sent_a_signal_once_its_end_was_seen(monkeypatch: pytest.MonkeyPatch, seen_by: str):
     """Its process id may be another's by then."""
     sent: list[int] = []
-    monkeypatch.setattr("shootout.host.child.os.killpg", lambda _, number: sent.append(number))
+    monkeypatch.setattr("shootout.core.host.child.os.killpg", lambda _, number: sent.append(number))
     ended = SimpleNamespace(pid=2**22, returncode=0, wait=lambda timeout=None: 0)
     child = Child("odd", fork=lambda *_: ended)
     arguments = {"wait": (0.0,), "finish": (1.0,), "kill": ()}[seen_by]
@@ -161,8 +161,8 @@ time.sleep(60)
 def test_the_cpu_time_of_a_helper_that_vanished_is_not_told_once(odd: Path, monkeypatch: pytest.MonkeyPatch):
     """Left out at once, the sum would fall, and the round would seem to be another program's."""
     used = {1: 70, 2: 30}
-    monkeypatch.setattr("shootout.host.child._list_session", lambda _: [*used])
-    monkeypatch.setattr("shootout.host.child.clock.cpu_ns", lambda pid: used.get(pid, 5))
+    monkeypatch.setattr("shootout.core.host.child._list_session", lambda _: [*used])
+    monkeypatch.setattr("shootout.core.host.child.clock.cpu_ns", lambda pid: used.get(pid, 5))
     add(odd, "time.sleep(60)")
     with Child("odd") as child:
         assert child.cpu_ns() == 105
@@ -191,8 +191,8 @@ def test_last_words_are_the_last_lines_of_its_own_part(tmp_path: Path):
 
 
 def test_words_that_nobody_logs_are_as_few(odd: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.host.child.MOST_LOG_BYTES", 5_000)
-    monkeypatch.setattr("shootout.host.child._KEPT_LOG_BYTES", 1_000)
+    monkeypatch.setattr("shootout.core.host.child.MOST_LOG_BYTES", 5_000)
+    monkeypatch.setattr("shootout.core.host.child._KEPT_LOG_BYTES", 1_000)
     add(odd, "import os, signal\nprint('a' * 9_000, file=sys.stderr)\nos.kill(os.getpid(), signal.SIGSTOP)\n")
     add(odd, "print('at last', file=sys.stderr)")
     with Child("odd") as child:
@@ -204,8 +204,8 @@ def test_words_that_nobody_logs_are_as_few(odd: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_log_is_never_much_longer_than_it_may_be(odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.host.child.MOST_LOG_BYTES", 5_000)
-    monkeypatch.setattr("shootout.host.child._KEPT_LOG_BYTES", 1_000)
+    monkeypatch.setattr("shootout.core.host.child.MOST_LOG_BYTES", 5_000)
+    monkeypatch.setattr("shootout.core.host.child._KEPT_LOG_BYTES", 1_000)
     log = tmp_path / "log"
     log.write_text("of another\n" * 1_000)
     add(odd, "for line in range(100): print(line, 'x' * 99, flush=True)\nprint('at last')")
@@ -232,7 +232,7 @@ def test_a_file_in_the_current_folder_cannot_pose_as_a_module(
 def test_a_child_dies_with_its_parent(tmp_path: Path):
     child = """if True:
         import os, sys, time
-        from shootout.host.child import leave_with
+        from shootout.core.host.child import leave_with
         leave_with(int(sys.argv[1]))
         open(sys.argv[2], 'w').write(str(os.getpid()))
         os.rename(sys.argv[2], sys.argv[2] + '.pid')

@@ -17,7 +17,7 @@ import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends import SHIPPED
-from shootout.host import cgroup, environment
+from shootout.core.host import cgroup, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,7 +80,7 @@ def test_no_record_names_the_machine():
 
 
 def test_learning_the_versions_imports_no_library():
-    code = "import sys; from shootout.host import environment; environment.facts(); print(*sys.modules)"
+    code = "import sys; from shootout.core.host import environment; environment.facts(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {"torch", "onnxruntime", "onnx", "sklearn", "scipy", "pyarrow", "pydantic", "numpy"} & set(
         done.stdout.split()

@@ -12,11 +12,11 @@ import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends.common import require_device
-from shootout.contract import Device
-from shootout.errors import SkippedArm, Unavailable, UsageError
-from shootout.host import cuda_driver, environment, gpu
-from shootout.host.gpu import UsedGpu, explain_error
-from shootout.messages import GpuState
+from shootout.core.contract import Device
+from shootout.core.errors import SkippedArm, Unavailable, UsageError
+from shootout.core.host import cuda_driver, environment, gpu
+from shootout.core.host.gpu import UsedGpu, explain_error
+from shootout.core.messages import GpuState
 
 PART = UUID(int=0xA5)
 

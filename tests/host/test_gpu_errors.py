@@ -9,8 +9,8 @@ import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.backends.common import trial
-from shootout.host import gpu
-from shootout.host.gpu import explain_error
+from shootout.core.host import gpu
+from shootout.core.host.gpu import explain_error
 
 
 class OutOfMemoryError(RuntimeError):

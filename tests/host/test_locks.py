@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 
 from shootout.backends._litert.converter import lock_path
-from shootout.clock import Deadline
-from shootout.errors import OutOfTime, UsageError
-from shootout.host import locks
-from shootout.host.locks import LockHolder, folder_lock, machine_lock, machine_lock_holder
+from shootout.core.clock import Deadline
+from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.host import locks
+from shootout.core.host.locks import LockHolder, folder_lock, machine_lock, machine_lock_holder
 
 HOLD = """
 import sys
 from pathlib import Path
-from shootout.host.locks import folder_lock, machine_lock
+from shootout.core.host.locks import folder_lock, machine_lock
 path = Path(sys.argv[2])
 lock = folder_lock(path) if sys.argv[1] == "folder" else machine_lock("results/first", print, path)
 with lock:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout.constants import SM_CLOCK_SHARE
-from shootout.host import noise
-from shootout.host.gpu import UsedGpu
-from shootout.host.noise import (
+from shootout.core.constants import SM_CLOCK_SHARE
+from shootout.core.host import noise
+from shootout.core.host.gpu import UsedGpu
+from shootout.core.host.noise import (
     Disturbance,
     DisturbanceKind,
     NoiseMark,
@@ -23,7 +23,7 @@ from shootout.host.noise import (
     kind_of,
     parse_stat,
 )
-from shootout.messages import GpuState
+from shootout.core.messages import GpuState
 
 STAT = """cpu  5558 0 2561 143713 626 0 33 156 40 0
 cpu0 662 0 569 74986 19 0 4 78 40 0

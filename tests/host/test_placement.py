@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shootout.errors import UsageError
-from shootout.host import cgroup, placement
-from shootout.host.placement import (
+from shootout.core.errors import UsageError
+from shootout.core.host import cgroup, placement
+from shootout.core.host.placement import (
     Placement,
     ProcessBounds,
     allowed_cpus,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shootout.host import scratch
-from shootout.host.scratch import Scratch, collect
+from shootout.core.host import scratch
+from shootout.core.host.scratch import Scratch, collect
 
 OWNER = """
 import sys
 from pathlib import Path
-from shootout.host.scratch import Scratch
+from shootout.core.host.scratch import Scratch
 folder = Scratch(Path(sys.argv[1])).path
 (folder / "part").mkdir()
 print(folder.name, flush=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.console import here
 
-from shootout.errors import UsageError
-from shootout.host import store
-from shootout.host.store import evict, in_use, kept, limit_bytes, mark_used
+from shootout.core.errors import UsageError
+from shootout.core.host import store
+from shootout.core.host.store import evict, in_use, kept, limit_bytes, mark_used
 
 NAMES = ("0123456789ab", "built/b", "program-c", "tflite/d.tflite")
 """One of each kind, from the one that was used longest ago on; 100 bytes each."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import shootout
-from shootout.errors import UsageError
-from shootout.host.placement import MORE, child_environment, pass_on, passed_on, withheld
-from shootout.study import selection
+from shootout.commands import selection
+from shootout.core.errors import UsageError
+from shootout.core.host.placement import MORE, child_environment, pass_on, passed_on, withheld
 
 NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
 NEEDED += (

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shootout.host import environment
-from shootout.journal.environment import _Environment, _Gpu
+from shootout.core.host import environment
+from shootout.core.journal.environment import _Environment, _Gpu
 
 
 def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:

@@ -11,7 +11,7 @@ from support import mutations
 from support.console import here
 from support.races.made import A, header, played, prepared, rounds, write
 
-from shootout.journal import journal
+from shootout.core.journal import journal
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 COMMANDS = (

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from support.races.made import A, B, ended, played, rounds, write
 
-from shootout.contract import Array
-from shootout.errors import UsageError
-from shootout.journal import journal, samples
-from shootout.journal.journal import Journal
-from shootout.journal.pack import pack
-from shootout.journal.samples import Samples
-from shootout.messages import Scope, Turn
-from shootout.results.analysis import analyse
+from shootout.apps.judge.analysis import analyse
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.pack import pack
+from shootout.core.journal.samples import Samples
+from shootout.core.messages import Scope, Turn
 
 CALLS = {"end_to_end": 1, "compute": 3}
 SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"

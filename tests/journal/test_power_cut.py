@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
-from shootout.journal import journal, samples
-from shootout.journal.journal import NAME, Journal
-from shootout.journal.records import Line, Played
-from shootout.messages import Scope, Turn
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import NAME, Journal
+from shootout.core.journal.records import Line, Played
+from shootout.core.messages import Scope, Turn
 
 PAGE = 256
 """Smaller than a real one, so that a line has several."""

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from support.races.made import A, header, played, rounds, write
 
-from shootout.errors import UsageError
-from shootout.export.delivery import DELIVERY, read_delivery
-from shootout.fleet.node_side import zip_folder
-from shootout.journal import journal, merged, run_folder, samples
-from shootout.journal.archive import write_archive
-from shootout.journal.pack import pack
-from shootout.results.analysis import analyse
-from shootout.tune import search
+from shootout.apps.fleet.node_side import zip_folder
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.tune import search
+from shootout.core.errors import UsageError
+from shootout.core.exported.delivery import DELIVERY, read_delivery
+from shootout.core.journal import journal, merged, run_folder, samples
+from shootout.core.journal.archive import write_archive
+from shootout.core.journal.pack import pack
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from support.races.made import header, write
 
-from shootout.errors import ArmFailed, ShootoutError, UsageError
-from shootout.exported import data_files
-from shootout.host import npz
-from shootout.journal import journal, samples
-from shootout.journal.journal import NAME, PACKED
-from shootout.messages import Scope, Turn
-from shootout.results.analysis import analyse
-from shootout.tune.results import is_tuning
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.tune.results import is_tuning
+from shootout.core.errors import ArmFailed, ShootoutError, UsageError
+from shootout.core.host import npz
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import NAME, PACKED
+from shootout.core.messages import Scope, Turn
+from shootout.models.data import data_files
 
 SCOPE = Scope.END_TO_END
 SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"

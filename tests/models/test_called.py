@@ -10,9 +10,9 @@ import torch
 from support.factories import HEAD, apart, run, write  # noqa: F401 - a fixture is asked for by name
 from torch import nn
 
-from shootout.errors import UsageError
-from shootout.models.user import source
-from shootout.models.user.called import Flat, find_state
+from shootout.core.errors import UsageError
+from shootout.models.sources import source
+from shootout.models.sources.called import Flat, find_state
 
 OUTPUTS = f"""{HEAD}
 import dataclasses
@@ -116,7 +116,7 @@ def test_outputs_of_any_form_become_named_tensors(tmp_path: Path, form: str, nam
     import torch
 
     path = write(tmp_path / "outputs.py", OUTPUTS)
-    from shootout.models.user import called
+    from shootout.models.sources import called
 
     found = called.run(source.find(f"{path}:make"), {"form": form, "named": named})
     assert found.outputs == names
@@ -134,7 +134,7 @@ def test_outputs_of_any_form_become_named_tensors(tmp_path: Path, form: str, nam
 @pytest.mark.usefixtures("apart")
 def test_an_output_that_holds_no_tensor_is_refused(tmp_path: Path):
     path = write(tmp_path / "outputs.py", OUTPUTS)
-    from shootout.models.user import called
+    from shootout.models.sources import called
 
     with pytest.raises(UsageError, match="returned a str at 'y1', expected tensors"):
         called.run(source.find(f"{path}:make"), {"form": "other"})

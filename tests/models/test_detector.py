@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.errors import UsageError
+from shootout.core.errors import UsageError
 
 BOXES = {"yolo": 3 * (8**2 + 4**2 + 2**2), "ssd": 3 * (4**2 + 2**2 + 1 + 1)}
 """Of 64 pixels a side: three for each place of the feature maps."""

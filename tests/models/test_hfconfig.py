@@ -15,14 +15,14 @@ from support.console import here
 from support.exports import obtain
 
 from shootout import models
-from shootout.contract import Artifact
-from shootout.errors import UsageError
-from shootout.export import client
-from shootout.export.client import Request
-from shootout.models.user import hfconfig
-from shootout.study import points
-from shootout.study.points import Point
-from shootout.study.selection import choose
+from shootout.commands.selection import choose
+from shootout.core.contract import Artifact
+from shootout.core.errors import UsageError
+from shootout.core.exported import client
+from shootout.core.exported.client import Request
+from shootout.core.study import points
+from shootout.core.study.points import Point
+from shootout.models.sources import hfconfig
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **SMALL}

@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
-from shootout.errors import UsageError
-from shootout.models.user.metric_names import METRICS, find_metric
-from shootout.models.user.metrics import are_probabilities, pick, propose
+from shootout.core.errors import UsageError
+from shootout.models.metrics.metric_names import METRICS, find_metric
+from shootout.models.metrics.metrics import are_probabilities, pick, propose
 
 NAN = float("nan")
 RNG = np.random.default_rng(7)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.contract import Artifact
-from shootout.errors import UsageError
-from shootout.export.request import ExportJob, Request, checked
+from shootout.core.contract import Artifact
+from shootout.core.errors import UsageError
+from shootout.core.exported.request import ExportJob, Request, checked
 from shootout.models import probes
 from shootout.models.zoo import digits, digits_cnn
 

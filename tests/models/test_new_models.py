@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS
-from shootout.contract import Precision, TensorSpec
-from shootout.errors import UsageError
-from shootout.export import torch_files
+from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS
+from shootout.core.contract import Precision, TensorSpec
+from shootout.core.errors import UsageError
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes, set_count
+from shootout.models.sources import torch_files
 from shootout.quantize import torch_error_bounds
 
 CASES: list[tuple[str, dict[str, Any], int]] = [

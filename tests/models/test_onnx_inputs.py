@@ -11,14 +11,14 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, I64, value, write
 
-from shootout.contract import Array
-from shootout.errors import UsageError
-from shootout.export.request import Request, check_data
-from shootout.exported.onnx_axes import axis_sizes, input_specs
-from shootout.exported.onnx_files import header
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError
+from shootout.core.exported.request import Request, check_data
 from shootout.models import drawing
 from shootout.models.base import draw
-from shootout.models.user import onnx_inputs
+from shootout.models.onnx.onnx_axes import axis_sizes, input_specs
+from shootout.models.onnx.onnx_files import header
+from shootout.models.sources import onnx_inputs
 
 BOOL, U8 = TensorProto.BOOL, TensorProto.UINT8
 KERNEL = {"k": np.zeros((4, 3, 3, 3), np.float32)}

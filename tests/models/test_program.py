@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from shootout import api, models
-from shootout.errors import UsageError
-from shootout.export import torch_files
-from shootout.models.user import program
+from shootout.core.errors import UsageError
+from shootout.models.sources import program, torch_files
 
 
 class Net(nn.Module):

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.contract import TensorSpec
-from shootout.errors import UsageError
-from shootout.exported import data_files, truth_files
-from shootout.models.user import reading
-from shootout.models.user.reading import read_files, read_rows
+from shootout.core.contract import TensorSpec
+from shootout.core.errors import UsageError
+from shootout.models.data import data_files, reading, truth_files
+from shootout.models.data.reading import read_files, read_rows
 
 PREP = """
 import os

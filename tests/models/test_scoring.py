@@ -13,16 +13,16 @@ from support import scoring_process
 from support.exports import bare_exported
 from support.onnx_made import linear
 
-from shootout.contract import Array, Arrays, TensorSpec
-from shootout.errors import ShootoutError, UsageError
-from shootout.export.client import Request, obtain_all
-from shootout.exported.fidelity import rows
-from shootout.exported.model import ExportedModel, ReportRows
-from shootout.exported.streams import Stream
-from shootout.host import child
-from shootout.messages import Scores
-from shootout.models.user import metrics, scoring
-from shootout.models.user.scoring import Measure
+from shootout.core.contract import Array, Arrays, TensorSpec
+from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.fidelity import rows
+from shootout.core.exported.model import ExportedModel, ReportRows
+from shootout.core.host import child
+from shootout.core.messages import Scores
+from shootout.models.metrics import metrics, scoring
+from shootout.models.metrics.scoring import Measure
+from shootout.scenarios.streams import Stream
 
 METRIC = """
 import os

@@ -14,10 +14,10 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import f1_score, roc_auc_score
 
-from shootout.contract import Array
-from shootout.errors import UsageError
-from shootout.models.user.metric_names import find_metric
-from shootout.models.user.metrics import WholeSet
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError
+from shootout.models.metrics.metric_names import find_metric
+from shootout.models.metrics.metrics import WholeSet
 
 RNG = np.random.default_rng(11)
 

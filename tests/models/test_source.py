@@ -11,12 +11,12 @@ import pytest
 from support.factories import LINEAR, write
 
 from shootout import models
-from shootout.errors import ModelError, UsageError
-from shootout.export import client, request
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import ExportJob, checked
-from shootout.host import environment
-from shootout.models.user import factory, source
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.exported import client, request
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.request import ExportJob, checked
+from shootout.core.host import environment
+from shootout.models.sources import factory, source
 
 
 def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.contract import Artifact, TensorSpec
-from shootout.errors import UsageError
-from shootout.export.assembly import require_telling
+from shootout.core.contract import Artifact, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.models.sources.assembly import require_telling
 from shootout.models.zoo import bert, efficientnet, resnet, vision
 
 SMALL: dict[str, dict[str, Any]] = {

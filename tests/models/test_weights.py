@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from shootout import models
-from shootout.errors import UsageError
-from shootout.export.client import Request, check
-from shootout.models.user import hfconfig
+from shootout.core.errors import UsageError
+from shootout.core.exported.client import Request, check
+from shootout.models.sources import hfconfig
 
 VIT = {
     "model_type": "vit",

@@ -9,20 +9,20 @@ from typing import Any
 
 from support.races.cells import comparison
 
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import Decision, Judged, decide
+from shootout.apps.judge.decide.limits import Finding
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import Decision, Judged, decide
-from shootout.decide.limits import Finding
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.page import intervals
-from shootout.page.intervals import Axis, DotLine
-from shootout.page.markdown import escape_text
-from shootout.page.opening import open_decision
-from shootout.page.sources import PolicyAnswer, read
-from shootout.report.screen import ANY_WIDTH
-from shootout.results.document import ratio_of
-from shootout.stats.verdicts import Standing
+from shootout.core.results.document import ratio_of
+from shootout.core.stats.verdicts import Standing
+from shootout.tell.page import intervals
+from shootout.tell.page.intervals import Axis, DotLine
+from shootout.tell.page.markdown import escape_text
+from shootout.tell.page.opening import open_decision
+from shootout.tell.page.sources import PolicyAnswer, read
+from shootout.tell.screen import ANY_WIDTH
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "decide-digits"
 

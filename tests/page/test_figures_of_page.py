@@ -8,13 +8,13 @@ from typing import Any
 
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.journal.records import LoadTestResult, Played, TriedRate
-from shootout.page import accuracy, curves, intervals, sources
-from shootout.page.charts import DARK, cut, to_svg
-from shootout.page.sources import MeasuredRun
-from shootout.results.document import Rate, Row, Serving
-from shootout.results.wording import bound_metric
-from shootout.study.group import short
+from shootout.core.journal.records import LoadTestResult, Played, TriedRate
+from shootout.core.results.document import Rate, Row, Serving
+from shootout.core.study.group import short
+from shootout.tell.page import accuracy, curves, intervals, sources
+from shootout.tell.page.charts import DARK, cut, to_svg
+from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.wording import bound_metric
 
 SHARED_OUTPUTS = Path(__file__).resolve().parents[2] / "results" / "reference"
 PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))

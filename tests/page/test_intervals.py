@@ -6,11 +6,11 @@ from typing import Any
 
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.page import intervals
-from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.intervals import DotLine, find_lines
-from shootout.report.table import compare_rows, tabulate
-from shootout.results.document import Document
+from shootout.core.results.document import Document
+from shootout.tell.page import intervals
+from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT
+from shootout.tell.page.intervals import DotLine, find_lines
+from shootout.tell.table import compare_rows, tabulate
 
 
 def lines(found: Document) -> dict[str, DotLine]:

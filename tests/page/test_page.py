@@ -14,14 +14,14 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.report import render
-from shootout.page import curves, sources
-from shootout.page.markdown import quote_code
-from shootout.page.page import mark_code, mark_lines, mark_parts
-from shootout.page.sources import MeasuredRun
-from shootout.page.text import clean_text
-from shootout.results.document import Document
-from shootout.results.wording import tell_ends
-from shootout.study import reproduce
+from shootout.core.results.document import Document
+from shootout.tell import reproduce
+from shootout.tell.page import curves, sources
+from shootout.tell.page.markdown import quote_code
+from shootout.tell.page.page import mark_code, mark_lines, mark_parts
+from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.page.text import clean_text
+from shootout.tell.wording import tell_ends
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 
@@ -213,7 +213,7 @@ def test_several_runs_stand_below_each_other():
 
 
 def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.MonkeyPatch):
-    from shootout.page import markdown
+    from shootout.tell.page import markdown
 
     monkeypatch.setattr(markdown, "MOST_BYTES", 2_000)
     rows: list[Any] = [row(f"arm{index}", 1e6 + index) for index in range(60)]

@@ -8,10 +8,10 @@ import pytest
 from markupsafe import Markup
 
 from docs.site import studies
-from shootout.page.opening import Opening
-from shootout.page.page import DrawnFigure, Section, Table
-from shootout.report.screen import bold
-from shootout.study import schema
+from shootout.core.study import schema
+from shootout.tell.page.opening import Opening
+from shootout.tell.page.page import DrawnFigure, Section, Table
+from shootout.tell.screen import bold
 
 ROOT = Path(__file__).resolve().parents[2]
 

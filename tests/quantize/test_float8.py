@@ -12,10 +12,10 @@ from ml_dtypes import float8_e4m3fn
 from onnx import TensorProto, helper, numpy_helper
 
 from shootout.backends import common_onnx
-from shootout.contract import Precision
-from shootout.errors import ModelError
-from shootout.exported import onnx_files
-from shootout.exported.fidelity import compare
+from shootout.core.contract import Precision
+from shootout.core.errors import ModelError
+from shootout.core.exported.fidelity import compare
+from shootout.models.onnx import onnx_files
 from shootout.quantize.qdq import write_float8
 
 F32, E4M3 = TensorProto.FLOAT, TensorProto.FLOAT8E4M3FN

@@ -12,17 +12,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import value, write
 
-from shootout.contract import Array, Artifact, Precision
-from shootout.errors import ModelError
-from shootout.export.client import Request, obtain
-from shootout.exported import onnx_files
-from shootout.exported.model import ExportedModel
-from shootout.models.user.scoring import Measure
+from shootout.apps.sensitivity.layer_rounding import RoundableModel
+from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
+from shootout.apps.sensitivity.screen import tell_answer
+from shootout.core.contract import Array, Artifact, Precision
+from shootout.core.errors import ModelError
+from shootout.core.exported.client import Request, obtain
+from shootout.core.exported.model import ExportedModel
+from shootout.core.stats.paired import compare_means
+from shootout.models.metrics.scoring import Measure
+from shootout.models.onnx import onnx_files
 from shootout.quantize.error_bounds import by_channel
-from shootout.quantize.layer_rounding import RoundableModel
-from shootout.quantize.sensitivity import PrecisionSensitivity, Wanted, measure
-from shootout.report.sensitivity import tell_answer
-from shootout.stats.paired import compare_means
 
 ROWS, WIDTH, CLASSES, BATCH = 80, 32, 4, 4
 LARGE = 300.0

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from shootout.exported import onnx_files
-from shootout.exported.fidelity import worst_error
+from shootout.core.exported.fidelity import worst_error
+from shootout.models.onnx import onnx_files
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.onnx_error_bounds import coarsened, nudged, sum_bits
 

@@ -12,14 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 
-from shootout.contract import Artifact, Device, Precision
-from shootout.errors import ModelError, UsageError
-from shootout.export.client import Request, obtain_all
-from shootout.export.request import ExportJob, checked
-from shootout.exported import onnx_files
-from shootout.exported.fidelity import compare, gate
-from shootout.exported.model import ExportedModel
-from shootout.host import environment
+from shootout.core.contract import Artifact, Device, Precision
+from shootout.core.errors import ModelError, UsageError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.fidelity import compare, gate
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import ExportJob, checked
+from shootout.core.host import environment
+from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq, variants
 from shootout.testing.cases import exported_models
 from shootout.testing.fresh import run_fresh

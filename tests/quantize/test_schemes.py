@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from shootout import schemes
-from shootout.contract import Device, Precision, Target
-from shootout.errors import UsageError
-from shootout.schemes import Scheme
+from shootout.core import schemes
+from shootout.core.contract import Device, Precision, Target
+from shootout.core.errors import UsageError
+from shootout.core.schemes import Scheme
 
 
 @pytest.mark.parametrize(

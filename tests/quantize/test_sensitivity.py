@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.clock import Deadline
-from shootout.contract import Artifact
-from shootout.errors import OutOfTime, UsageError
-from shootout.export.client import Request, obtain
-from shootout.export.sensitivity import measure_sensitivity, rank_layers
-from shootout.exported import onnx_files
-from shootout.exported.fidelity import compare
-from shootout.host import environment
-from shootout.quantize import qdq, sensitivity
-from shootout.quantize.sensitivity import LayerSensitivity, Wanted
+from shootout.apps.sensitivity import rounded as sensitivity
+from shootout.apps.sensitivity.measure import measure_sensitivity, rank_layers
+from shootout.apps.sensitivity.rounded import LayerSensitivity, Wanted
+from shootout.core.clock import Deadline
+from shootout.core.contract import Artifact
+from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.exported.client import Request, obtain
+from shootout.core.exported.fidelity import compare
+from shootout.core.host import environment
+from shootout.models.onnx import onnx_files
+from shootout.quantize import qdq
 from shootout.testing.cases import exported_models
 
 DIGITS = Request(model="digits", batch=9)
@@ -92,7 +93,7 @@ def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
 def test_asking_imports_no_framework():
     code = """if True:
         import sys
-        import shootout.export.sensitivity
+        import shootout.apps.sensitivity.measure
         assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
         """
     subprocess.run([sys.executable, "-c", code], check=True)

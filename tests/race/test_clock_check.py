@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.races import fakes
 
-from shootout.clock import Deadline
-from shootout.constants import MIN_ROUNDS
-from shootout.contract import Arm, Device, Scenario
-from shootout.errors import ArmFailed
-from shootout.messages import Scope, TimeBin, Turn, Warming
-from shootout.race.arm_process import ArmProcess, ClockCheck, longer_than
+from shootout.core.clock import Deadline
+from shootout.core.constants import MIN_ROUNDS
+from shootout.core.contract import Arm, Device, Scenario
+from shootout.core.errors import ArmFailed
+from shootout.core.messages import Scope, TimeBin, Turn, Warming
+from shootout.core.race.arm_process import ArmProcess, ClockCheck, longer_than
 
 MS = 1_000_000
 BEGAN = 10**12

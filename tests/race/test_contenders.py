@@ -12,18 +12,18 @@ import pytest
 from support.races import planted
 from support.races.planted import ByBatch, on_stage, run, study
 
-from shootout.clock import Deadline
-from shootout.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
-from shootout.contract import Arm
-from shootout.journal import journal
-from shootout.journal.records import Played, Rounds
-from shootout.race import runner
-from shootout.race.stopping import GroupState, next_players
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.leaders import find_untold
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Deadline
+from shootout.core.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
+from shootout.core.contract import Arm
+from shootout.core.journal import journal
+from shootout.core.journal.records import Played, Rounds
+from shootout.core.race import runner
+from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.leaders import find_untold
+from shootout.tell.progress import ProgressDisplay
 
 TIMES = {
     "base": 1e3,

@@ -17,29 +17,29 @@ from support.races import fakes
 from support.races.fakes import FakeWatch, World
 from support.races.planted import header, here, on_stage, run, study
 
-from shootout.budget import GRACE_S
-from shootout.clock import Deadline
-from shootout.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
-from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.errors import Hung, SkippedArm
-from shootout.journal import journal
-from shootout.journal.journal import Journal
-from shootout.journal.records import not_run
-from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn, Verified
-from shootout.models.user.scoring import Measure
-from shootout.race import pace, restart
-from shootout.race.arm_process import TOO_LATE, ArmProcess
-from shootout.race.live_arm import LiveArm
-from shootout.race.queue import Race
-from shootout.race.recording import Recorder
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.race.runner import RaceRunner
-from shootout.race.serving import LoadTest, RateSearch
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.results.group import group_of
-from shootout.stats.group_evidence import Rules
-from shootout.study.plan import plan_groups
+from shootout.apps.judge.analysis import analyse
+from shootout.core.budget import GRACE_S
+from shootout.core.clock import Deadline
+from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
+from shootout.core.contract import NotRun, NotRunKind, Scenario
+from shootout.core.errors import Hung, SkippedArm
+from shootout.core.journal import journal
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.records import not_run
+from shootout.core.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.race import pace, restart
+from shootout.core.race.arm_process import TOO_LATE, ArmProcess
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.queue import Race
+from shootout.core.race.recording import Recorder
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.runner import RaceRunner
+from shootout.core.results.group import group_of
+from shootout.core.stats.group_evidence import Rules
+from shootout.core.study.plan import plan_groups
+from shootout.models.metrics.scoring import Measure
+from shootout.scenarios.load_search import LoadTest, RateSearch
+from shootout.tell.progress import ProgressDisplay
 
 
 class Told(Deadline):
@@ -371,7 +371,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
         limits.append(timeout_s)
         return Scores(name=measure.metric, fault=f"{measure.metric} hung")
 
-    monkeypatch.setattr("shootout.race.arm_process.score", score)
+    monkeypatch.setattr("shootout.core.race.arm_process.score", score)
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     process: Any = None
@@ -397,8 +397,8 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
         tried.append(measure)
         return hung
 
-    monkeypatch.setattr("shootout.race.arm_process.score", score)
-    monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
+    monkeypatch.setattr("shootout.core.race.arm_process.score", score)
+    monkeypatch.setattr("shootout.core.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     absent: Any = None

@@ -13,15 +13,15 @@ import pytest
 from support.races import fakes
 from support.races.fakes import World
 
-from shootout.constants import ROUNDS
-from shootout.contract import Arm
-from shootout.host.noise import Disturbance, Gpus, OwnTraces
-from shootout.messages import Scope
-from shootout.race import queue
-from shootout.stats import quantiles
-from shootout.stats.group_evidence import GroupEvidence
-from shootout.stats.verdicts import Verdict
-from shootout.worker import blocks
+from shootout.core.constants import ROUNDS
+from shootout.core.contract import Arm
+from shootout.core.host.noise import Disturbance, Gpus, OwnTraces
+from shootout.core.messages import Scope
+from shootout.core.race import queue
+from shootout.core.stats import quantiles
+from shootout.core.stats.group_evidence import GroupEvidence
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.worker import blocks
 
 RUNS = 30
 WRONG = (Verdict.FASTER, Verdict.SLOWER)
@@ -30,7 +30,7 @@ WRONG = (Verdict.FASTER, Verdict.SLOWER)
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """The drills are about rounds; warm-up has its own tests and would take most of the time."""
-    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
 
 
 def false_verdicts(**planted) -> tuple[float, float]:
@@ -178,10 +178,10 @@ class Queued:
 
 def compute_ns(session: Queued, monkeypatch: pytest.MonkeyPatch) -> float:
     """What the worker's bracket reads for one call of `session`."""
-    monkeypatch.setattr("shootout.clock.now_ns", lambda: session.now_ns)
+    monkeypatch.setattr("shootout.core.clock.now_ns", lambda: session.now_ns)
     from array import array
 
-    from shootout.clock import read_block
+    from shootout.core.clock import read_block
 
     call = blocks.make_timed_calls(session, [{}, {}])[Scope.COMPUTE]
     readings = array("q", [0] * 5)

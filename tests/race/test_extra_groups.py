@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from support.races.planted import Budget, ByBatch, here, on_stage, run, study
 
-from shootout.clock import Deadline
-from shootout.journal import journal
-from shootout.journal.records import Confirming, Rounds
-from shootout.race import runner, stopping
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.study.plan import make_plan, plan_groups
-from shootout.study.schema import checked
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Deadline
+from shootout.core.journal import journal
+from shootout.core.journal.records import Confirming, Rounds
+from shootout.core.race import runner, stopping
+from shootout.core.study.plan import make_plan, plan_groups
+from shootout.core.study.schema import checked
+from shootout.tell import table
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ POINTS = [{"batch": 1, "threads": 2}, {"batch": 16_384, "threads": 2}]
 
 
 def test_points_that_name_threads_get_so_many_cpus(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.host.placement.allowed_cpus", lambda: tuple(range(4)))
+    monkeypatch.setattr("shootout.core.host.placement.allowed_cpus", lambda: tuple(range(4)))
     asked = checked({"name": "s", "model": "digits", "targets": ["numpy"], "threads": [1], "points": POINTS}, "a test")
     assert make_plan(asked).placement.threads == 2
 

@@ -10,17 +10,17 @@ import pytest
 from support.races import planted
 from support.races.planted import ByBatch, Planted, on_stage, run, study
 
-from shootout.clock import Deadline
-from shootout.contract import Arm, NotRun, NotRunKind
-from shootout.journal import journal
-from shootout.journal.records import Played, Rounds
-from shootout.race.queue import FIRST_ANSWER_RESTARTS, MOST_EXTRA
-from shootout.race.stopping import GroupState
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.verdicts import Verdict
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, NotRun, NotRunKind
+from shootout.core.journal import journal
+from shootout.core.journal.records import Played, Rounds
+from shootout.core.race.queue import FIRST_ANSWER_RESTARTS, MOST_EXTRA
+from shootout.core.race.stopping import GroupState
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.verdicts import Verdict
+from shootout.tell.progress import ProgressDisplay
 
 NAMES = {"onnxruntime": 2e5, "litert": 1e5, "jax-jit": 5e5, "ncnn": 0.6e5, "openvino": 4e5}
 LATER = ("ncnn", "openvino")

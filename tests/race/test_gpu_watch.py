@@ -11,13 +11,13 @@ from support.races import planted
 from support.races.fakes import FakeWatch
 from support.races.planted import ByBatch, on_stage
 
-from shootout.host.noise import NoiseMeter
+from shootout.core.host.noise import NoiseMeter
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     monkeypatch.setitem(planted.LINES, "torch-eager", (1e5, 10.0))
-    monkeypatch.setattr("shootout.host.gpu.UsedGpu.open", lambda: None)
+    monkeypatch.setattr("shootout.core.host.gpu.UsedGpu.open", lambda: None)
     return on_stage(monkeypatch)
 
 
@@ -29,14 +29,14 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
-    monkeypatch.setattr("shootout.host.gpu.UsedGpu.open", lambda: card)
+    monkeypatch.setattr("shootout.core.host.gpu.UsedGpu.open", lambda: card)
     meters: list[Any] = []
 
     def watch(*cpus: Any, **given: Any) -> FakeWatch:
         meters.append(NoiseMeter(*cpus, **given))
         return FakeWatch()
 
-    monkeypatch.setattr("shootout.race.runner.NoiseMeter", watch)
+    monkeypatch.setattr("shootout.core.race.runner.NoiseMeter", watch)
     assert planted.run(tmp_path / "cuda", cuda_study(1))
     assert planted.run(tmp_path / "cpu", planted.study(1))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]

@@ -14,20 +14,20 @@ from support.gpus import queued
 from support.races import fakes
 from support.races.fakes import FakeWatch
 
-from shootout import clock
-from shootout.backends.adapter import Built
-from shootout.constants import ENERGY_S
-from shootout.contract import Arm, Device
-from shootout.errors import ArmFailed
-from shootout.exported.fidelity import NOTHING
-from shootout.host.placement import ProcessBounds, place
-from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
-from shootout.race import live_arm, pace, restart
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import Launcher
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.worker.__main__ import Worker
-from shootout.worker.blocks import Blocks
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.constants import ENERGY_S
+from shootout.core.contract import Arm, Device
+from shootout.core.errors import ArmFailed
+from shootout.core.exported.fidelity import NOTHING
+from shootout.core.host.placement import ProcessBounds, place
+from shootout.core.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
+from shootout.core.race import live_arm, pace, restart
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import Launcher
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.blocks import Blocks
 
 
 class LeavesWork(queued.Session):

@@ -17,21 +17,21 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout import backends
-from shootout.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
-from shootout.clock import Deadline
-from shootout.constants import LOAD_TIMEOUT_S
-from shootout.contract import Arm, Device, Target
-from shootout.errors import ArmFailed, NotRun, NotRunKind
-from shootout.host import environment
-from shootout.host.placement import Placement
-from shootout.messages import GpuCost, Loaded
-from shootout.race import launcher
-from shootout.race.arm_process import ArmProcess
-from shootout.race.launcher import Launcher
-from shootout.race.live_arm import LiveArm
-from shootout.race.loading import Loading
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.worker.fork_server import can_fork
+from shootout.core.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
+from shootout.core.clock import Deadline
+from shootout.core.constants import LOAD_TIMEOUT_S
+from shootout.core.contract import Arm, Device, Target
+from shootout.core.errors import ArmFailed, NotRun, NotRunKind
+from shootout.core.host import environment
+from shootout.core.host.placement import Placement
+from shootout.core.messages import GpuCost, Loaded
+from shootout.core.race import launcher
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.launcher import Launcher
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.loading import Loading
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.worker.fork_server import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 LANES = {0: frozenset({1}), 1: frozenset({0})}

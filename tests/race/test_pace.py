@@ -17,18 +17,18 @@ from support.races import fakes
 from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
-from shootout.clock import Deadline
-from shootout.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
-from shootout.contract import Arm, Array, NotRun, Precision, Scenario, Target
-from shootout.journal.records import Played
-from shootout.messages import Loaded, Tuned, Verified
+from shootout.core.clock import Deadline
+from shootout.core.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.core.contract import Arm, Array, NotRun, Precision, Scenario, Target
+from shootout.core.journal.records import Played
+from shootout.core.messages import Loaded, Tuned, Verified
+from shootout.core.race import pace
+from shootout.core.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import Rules
+from shootout.core.study.group import GroupRecord
 from shootout.models import get
-from shootout.race import pace
-from shootout.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import Rules
-from shootout.study.group import GroupRecord
 
 
 def arm(batch: int, backend: str = "numpy", **fields: Any) -> Arm:

@@ -13,18 +13,18 @@ from support.races import fakes
 from support.races.fakes import World
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
-from shootout import budget
-from shootout.clock import Deadline
-from shootout.constants import FORESEEING
-from shootout.errors import NotRunKind
-from shootout.journal import journal
-from shootout.journal.records import Rounds
-from shootout.race import queue, runner, stopping
-from shootout.race.queue import ScheduledGroup
-from shootout.report import notes, table
-from shootout.results.analysis import analyse
-from shootout.stats.goals import read_goal
-from shootout.stats.interval import LEAST_RESTARTS
+from shootout.apps.judge.analysis import analyse
+from shootout.core import budget
+from shootout.core.clock import Deadline
+from shootout.core.constants import FORESEEING
+from shootout.core.errors import NotRunKind
+from shootout.core.journal import journal
+from shootout.core.journal.records import Rounds
+from shootout.core.race import queue, runner, stopping
+from shootout.core.race.queue import ScheduledGroup
+from shootout.core.stats.goals import read_goal
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.tell import notes, table
 
 
 @pytest.fixture

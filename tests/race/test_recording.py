@@ -13,18 +13,18 @@ from support.exports import bare_exported
 from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
-from shootout.constants import TAIL_S
-from shootout.contract import Arm, Device, Precision, Scenario, Target
-from shootout.errors import NotRun, NotRunKind
-from shootout.exported.model import REPORT
-from shootout.journal import journal, samples
-from shootout.journal.records import Failure
-from shootout.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
-from shootout.race import recording
-from shootout.race.arm_process import Placed
-from shootout.race.live_arm import LiveArm, WarmUp
-from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
-from shootout.results.group import group_of
+from shootout.core.constants import TAIL_S
+from shootout.core.contract import Arm, Device, Precision, Scenario, Target
+from shootout.core.errors import NotRun, NotRunKind
+from shootout.core.exported.model import REPORT
+from shootout.core.journal import journal, samples
+from shootout.core.journal.records import Failure
+from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.core.race import recording
+from shootout.core.race.arm_process import Placed
+from shootout.core.race.live_arm import LiveArm, WarmUp
+from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
+from shootout.core.results.group import group_of
 
 LITTLE = (
     "weak check: int4 rounding alone may err by {} on this model, and an answer that ignores its inputs errs by only "

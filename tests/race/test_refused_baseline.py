@@ -11,14 +11,14 @@ from support.races import planted
 from support.races.fakes import arm
 from support.races.planted import Budget, ByBatch, Planted, on_stage, run, study
 
-from shootout.contract import Arm
-from shootout.journal import journal
-from shootout.messages import Scope
-from shootout.results.analysis import analyse
-from shootout.results.document import Document
-from shootout.results.group import group_of
-from shootout.stats.goals import Aim, Goal
-from shootout.study.group import GroupRecord, copy_of, with_control, with_next_baseline
+from shootout.apps.judge.analysis import analyse
+from shootout.core.contract import Arm
+from shootout.core.journal import journal
+from shootout.core.messages import Scope
+from shootout.core.results.document import Document
+from shootout.core.results.group import group_of
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.study.group import GroupRecord, copy_of, with_control, with_next_baseline
 
 ORT, NUMPY, JAX = "onnxruntime:cpu:fp32", "numpy:cpu:fp32", "jax-jit:cpu:fp32"
 TARGETS = ("onnxruntime", "numpy", "jax-jit")

@@ -13,7 +13,7 @@ import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
-from shootout.constants import (
+from shootout.core.constants import (
     COMPUTE_ROUNDS,
     LONG_ROUNDS,
     LONG_WARM_UP_CALLS,
@@ -25,16 +25,16 @@ from shootout.constants import (
     WARM_UP_NS,
     WARM_UP_SHORT_NS,
 )
-from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
-from shootout.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified, Warming
-from shootout.race import queue
-from shootout.race.live_arm import WarmUp, warm_up
-from shootout.race.queue import Race
-from shootout.race.restart import RaceEvents, Restart, RestartContext, rounds_for
-from shootout.results.group import counted, counting
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.verdicts import Verdict
+from shootout.core.contract import Arm, Device, NotRun, NotRunKind
+from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
+from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified, Warming
+from shootout.core.race import queue
+from shootout.core.race.live_arm import WarmUp, warm_up
+from shootout.core.race.queue import Race
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext, rounds_for
+from shootout.core.results.group import counted, counting
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.verdicts import Verdict
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 

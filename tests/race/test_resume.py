@@ -17,8 +17,8 @@ import pytest
 from support.console import Ended, children_of, deaf, deaf_here, environment, spin_study, state
 from support.deaf import BUILDS
 
-from shootout.journal import journal, records
-from shootout.worker.fork_server import can_fork
+from shootout.core.journal import journal, records
+from shootout.core.worker.fork_server import can_fork
 
 RESTARTS = 2
 LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#control"}

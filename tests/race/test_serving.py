@@ -13,21 +13,21 @@ import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
-from shootout import clock as harness_clock
-from shootout.constants import GIVEN_ROUNDS, SERVE_ROUNDS
-from shootout.contract import Arm, Array, Scenario
-from shootout.messages import RateStep, Scope, Turn
-from shootout.race import serving
-from shootout.race.queue import Race, flagged_blocks
-from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.race.serving import P99, LoadTest, next_rate
-from shootout.results import p99_limit
-from shootout.stats import quantiles
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.quantiles import LEAST_TAILS
-from shootout.stats.verdicts import Verdict
-from shootout.worker.concurrent import Service, schedule_ns, serve_stream
+from shootout.core import clock as harness_clock
+from shootout.core.constants import GIVEN_ROUNDS, SERVE_ROUNDS
+from shootout.core.contract import Arm, Array, Scenario
+from shootout.core.messages import RateStep, Scope, Turn
+from shootout.core.race.queue import Race, flagged_blocks
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.stats import quantiles
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.verdicts import Verdict
+from shootout.scenarios import load_search as serving
+from shootout.scenarios import p99_limit
+from shootout.scenarios.concurrent import Service, schedule_ns, serve_stream
+from shootout.scenarios.load_search import P99, LoadTest, next_rate
 
 SERVICE_NS = 20_000_000
 REQUESTS = 40_000
@@ -228,7 +228,7 @@ def serves(backend: str, **how: bool) -> Arm:
 
 @pytest.fixture(name="quick")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
 
 

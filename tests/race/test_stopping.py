@@ -10,13 +10,13 @@ import pytest
 from support.races import fakes
 from support.races.goal_races import CLOSE, DEFAULT, race_for
 
-from shootout.errors import NotRunKind
-from shootout.journal.records import LoadTestResult, TriedRate
-from shootout.race.queue import Race
-from shootout.race.stopping import GroupState, next_players
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.leaders import verdict_left
+from shootout.core.errors import NotRunKind
+from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.race.queue import Race
+from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.leaders import verdict_left
 
 LABELS = ["base", "fp32", "int8", "copy"]
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
@@ -184,7 +184,7 @@ def test_for_a_limit_a_pair_that_it_is_about_owes_no_other_verdict():
 
 
 def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda latency: None)
+    monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda latency: None)
     found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], restarts=2)
     assert found.evidence.unsound == set(found.arms)
 

@@ -13,20 +13,20 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
 from support.races.made import header, played, rounds, write
 
-from shootout.clock import Deadline
-from shootout.constants import SUSTAINED_REST
-from shootout.contract import Arm, Scenario
-from shootout.errors import UsageError
-from shootout.messages import TimeBin
-from shootout.race import restart
-from shootout.race.queue import Race
-from shootout.race.restart import RestartContext
-from shootout.results.analysis import analyse
-from shootout.results.document import Document
-from shootout.stats.group_evidence import Rules
-from shootout.stats.verdicts import Verdict
-from shootout.study.plan import make_plan
-from shootout.study.schema import checked
+from shootout.apps.judge.analysis import analyse
+from shootout.core.clock import Deadline
+from shootout.core.constants import SUSTAINED_REST
+from shootout.core.contract import Arm, Scenario
+from shootout.core.errors import UsageError
+from shootout.core.messages import TimeBin
+from shootout.core.race import restart
+from shootout.core.race.queue import Race
+from shootout.core.race.restart import RestartContext
+from shootout.core.results.document import Document
+from shootout.core.stats.group_evidence import Rules
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study.plan import make_plan
+from shootout.core.study.schema import checked
 
 TURNS, WHOLE_S = 3, 90.0
 """Turns of each arm, and what the arms of a restart share."""

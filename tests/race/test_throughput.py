@@ -17,25 +17,26 @@ from support.forked_workers import fork_workers
 from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
 
-from shootout import clock
-from shootout.clock import Deadline
 from shootout.commands import run
-from shootout.contract import Arm, Availability, Device, Scenario, Target
-from shootout.host import noise
-from shootout.messages import RateStep, Scope
-from shootout.race import live_arm, pace, restart, serving, stopping
-from shootout.race.queue import Race
-from shootout.race.restart import RestartContext
-from shootout.report.progress import ProgressDisplay
-from shootout.results import rows
-from shootout.results.document import Timing
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.study import plan as search_space
-from shootout.study.feasibility import Here
-from shootout.study.group import family
-from shootout.study.plan import PlannedGroup, make_plan, plan_groups
-from shootout.study.schema import Study, checked
-from shootout.worker.concurrent import Instances, Meeting, read_stream
+from shootout.core import clock
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Availability, Device, Scenario, Target
+from shootout.core.host import noise
+from shootout.core.messages import RateStep, Scope
+from shootout.core.race import live_arm, pace, restart, stopping
+from shootout.core.race.queue import Race
+from shootout.core.race.restart import RestartContext
+from shootout.core.results import rows
+from shootout.core.results.document import Timing
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.study import plan as search_space
+from shootout.core.study.feasibility import Here
+from shootout.core.study.group import family
+from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
+from shootout.core.study.schema import Study, checked
+from shootout.scenarios import load_search as serving
+from shootout.scenarios.concurrent import Instances, Meeting, read_stream
+from shootout.tell.progress import ProgressDisplay
 
 NUMPY = "numpy:cpu:fp32"
 TORCH = Target(backend="torch-eager")
@@ -132,7 +133,7 @@ class Settings(World):
 @pytest.fixture(name="selected")
 def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
-    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
@@ -189,7 +190,7 @@ def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
 
 def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten settings that are all the same: the chosen one looks fast where it was chosen, and is not."""
-    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     arms = [setting("a", 1, count) for count in range(1, 11)]
     record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
     lucky, fresh = [], []

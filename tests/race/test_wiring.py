@@ -18,28 +18,28 @@ from support.races import planted
 from support.races.fakes import EXECUTED, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
-from shootout import clock
-from shootout.clock import Deadline
-from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
-from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
-from shootout.errors import UsageError
-from shootout.exported.model import ReportRows
-from shootout.host import environment
-from shootout.host.placement import Placement, place
-from shootout.journal import journal, samples
-from shootout.journal.journal import Journal
-from shootout.journal.records import Failure, Line, Played, Rounds
-from shootout.journal.run_folder import _find_obstacle
-from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
-from shootout.models.user.scoring import Measure
-from shootout.race import arm_process, launcher, pace, restart, runner
-from shootout.race.arm_process import ArmProcess
-from shootout.race.queue import block_medians
-from shootout.race.recording import Recorder
-from shootout.report.progress import ProgressDisplay
-from shootout.worker import __main__ as worker_main
-from shootout.worker import verification
-from shootout.worker.concurrent import Instances
+from shootout.core import clock
+from shootout.core.clock import Deadline
+from shootout.core.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
+from shootout.core.contract import Arm, NotRun, NotRunKind, Scenario, Target
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import ReportRows
+from shootout.core.host import environment
+from shootout.core.host.placement import Placement, place
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.records import Failure, Line, Played, Rounds
+from shootout.core.journal.run_folder import _find_obstacle
+from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn
+from shootout.core.race import arm_process, launcher, pace, restart, runner
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.queue import block_medians
+from shootout.core.race.recording import Recorder
+from shootout.core.worker import __main__ as worker_main
+from shootout.core.worker import verification
+from shootout.models.metrics.scoring import Measure
+from shootout.scenarios.concurrent import Instances
+from shootout.tell.progress import ProgressDisplay
 
 ARM = Arm(target=Target(backend="lib"), model="m")
 ARM_HERE = Arm(target=Target(backend="numpy"), model="m")

@@ -16,25 +16,16 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
-from shootout.contract import BoundStanding, NotRunKind
-from shootout.errors import install
-from shootout.report.answer import render_answers, tell_race
-from shootout.report.screen import INDENT, NAMED
-from shootout.report.table import render_tables
-from shootout.results.choice import Cell
-from shootout.results.document import (
-    Crossover,
-    Document,
-    Metric,
-    MetricChange,
-    Ratio,
-    Row,
-    Why,
-    ratio_of,
-)
-from shootout.results.wording import BUSY_SHARE, bound_metric, tell_metric, tell_metric_change
-from shootout.stats.verdicts import Standing, Verdict
-from shootout.study.reproduce import name_free
+from shootout.apps.judge.answer import render_answers, tell_race
+from shootout.apps.judge.choice import Cell
+from shootout.core.contract import BoundStanding, NotRunKind
+from shootout.core.errors import install
+from shootout.core.results.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.tell.reproduce import name_free
+from shootout.tell.screen import INDENT, NAMED
+from shootout.tell.table import render_tables
+from shootout.tell.wording import BUSY_SHARE, bound_metric, tell_metric, tell_metric_change
 
 MACHINE = {
     "cpu": {"model": "Intel(R) Xeon(R) Processor", "flags": ["avx2", "amx_int8"], "allowed_cpus": [0, 1]},

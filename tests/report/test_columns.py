@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
-from shootout.report import table
-from shootout.report.columns import BY_HEADER, COLUMNS, Column
-from shootout.report.table import COSTS, NOTE, RACE
-from shootout.results.document import Ratio, Row
-from shootout.stats.verdicts import Verdict
+from shootout.core.results.document import Ratio, Row
+from shootout.core.stats.verdicts import Verdict
+from shootout.tell import table
+from shootout.tell.columns import BY_HEADER, COLUMNS, Column
+from shootout.tell.table import COSTS, NOTE, RACE
 
 ROOT = Path(__file__).resolve().parents[2]
 

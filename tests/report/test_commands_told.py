@@ -15,14 +15,14 @@ import typer
 from support.plain import as_plain
 from support.races.cells import cell, document, fidelity, row
 
+from shootout.apps.judge.answer import measure_loss, render_answers
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.cli import app
-from shootout.decide.candidates import read_question
-from shootout.decide.decision import decide
-from shootout.decide.policy import read_policy
-from shootout.report.answer import measure_loss, render_answers
-from shootout.report.decision import render as render_decision
-from shootout.report.screen import INDENT, labeled, typed
-from shootout.results.document import Document
+from shootout.core.results.document import Document
+from shootout.tell.screen import INDENT, labeled, typed
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "results" / "reference" / "decide-digits"

@@ -14,15 +14,15 @@ from rich.console import Console
 from support.onnx_made import value, write
 
 from shootout import backends
-from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.decide.policy import Policy
-from shootout.exported import cost
-from shootout.host.placement import Placement
-from shootout.report import dry_run
-from shootout.stats.interval import LEAST_RESTARTS
-from shootout.study.feasibility import Here
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import checked
+from shootout.apps.dry_run import screen as dry_run
+from shootout.apps.judge.decide.policy import Policy
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind
+from shootout.core.exported import cost
+from shootout.core.host.placement import Placement
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.schema import checked
 
 TARGETS = ("torch-eager", "numpy", "openvino:cpu:int8", "onnxruntime")
 GIB = 2**30

@@ -12,11 +12,10 @@ from support.races.cells import GROUP as CELL
 from support.races.cells import cell, document, row
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
-from shootout.contract import NotRunKind
-from shootout.report import notes
-from shootout.results.analysis import analyse, analyse_cells
-from shootout.results.document import NearestOpen
-from shootout.study import reproduce
+from shootout.apps.judge.analysis import analyse, analyse_cells
+from shootout.core.contract import NotRunKind
+from shootout.core.results.document import NearestOpen
+from shootout.tell import notes, reproduce
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 

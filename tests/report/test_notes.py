@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.races.cells import fidelity, row
 
-from shootout.contract import OutputError
-from shootout.report.notes import tell_errors_by_output, tell_flips, tell_noise
-from shootout.results.document import Control, GroupSummary
+from shootout.core.contract import OutputError
+from shootout.core.results.document import Control, GroupSummary
+from shootout.tell.notes import tell_errors_by_output, tell_flips, tell_noise
 
 
 def test_the_share_of_whole_numbers_that_differ_is_told():

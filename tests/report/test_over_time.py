@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from support.races.cells import row
 
-from shootout.report.over_time import tell_over_time
-from shootout.results.document import Change, OverTime, Ranking, Ratio, Row
-from shootout.stats.verdicts import Verdict
+from shootout.core.results.document import Change, OverTime, Ranking, Ratio, Row
+from shootout.core.stats.verdicts import Verdict
+from shootout.tell.over_time import tell_over_time
 
 A, B = "a:cpu:fp32", "b:cpu:fp32"
 

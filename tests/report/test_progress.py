@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from shootout.report import progress
-from shootout.report.progress import ProgressDisplay
-from shootout.units import span
+from shootout.core.units import span
+from shootout.tell import progress
+from shootout.tell.progress import ProgressDisplay
 
 
 class Clock:

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 from support.plain import as_plain
 
+from shootout.apps.judge import analysis
 from shootout.commands.report import render
-from shootout.page.sources import read
-from shootout.report import table
-from shootout.results import analysis
+from shootout.tell import table
+from shootout.tell.page.sources import read
 
 ROOT = Path(__file__).resolve().parents[2]
 

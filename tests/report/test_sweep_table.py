@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import BoundStanding
-from shootout.exported.fidelity import NOTHING
-from shootout.report import table
-from shootout.results.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.core.contract import BoundStanding
+from shootout.core.exported.fidelity import NOTHING
+from shootout.core.results.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.tell import table
 
 SIZES = (1, 2, 4, 8)
 TIME = Timing(

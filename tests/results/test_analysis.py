@@ -15,19 +15,19 @@ from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
-from shootout.contract import Precision
-from shootout.host.noise import Disturbance, DisturbanceKind
-from shootout.journal import journal, samples
-from shootout.journal.records import Failure, Line, Rounds
-from shootout.messages import Scope, Turn
-from shootout.race.queue import race_of
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.results.document import Document, Row
-from shootout.results.group import Group, group_of, missing
-from shootout.results.vetoes import copy_holds
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.verdicts import Verdict
+from shootout.apps.judge.analysis import analyse
+from shootout.core.contract import Precision
+from shootout.core.host.noise import Disturbance, DisturbanceKind
+from shootout.core.journal import journal, samples
+from shootout.core.journal.records import Failure, Line, Rounds
+from shootout.core.messages import Scope, Turn
+from shootout.core.race.queue import race_of
+from shootout.core.results.document import Document, Row
+from shootout.core.results.group import Group, group_of, missing
+from shootout.core.results.vetoes import copy_holds
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.verdicts import Verdict
+from shootout.tell import table
 
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
 """Between restarts, the same for all arms but shifted by one, so that ratios have some spread."""

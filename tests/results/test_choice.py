@@ -9,23 +9,14 @@ import pytest
 from support.races.candidates import question
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.contract import BoundStanding, NotRunKind, Scenario
-from shootout.decide.limits import judge_limits
-from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
-from shootout.results.choice import UNCHECKED, UNJUDGED, choose
-from shootout.results.document import (
-    Answer,
-    Metric,
-    MetricChange,
-    Rate,
-    Row,
-    Serving,
-    Shipped,
-    ratio_of,
-)
-from shootout.stats.goals import Aim
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.apps.judge.choice import UNCHECKED, UNJUDGED, choose
+from shootout.apps.judge.decide.limits import judge_limits
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.contract import BoundStanding, NotRunKind, Scenario
+from shootout.core.results.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.verdicts import Standing, Verdict
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
 

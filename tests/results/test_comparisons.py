@@ -8,11 +8,11 @@ import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
-from shootout.contract import Arm, Target
-from shootout.errors import UsageError
-from shootout.journal.records import Failure
-from shootout.stats.verdicts import Verdict
-from shootout.study.group import GroupRecord
+from shootout.core.contract import Arm, Target
+from shootout.core.errors import UsageError
+from shootout.core.journal.records import Failure
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study.group import GroupRecord
 
 C = Arm(target=Target(backend="c"), model="identity")
 TIMES = ((A, 1_000), (COPY, 1_001), (B, 500), (C, 250))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shootout.results.analysis import analyse
-from shootout.results.crossovers import list_between
-from shootout.study import reproduce
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.crossovers import list_between
+from shootout.tell import reproduce
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from support.races.made import A, checked, played
 
-from shootout.contract import Device
-from shootout.journal.records import PlayedOnGpu
-from shootout.messages import GpuCost
-from shootout.results.rows import memory, readiness
+from shootout.core.contract import Device
+from shootout.core.journal.records import PlayedOnGpu
+from shootout.core.messages import GpuCost
+from shootout.core.results.rows import memory, readiness
 
 ON_GPU = replace(A, target=replace(A.target, device=Device.CUDA))
 

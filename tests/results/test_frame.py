@@ -8,8 +8,8 @@ from support.races import cells
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
-from shootout.results.document import Row
-from shootout.results.frame import flatten_rows
+from shootout.apps.formats.frame import flatten_rows
+from shootout.core.results.document import Row
 
 
 def race(folder: Path, restarts: int) -> shootout.Run:

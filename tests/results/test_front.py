@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shootout.messages import Scores
-from shootout.results import accuracy
-from shootout.results.accuracy import FrontCandidate
-from shootout.results.document import Metric
+from shootout.apps.judge import accuracy
+from shootout.apps.judge.accuracy import FrontCandidate
+from shootout.core.messages import Scores
+from shootout.core.results.document import Metric
 
 
 def scored(right: float, of: int = 0) -> dict[str, Any]:

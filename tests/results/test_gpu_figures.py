@@ -10,15 +10,15 @@ from rich.console import Console
 from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, A, ended, header, played, prepared, rounds, write
 
-from shootout.contract import Arm, Device, Target
-from shootout.journal.records import PlayedOnGpu
-from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.race.arm_process import Placed
-from shootout.race.live_arm import LiveArm, WarmUp
-from shootout.race.recording import played_on_gpu
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.results.document import Document, Gpu, Row
+from shootout.apps.judge.analysis import analyse
+from shootout.core.contract import Arm, Device, Target
+from shootout.core.journal.records import PlayedOnGpu
+from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.race.arm_process import Placed
+from shootout.core.race.live_arm import LiveArm, WarmUp
+from shootout.core.race.recording import played_on_gpu
+from shootout.core.results.document import Document, Gpu, Row
+from shootout.tell import table
 
 G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
 COST = GpuCost(context_s=0.3, context_bytes=480_000_000, loaded_bytes=31_000_000)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
-from shootout.contract import Arm, NotRun, NotRunKind, Target
-from shootout.journal import journal
-from shootout.journal.records import Failure, Line, Skip, not_run
-from shootout.messages import Scope
-from shootout.race.queue import race_of
-from shootout.results.group import Group, group_of
-from shootout.results.vetoes import withheld
-from shootout.stats.goals import Aim, Goal
-from shootout.study.group import GroupRecord
+from shootout.core.contract import Arm, NotRun, NotRunKind, Target
+from shootout.core.journal import journal
+from shootout.core.journal.records import Failure, Line, Skip, not_run
+from shootout.core.messages import Scope
+from shootout.core.race.queue import race_of
+from shootout.core.results.group import Group, group_of
+from shootout.core.results.vetoes import withheld
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.study.group import GroupRecord
 
 WHY = ("killed", "failed")
 

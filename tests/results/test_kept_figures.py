@@ -12,21 +12,21 @@ from rich.text import Text
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.choice import UNCHECKED
 from shootout.commands.report import render
-from shootout.contract import BoundStanding, NotRunKind, StepError
-from shootout.exported.fidelity import NOTHING
-from shootout.journal.journal import Journal, read
-from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
-from shootout.messages import Loaded, Verified
-from shootout.page.sources import MeasuredRun
-from shootout.race.recording import Recorder
-from shootout.report import table
-from shootout.report.columns import error as error_words
-from shootout.report.progress import ProgressDisplay
-from shootout.results.analysis import analyse
-from shootout.results.choice import UNCHECKED
-from shootout.results.document import Document, Row, as_json
-from shootout.stats.verdicts import Verdict
+from shootout.core.contract import BoundStanding, NotRunKind, StepError
+from shootout.core.exported.fidelity import NOTHING
+from shootout.core.journal.journal import Journal, read
+from shootout.core.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
+from shootout.core.messages import Loaded, Verified
+from shootout.core.race.recording import Recorder
+from shootout.core.results.document import Document, Row, as_json
+from shootout.core.stats.verdicts import Verdict
+from shootout.tell import table
+from shootout.tell.columns import error as error_words
+from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.progress import ProgressDisplay
 
 HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)
 

@@ -9,14 +9,15 @@ import pytest
 from support.races import fakes
 from support.races.made import header, played, rounds, write
 
-from shootout.contract import Arm, NotRunKind, Scenario
-from shootout.journal import journal
-from shootout.journal.records import Line, LoadTestResult, TriedRate
-from shootout.journal.samples import Samples
-from shootout.race import queue
-from shootout.results import p99_limit, rows
-from shootout.results.document import Timing
-from shootout.results.group import group_of
+from shootout.core.contract import Arm, NotRunKind, Scenario
+from shootout.core.journal import journal
+from shootout.core.journal.records import Line, LoadTestResult, TriedRate
+from shootout.core.journal.samples import Samples
+from shootout.core.race import queue
+from shootout.core.results import rows
+from shootout.core.results.document import Timing
+from shootout.core.results.group import group_of
+from shootout.scenarios import p99_limit
 
 
 def serves(backend: str, **how: bool) -> Arm:

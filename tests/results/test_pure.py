@@ -25,7 +25,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 
-import shootout.results.analysis as analysis
+import shootout.apps.judge.analysis as analysis
 
 print(len(analysis.analyse(Path("results/reference/batch-crossover")).rows))
 """

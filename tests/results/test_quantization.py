@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 from support.races.made import COPY, EXECUTED, GROUP, A, checked, ended, header, played, prepared, rounds, write
 
-from shootout.contract import Arm, Executed, Precision, Target
-from shootout.journal.records import Line
-from shootout.messages import Scores
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.results.document import Ceiling, Document, Gpu, Ratio, Row
-from shootout.results.why import UNTOLD, find_why, tell_gain
-from shootout.results.wording import tell_metric
-from shootout.stats.verdicts import Standing, Verdict
-from shootout.study.group import GroupRecord
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.why import UNTOLD, find_why, tell_gain
+from shootout.core.contract import Arm, Executed, Precision, Target
+from shootout.core.journal.records import Line
+from shootout.core.messages import Scores
+from shootout.core.results.document import Ceiling, Document, Gpu, Ratio, Row
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study.group import GroupRecord
+from shootout.tell import table
+from shootout.tell.wording import tell_metric
 
 B32 = Arm(target=Target(backend="b"), model="identity")
 B8 = Arm(target=Target(backend="b", precision=Precision.INT8), model="identity", quantizer="vendor")

@@ -8,8 +8,8 @@ import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from shootout import api
-from shootout.errors import Undecided
-from shootout.results.analysis import analyse
+from shootout.apps.judge.analysis import analyse
+from shootout.core.errors import Undecided
 
 
 def questions(folder: Path, b_ns: float, restarts: int) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shootout.host.environment import variables
-from shootout.journal import journal, samples
+from shootout.core.host.environment import variables
+from shootout.core.journal import journal, samples
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 FOLDERS = sorted(path.parent for path in REFERENCE.rglob(journal.PACKED))

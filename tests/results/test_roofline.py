@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.ceilings.remembered import Bandwidth, Ceilings, Peak
-from shootout.contract import Arm, Scenario
-from shootout.exported.workload import Work
-from shootout.report import table
-from shootout.results.analysis import analyse
-from shootout.results.document import Document
-from shootout.results.roofline import ceiling, precisions, staged, traffic
+from shootout.apps.ceilings.remembered import Bandwidth, Ceilings, Peak
+from shootout.apps.ceilings.roofline import ceiling, precisions, staged, traffic
+from shootout.apps.judge.analysis import analyse
+from shootout.core.contract import Arm, Scenario
+from shootout.core.exported.workload import Work
+from shootout.core.results.document import Document
+from shootout.tell import table
 
 WORK = Work(
     flops=1_000_000,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from support.races.made import A, B, ended, header, played, rounds, write
 
-from shootout.journal import samples
-from shootout.journal.pack import pack
-from shootout.journal.records import LoadTestResult, TriedRate
-from shootout.messages import Scope, TimeBin, Turn
-from shootout.results.analysis import analyse
-from shootout.results.document import Timing
+from shootout.apps.judge.analysis import analyse
+from shootout.core.journal import samples
+from shootout.core.journal.pack import pack
+from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.messages import Scope, TimeBin, Turn
+from shootout.core.results.document import Timing
 
 SHARED = {"end_to_end": 4, "compute": 4}
 SINGLY = SHARED | {samples.SINGLE: 1}

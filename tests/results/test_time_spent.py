@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.races.made import GROUP
 
-from shootout.journal.records import Ended, Rounds
-from shootout.report.notes import tell_time
-from shootout.results.time_spent import find_time_spent
+from shootout.core.journal.records import Ended, Rounds
+from shootout.core.results.time_spent import find_time_spent
+from shootout.tell.notes import tell_time
 
 
 def rounds(wall_s: float, **spent_s: float) -> Rounds:

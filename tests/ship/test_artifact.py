@@ -14,14 +14,14 @@ from support.races.made import header, prepared
 from support.races.shipping import source_of
 
 from shootout import backends, models
+from shootout.apps.ship import artifact
+from shootout.apps.ship.arm_to_ship import ArmToShip
+from shootout.apps.ship.folder import error_limit
 from shootout.backends._numpy import backend
-from shootout.contract import Arm, Availability, BoundStanding, Device, Precision, Target
-from shootout.errors import SkippedArm, UsageError
-from shootout.export.request import brief_key
-from shootout.host import environment
-from shootout.ship import artifact
-from shootout.ship.arm_to_ship import ArmToShip
-from shootout.ship.folder import error_limit
+from shootout.core.contract import Arm, Availability, BoundStanding, Device, Precision, Target
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.exported.request import brief_key
+from shootout.core.host import environment
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
 

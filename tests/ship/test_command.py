@@ -11,9 +11,9 @@ import pytest
 from support.races.shipping import let_numpy_ship, write_numpy_run
 
 from shootout.commands.ship import check_folder, ship
-from shootout.errors import ArmFailed, UsageError
-from shootout.exported.shipped_folder import open_shipped
-from shootout.host import environment
+from shootout.core.errors import ArmFailed, UsageError
+from shootout.core.host import environment
+from shootout.models.sources.shipped_folder import open_shipped
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 

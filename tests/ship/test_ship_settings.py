@@ -14,14 +14,14 @@ from support.exports import obtain
 from support.races.shipping import source_of
 
 from shootout import backends
+from shootout.apps.ship import folder
+from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.backends._onnxruntime import backend as onnxruntime
-from shootout.backends.adapter import Built, Shipment
 from shootout.commands import ship as command
-from shootout.contract import Arm, Scenario, Target
-from shootout.errors import ArmFailed
-from shootout.exported.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
-from shootout.ship import folder
-from shootout.ship.arm_to_ship import ArmToShip
+from shootout.core.adapter import Built, Shipment
+from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.errors import ArmFailed
+from shootout.models.sources.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
 
 ARM = Arm(target=Target(backend="numpy"), model="identity")
 OF_ONE_MACHINE = {

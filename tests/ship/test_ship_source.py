@@ -9,11 +9,11 @@ import pytest
 from support.races import made
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
-from shootout.contract import Fidelity, Scenario
-from shootout.errors import Infeasible, Undecided, UsageError
-from shootout.journal.records import Line
-from shootout.ship.arm_to_ship import find_arm_to_ship
-from shootout.study.group import GroupRecord
+from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.core.contract import Fidelity, Scenario
+from shootout.core.errors import Infeasible, Undecided, UsageError
+from shootout.core.journal.records import Line
+from shootout.core.study.group import GroupRecord
 
 ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
 

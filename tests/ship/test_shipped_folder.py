@@ -21,11 +21,11 @@ from support.races.cells import fidelity
 from support.races.shipping import ship_target
 
 from shootout import backends
-from shootout.contract import OutputError, Target
-from shootout.errors import UsageError
-from shootout.exported.model import load_sets
-from shootout.exported.shipped_folder import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
-from shootout.ship.folder import mismatch_limit
+from shootout.apps.ship.folder import mismatch_limit
+from shootout.core.contract import OutputError, Target
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import load_sets
+from shootout.models.sources.shipped_folder import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,7 @@ def test_it_answers_as_the_arm_does(name: str, tmp_path: Path):
 def test_it_can_be_read_at_a_glance(name: str):
     mode = "aoti" if name == "torch-compile" else ""
     folder = backends.shipping(Target(backend=name, mode=mode))[1]
-    head = (Path(str(sys.modules["shootout.ship"].__file__)).parent / "load.txt").read_text()
+    head = (Path(str(sys.modules["shootout.apps.ship"].__file__)).parent / "load.txt").read_text()
     for template in folder.glob("load*.txt"):
         text = head.replace("BODY\n", template.read_text())
         compile(text, LOAD, "exec")
@@ -340,7 +340,7 @@ def test_it_can_be_read_at_a_glance(name: str):
 
 
 def test_the_check_takes_nan_and_infinity_where_they_are_expected():
-    text = (Path(str(sys.modules["shootout.ship"].__file__)).parent / "check.txt").read_text()
+    text = (Path(str(sys.modules["shootout.apps.ship"].__file__)).parent / "check.txt").read_text()
     code: dict[str, Any] = {}
     exec(text[text.index("def compare") : text.index("def time_calls")], code)
     manifest, right = {"outputs": [{"name": "y"}]}, np.array([[1.0, -np.inf, np.nan, 2.0]], "f4")

@@ -7,7 +7,7 @@ import pytest
 from support.races import simulation
 from support.races.simulation import Spread
 
-from shootout.stats import interval
+from shootout.core.stats import interval
 
 pytestmark = pytest.mark.long
 

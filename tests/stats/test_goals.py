@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from shootout.errors import UsageError
-from shootout.stats.goals import Aim, Goal, read_goal
+from shootout.core.errors import UsageError
+from shootout.core.stats.goals import Aim, Goal, read_goal
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from support.races import simulation
 
-from shootout.contract import Array
-from shootout.stats.goals import Aim, Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules, log_ratios
-from shootout.stats.interval import make_pair
-from shootout.stats.verdicts import Verdict, compare
+from shootout.core.contract import Array
+from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules, log_ratios
+from shootout.core.stats.interval import make_pair
+from shootout.core.stats.verdicts import Verdict, compare
 
 
 def played(x: Array) -> dict[str, dict[int, Array]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.contract import Array
-from shootout.stats.jackknife import MOST_LEFT_OUT, find_pseudo_values
-from shootout.stats.paired import compare_means
+from shootout.core.contract import Array
+from shootout.core.stats.jackknife import MOST_LEFT_OUT, find_pseudo_values
+from shootout.core.stats.paired import compare_means
 
 
 def test_rows_add_their_scores_to_a_mean():

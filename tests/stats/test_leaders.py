@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.races import simulation
 
-from shootout.constants import ALPHA
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.leaders import Compare, Leaders, find_leaders, is_indifferent, leader_sets
-from shootout.stats.verdicts import Comparison, judge
+from shootout.core.constants import ALPHA
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.leaders import Compare, Leaders, find_leaders, is_indifferent, leader_sets
+from shootout.core.stats.verdicts import Comparison, judge
 
 FLOOR = 0.005
 RULES = Rules(baseline="a", control=None, comparisons=7, max_restarts=20, bias_floor=FLOOR)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shootout.stats.paired import (
+from shootout.core.stats.paired import (
     MOST_ROWS,
     ask_drop,
     bound_mean,

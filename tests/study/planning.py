@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shootout.contract import Artifact, Availability, Device, NotRun, NotRunKind, Precision
-from shootout.study.feasibility import Here
-from shootout.study.plan import PlannedGroup, plan_groups
-from shootout.study.schema import Study, checked
+from shootout.core.contract import Artifact, Availability, Device, NotRun, NotRunKind, Precision
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import PlannedGroup, plan_groups
+from shootout.core.study.schema import Study, checked
 
 ALL = ("torch-eager", "numpy", "onnxruntime")
 WORKS = Availability(version="1")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.errors import UsageError
-from shootout.export.request import Request, axis_sizes_of
-from shootout.study import axes, points, schema
-from shootout.study.schema import Study, checked
+from shootout.core.errors import UsageError
+from shootout.core.exported.request import Request, axis_sizes_of
+from shootout.core.study import axes, points, schema
+from shootout.core.study.schema import Study, checked
 
 
 def made(**fields: Any) -> Study:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from planning import ALL, BUILDS, group, groups, labels, study
 
-from shootout.build.builder import probe_key
-from shootout.contract import Artifact, NotRunKind, Precision
-from shootout.errors import UsageError
-from shootout.study.feasibility import Here, _tell_lack, needed_bytes
-from shootout.study.points import Point, request
+from shootout.core.build.builder import probe_key
+from shootout.core.contract import Artifact, NotRunKind, Precision
+from shootout.core.errors import UsageError
+from shootout.core.study.feasibility import Here, _tell_lack, needed_bytes
+from shootout.core.study.points import Point, request
 
 
 def test_instances_need_a_cpu_for_each_of_their_threads():

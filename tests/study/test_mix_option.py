@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.errors import UsageError
-from shootout.study.mix import ENOUGH_PADDING, MOST_BINS, read_mix
-from shootout.study.schema import checked
-from shootout.study.selection import choose
+from shootout.commands.selection import choose
+from shootout.core.errors import UsageError
+from shootout.core.study.schema import checked
+from shootout.scenarios.mix import ENOUGH_PADDING, MOST_BINS, read_mix
 
 
 def log(folder: Path, *lengths: int) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from planning import ALL, group, groups, labels, study
 
-from shootout.build.builder import probe_key
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.errors import UsageError
-from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.group import exact_of, named_in
-from shootout.study.plan import _refuse_lossy_original, identity
-from shootout.study.schema import Study
+from shootout.core.build.builder import probe_key
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.errors import UsageError
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.study.group import exact_of, named_in
+from shootout.core.study.plan import _refuse_lossy_original, identity
+from shootout.core.study.schema import Study
 
 
 def test_the_baseline_comes_first_and_its_hidden_copy_last():

@@ -12,14 +12,14 @@ import onnx
 import pytest
 from support.onnx_made import linear
 
-from shootout.errors import UsageError
-from shootout.export.client import Request
-from shootout.messages import Progress
-from shootout.report import dry_run
-from shootout.study import plan as planning
-from shootout.study.plan import make_plan
-from shootout.study.preview import size_of
-from shootout.study.schema import checked
+from shootout.apps.dry_run import screen as dry_run
+from shootout.apps.dry_run.preview import size_of
+from shootout.core.errors import UsageError
+from shootout.core.exported.client import Request
+from shootout.core.messages import Progress
+from shootout.core.study import plan as planning
+from shootout.core.study.plan import make_plan
+from shootout.core.study.schema import checked
 
 PREP = """
 import numpy as np

@@ -8,9 +8,10 @@ from typing import Any
 import planning
 import pytest
 
-from shootout.errors import UsageError
-from shootout.study import points, schema, selection
-from shootout.study.schema import Study
+from shootout.commands import selection
+from shootout.core.errors import UsageError
+from shootout.core.study import points, schema
+from shootout.core.study.schema import Study
 
 ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
 

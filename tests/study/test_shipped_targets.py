@@ -10,12 +10,12 @@ from planning import group, labels, study
 from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 
-from shootout.contract import Arm, NotRunKind, Precision, Target, TensorSpec
-from shootout.errors import UsageError
-from shootout.study import reproduce
-from shootout.study.feasibility import check_export
-from shootout.study.points import describe, names_of, targets_of
-from shootout.study.target import parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.core.contract import Arm, NotRunKind, Precision, Target, TensorSpec
+from shootout.core.errors import UsageError
+from shootout.core.study.feasibility import check_export
+from shootout.core.study.points import describe, names_of, targets_of
+from shootout.core.study.target import parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.tell import reproduce
 
 X, Y = TensorSpec(name="x", shape=(1, 128), dtype="float32"), TensorSpec(name="y", shape=(1, 128), dtype="float32")
 MODEL = replace(bare_exported({}, inputs=(X,), outputs=(Y,), weights_sha256="a" * 64), model="residual_mlp")

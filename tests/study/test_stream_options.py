@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.errors import UsageError
-from shootout.study import axes, points, reproduce
-from shootout.study.plan import identity
-from shootout.study.schema import Study, checked
+from shootout.core.errors import UsageError
+from shootout.core.study import axes, points
+from shootout.core.study.plan import identity
+from shootout.core.study.schema import Study, checked
+from shootout.tell import reproduce
 
 
 def made(**fields: Any) -> Study:

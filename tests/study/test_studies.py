@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from shootout import backends, models
-from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
-from shootout.errors import UsageError
-from shootout.study import points, schema
-from shootout.study.feasibility import Here
-from shootout.study.plan import plan_groups
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.core.errors import UsageError
+from shootout.core.study import points, schema
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import plan_groups
 
 ALL = sorted(schema.names())
 NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "no GPU", "get one")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from shootout.study import schema
+from shootout.core.study import schema
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "studies.md").read_text()
 

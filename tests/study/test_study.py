@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.errors import UsageError
-from shootout.study import axes, schema
-from shootout.units import read_seconds
+from shootout.core.errors import UsageError
+from shootout.core.study import axes, schema
+from shootout.core.units import read_seconds
 
 
 def file(folder: Path, text: str, name: str = "mine.toml") -> str:

@@ -11,18 +11,12 @@ import pytest
 
 import shootout
 from shootout import cli
-from shootout.errors import UsageError
-from shootout.study import selection
-from shootout.study.axes import read_positive
-from shootout.study.options import (
-    RunOptions,
-    StudyOptions,
-    TuneOptions,
-    flags_of,
-    read_words,
-)
-from shootout.study.schema import Study
-from shootout.units import read_milliseconds, read_rate
+from shootout.commands import selection
+from shootout.commands.study_options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
+from shootout.core.errors import UsageError
+from shootout.core.study.axes import read_positive
+from shootout.core.study.schema import Study
+from shootout.core.units import read_milliseconds, read_rate
 
 
 def test_what_changes_a_study_is_a_field_of_it():

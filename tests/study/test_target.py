@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shootout.contract import Artifact, Capabilities, Device, Precision, Target
-from shootout.errors import UsageError, unknown
-from shootout.study.group import find_named
-from shootout.study.points import describe
-from shootout.study.target import parse_targets
+from shootout.core.contract import Artifact, Capabilities, Device, Precision, Target
+from shootout.core.errors import UsageError, unknown
+from shootout.core.study.group import find_named
+from shootout.core.study.points import describe
+from shootout.core.study.target import parse_targets
 
 BOTH = Capabilities(
     consumes=(Artifact.ONNX,),

@@ -9,8 +9,8 @@ import pytest
 from study.planning import group, study
 
 from shootout import models
-from shootout.errors import UsageError
-from shootout.study.group import own_fp32
+from shootout.core.errors import UsageError
+from shootout.core.study.group import own_fp32
 
 MIX = "tokens=40:50,64:30,100:20"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shootout.build.builder import Builder
+from shootout.core.build.builder import Builder
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from unittest import mock
 import pytest
 
 from shootout import backends, cli
-from shootout.contract import Availability
-from shootout.study import plan
-from shootout.worker.availability import Pair, known_available
-from shootout.worker.interpreters import PythonInterpreter
+from shootout.core.contract import Availability
+from shootout.core.study import plan
+from shootout.core.worker.availability import Pair, known_available
+from shootout.core.worker.interpreters import PythonInterpreter
 from support.deaf import FORKED, STOPS_IN, deafen
 from support.forked_workers import fork_workers
 
@@ -56,7 +56,7 @@ def _python_path(*folders: Path) -> str:
 
 
 def deaf(*words: object, forked: bool = False, stops_in: int | str | None = None, **constants: float) -> list[str]:
-    """The command line of a deaf run; `race__pace__SOME_S=2` changes that constant in `shootout.race.pace`.
+    """The command line of a deaf run; `race__pace__SOME_S=2` changes that constant in `shootout.core.race.pace`.
 
     Args:
         words: of the command line.

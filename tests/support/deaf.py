@@ -1,7 +1,8 @@
 """The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
 
 Test machines are never quiet, so real evidence would flag rounds at random.
-Run as `python deaf.py '{"shootout.race.arm_process.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
+Run as `python deaf.py '{"shootout.core.race.arm_process.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed
+first.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from shootout import cli
-from shootout.host import locks
-from shootout.host.store import cache_folder
-from shootout.journal import journal
-from shootout.race import arm_process, launcher, runner
+from shootout.core.host import locks
+from shootout.core.host.store import cache_folder
+from shootout.core.journal import journal
+from shootout.core.race import arm_process, launcher, runner
 from support.forked_workers import fork_workers
 
 FEW = {
-    "shootout.race.restart.ROUNDS": 2,
-    "shootout.race.pace.MIN_ROUNDS": 2,
-    "shootout.race.live_arm.WARM_UP_SHORT_NS": 200_000_000,
-    "shootout.race.live_arm.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
+    "shootout.core.race.restart.ROUNDS": 2,
+    "shootout.core.race.pace.MIN_ROUNDS": 2,
+    "shootout.core.race.live_arm.WARM_UP_SHORT_NS": 200_000_000,
+    "shootout.core.race.live_arm.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
 FORKED = "forked"
 """Beside the constants: that the workers are forked, see `forked_workers`."""
@@ -59,8 +60,8 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     """Make the package in this process deaf, and change the constants named, by `change`."""
     everything = {
         **FEW,
-        "shootout.race.runner.NoiseMeter": Deaf,
-        "shootout.host.locks.machine_lock_path": own_lock,
+        "shootout.core.race.runner.NoiseMeter": Deaf,
+        "shootout.core.host.locks.machine_lock_path": own_lock,
         **changes,
     }
     for place, value in everything.items():

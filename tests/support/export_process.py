@@ -13,17 +13,14 @@ import sklearn.datasets  # noqa: F401 - what the shipped models are trained on
 import torch
 import tqdm
 
-from shootout.export import __main__ as process
-from shootout.export import (
-    torch_files,
-    zoo,  # noqa: F401
-)
+from shootout.models.sources import __main__ as process
+from shootout.models.sources import torch_files
 from shootout.models.zoo import digits
 from support.trained import trained_once
 
 
 def export(arguments: list[str], environment: dict[str, str], folder: str) -> None:
-    """Do the jobs of a file, as `python -m shootout.export` does."""
+    """Do the jobs of a file, as `python -m shootout.models.sources` does."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from shootout.host import child
-from shootout.host.child import Ending
+from shootout.core.host import child
+from shootout.core.host.child import Ending
 from shootout.testing.fresh import WarmInterpreter
 
 WARM = "support.export_process"
@@ -30,7 +30,7 @@ def run(
     look: Callable[[], bool] = lambda: True,
 ) -> Ending:
     """`child.run`, of an export; `look` is called once, at its end."""
-    assert module == "shootout.export"
+    assert module == "shootout.models.sources"
     environment = {**os.environ, **(variables or {})}
     call = (WARM, "export", ([*map(str, arguments)], environment, str(Path.cwd())))
     ended = run_forked(WARM, call, timeout_s, variables or {})

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Value
-from shootout.export import client
-from shootout.export.client import Request
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Value
+from shootout.core.exported import client
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 
 
 def obtain(model: str, parameters: Mapping[str, Value], batch: int, **how: Any) -> ExportedModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.models.user import source
+from shootout.models.sources import source
 
 HEAD = "import torch\nfrom torch import nn\n"
 LINEAR = f"{HEAD}\ndef make(width=3, batch=1):\n    return nn.Linear(4, width), torch.randn(batch, 4)\n"
@@ -39,6 +39,6 @@ def leave_nothing(path: list[str], loaded: set[str]) -> None:
 
 
 def run(path: Path, function: str = "make", **parameters: int):
-    from shootout.models.user import called
+    from shootout.models.sources import called
 
     return called.run(source.find(f"{path}:{function}"), parameters)

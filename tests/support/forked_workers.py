@@ -15,9 +15,9 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from shootout.host import child
-from shootout.race import launcher
-from shootout.worker.fork_server import WORKER, Forked, ForkServer, NotForked, can_fork
+from shootout.core.host import child
+from shootout.core.race import launcher
+from shootout.core.worker.fork_server import WORKER, Forked, ForkServer, NotForked, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""

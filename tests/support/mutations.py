@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shootout.journal import journal
+from shootout.core.journal import journal
 
 _GONE = object()
 VALUES: tuple[Any, ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab import claims_page
-from shootout.results.analysis import Analysed
+from shootout.apps.judge.analysis import Analysed
 
 
 def read(name: str) -> Analysed:

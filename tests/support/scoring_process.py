@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from shootout.host import child
-from shootout.host.child import Ending
+from shootout.core.host import child
+from shootout.core.host.child import Ending
 from support.exporting import run_forked
 
-MODULES = ("shootout.models.user.scoring", "shootout.models.user.reading")
+MODULES = ("shootout.models.metrics.scoring", "shootout.models.data.reading")
 RUN = child.run
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shootout.study import selection
-from shootout.study.options import RunOptions, read_words
-from shootout.study.schema import Study
+from shootout.commands import selection
+from shootout.commands.study_options import RunOptions, read_words
+from shootout.core.study.schema import Study
 
 
 def chosen(name: str = "shootout", **words: Any) -> Study:

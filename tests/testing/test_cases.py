@@ -8,9 +8,9 @@ import pytest
 
 from shootout import backends
 from shootout.backends import description
-from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
-from shootout.errors import SkippedArm, UsageError
-from shootout.host import store
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.host import store
 from shootout.testing import cases, checks
 from shootout.testing import test_conformance as suite
 from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fixture

@@ -15,25 +15,25 @@ import pytest
 from rich.console import Console
 from test_search import Machine, ground, plant, tune
 
-from shootout.clock import Deadline
-from shootout.contract import Arm, NotRun, NotRunKind, Precision, Target
-from shootout.decide.limits import Finding
-from shootout.decide.options import Limit
-from shootout.errors import UsageError
-from shootout.export.client import Request
-from shootout.exported.layers import Layer
-from shootout.messages import Scores
-from shootout.quantize.sensitivity import LayerSensitivity
-from shootout.results.document import Document
-from shootout.stats.verdicts import Standing
-from shootout.study.options import TuneOptions
-from shootout.study.plan import Plan
-from shootout.study.schema import Study
-from shootout.tune import search, table
-from shootout.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
-from shootout.tune.search import TuningSearch
-from shootout.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
+from shootout.apps.judge.decide.limits import Finding
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.sensitivity.rounded import LayerSensitivity
+from shootout.apps.tune import search, table
+from shootout.apps.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
+from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
+from shootout.apps.tune.search import TuningSearch
+from shootout.apps.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
+from shootout.commands.study_options import TuneOptions
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, NotRun, NotRunKind, Precision, Target
+from shootout.core.errors import UsageError
+from shootout.core.exported.client import Request
+from shootout.core.messages import Scores
+from shootout.core.results.document import Document
+from shootout.core.stats.verdicts import Standing
+from shootout.core.study.plan import Plan
+from shootout.core.study.schema import Study
+from shootout.models.onnx.layers import Layer
 
 ROWS = 400
 LIMIT = {"max-drop": 0.01}
@@ -310,7 +310,7 @@ def test_a_limit_that_nothing_could_show_to_be_kept_is_refused_at_once(
     np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
     asked = Request(model="m.onnx", inputs_npz=tmp_path / "x.npy", labels_npz=tmp_path / "labels.npy")
     np.save(tmp_path / "x.npy", np.zeros((200, 4), np.float32))
-    monkeypatch.setattr("shootout.tune.limits.check_sizes", lambda _: 200)
+    monkeypatch.setattr("shootout.apps.tune.limits.check_sizes", lambda _: 200)
     of_rows = study.model_copy(update={"max_drop": "1%"})
     with pytest.raises(UsageError, match=r"1% takes 368 scored rows.* give 736 rows or more, or --max-drop 3.7%"):
         refuse_unjudged({}, of_rows, asked)

@@ -17,29 +17,29 @@ from rich.console import Console
 from support.races import made
 
 from shootout import backends
-from shootout.clock import Deadline
+from shootout.apps.judge import analysis
+from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.tune import search, table
+from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
+from shootout.apps.tune.search import TuningSearch, best_of_each
+from shootout.apps.tune.settings import Change
 from shootout.commands import tune as tune_command
-from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
-from shootout.errors import UsageError
-from shootout.host import environment
-from shootout.host.placement import place
-from shootout.journal import journal, run_folder
-from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, Failure, Header, Rounds, Skip
-from shootout.messages import Scores
-from shootout.results import analysis
-from shootout.results.analysis import Analysed, analyse_cells
-from shootout.results.document import Document, Ratio
-from shootout.stats.verdicts import Standing, Verdict
-from shootout.study import axes, points
-from shootout.study.feasibility import Here, needed_bytes
-from shootout.study.options import TuneOptions, read_words
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import Study
-from shootout.tune import search, table
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
-from shootout.tune.search import TuningSearch, best_of_each
-from shootout.tune.settings import Change
+from shootout.commands.study_options import TuneOptions, read_words
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
+from shootout.core.errors import UsageError
+from shootout.core.host import environment
+from shootout.core.host.placement import place
+from shootout.core.journal import journal, run_folder
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
+from shootout.core.messages import Scores
+from shootout.core.results.document import Document, Ratio
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study import axes, points
+from shootout.core.study.feasibility import Here, needed_bytes
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.schema import Study
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
@@ -203,7 +203,7 @@ def plant(patch: pytest.MonkeyPatch, times: Times = times) -> Machine:
             analysed[place] = analyse_cells(folder)
         return analysed[place]
 
-    patch.setattr("shootout.journal.samples.read", lambda *_: np.ones(10))
+    patch.setattr("shootout.core.journal.samples.read", lambda *_: np.ones(10))
     patch.setattr(environment, "facts", dict)
     patch.setattr(analysis, "analyse_cells", analyse_once)
     return Machine(times)

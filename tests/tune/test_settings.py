@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shootout.contract import Arm, Precision, Target
-from shootout.tune.settings import Change, apply_changes, combine, describe_setting, list_changes, thread_counts
+from shootout.apps.tune.settings import Change, apply_changes, combine, describe_setting, list_changes, thread_counts
+from shootout.core.contract import Arm, Precision, Target
 
 
 def default(backend: str, *, threads: int = 1, **target: Any) -> Arm:

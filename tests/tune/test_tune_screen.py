@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support.plain import as_plain
 
-from shootout.results.wording import tell_ratio
-from shootout.tune import table
-from shootout.tune.results import TuneOutcome, Tuning, read_tuning
+from shootout.apps.tune import table
+from shootout.apps.tune.results import TuneOutcome, Tuning, read_tuning
+from shootout.tell.wording import tell_ratio
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Scenario, Target, TensorSpec
-from shootout.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets
-from shootout.worker.__main__ import Worker
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Scenario, Target, TensorSpec
+from shootout.core.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets
+from shootout.core.worker.__main__ import Worker
 
 
 def exported_of(sets: list[dict[str, Any]], folder: Path) -> ExportedModel:

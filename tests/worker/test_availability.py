@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from shootout.backends import Entry
-from shootout.contract import Availability, Device
-from shootout.host.child import QUIET, Child, Ending
-from shootout.worker import availability
+from shootout.core.contract import Availability, Device
+from shootout.core.host.child import QUIET, Child, Ending
+from shootout.core.worker import availability
 
 FAKES = """
 import os, signal, sys, time
-from shootout.contract import Artifact, Availability, Capabilities, Device, Precision
+from shootout.core.contract import Artifact, Availability, Capabilities, Device, Precision
 
 class Base:
     capabilities = Capabilities(consumes=(Artifact.ONNX,), targets=frozenset({(Device.CPU, Precision.FP32)}))

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from support.races import fakes
 
-from shootout import clock
-from shootout.contract import Scenario
-from shootout.host.child import Child
-from shootout.messages import CPU, Scope, Turn
-from shootout.race.arm_process import ArmProcess
-from shootout.race.queue import block_medians
-from shootout.worker.blocks import Blocks
+from shootout.core import clock
+from shootout.core.contract import Scenario
+from shootout.core.host.child import Child
+from shootout.core.messages import CPU, Scope, Turn
+from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.queue import block_medians
+from shootout.core.worker.blocks import Blocks
 
 CALL_S = 2e-3
 HELPER_S = 0.03

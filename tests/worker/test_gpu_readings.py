@@ -21,9 +21,9 @@ from support.gpus.queued import (
     plugged_in,
 )
 
-from shootout.constants import LEAD_IN_CALLS
-from shootout.messages import GpuState, OnGpu
-from shootout.worker import gpu_readings
+from shootout.core.constants import LEAD_IN_CALLS
+from shootout.core.messages import GpuState, OnGpu
+from shootout.core.worker import gpu_readings
 
 
 @pytest.fixture

@@ -15,16 +15,16 @@ from support.exports import obtain
 
 from shootout import backends
 from shootout.backends._numpy.backend import _read_weights
-from shootout.contract import Arm, Target
-from shootout.exported.model import ALIGNMENT
-from shootout.host.placement import PADDING, child_environment
-from shootout.worker import fork_server
-from shootout.worker.__main__ import Worker
+from shootout.core.contract import Arm, Target
+from shootout.core.exported.model import ALIGNMENT
+from shootout.core.host.placement import PADDING, child_environment
+from shootout.core.worker import fork_server
+from shootout.core.worker.__main__ import Worker
 
 FORKS = """
 import json, os, sys
 import numpy as np
-from shootout.worker.fork_server import shift_heap
+from shootout.core.worker.fork_server import shift_heap
 gaps = [np.empty(size, np.uint8) for size in range(2000, 60_000, 1111)]
 del gaps[::2]  # as imports leave them, and arrays that fill one lie where that one begins
 for offset in json.loads(sys.argv[1]):

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from support.console import deaf_here, here, spin_study
 
-from shootout.contract import Availability, Device, Target
-from shootout.errors import SkippedArm, UsageError, pip_install
-from shootout.messages import Fault
-from shootout.study.feasibility import Here
-from shootout.study.options import read_pythons
-from shootout.study.plan import plan_groups
-from shootout.study.points import describe, targets_of
-from shootout.study.schema import Study
-from shootout.study.target import parse_targets, provider, with_twins
-from shootout.worker import interpreters
-from shootout.worker.availability import find_available
-from shootout.worker.interpreters import PythonInterpreter, examine, packages_of
-from shootout.worker.process import worker
+from shootout.commands.study_options import read_pythons
+from shootout.core.contract import Availability, Device, Target
+from shootout.core.errors import SkippedArm, UsageError, pip_install
+from shootout.core.messages import Fault
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import plan_groups
+from shootout.core.study.points import describe, targets_of
+from shootout.core.study.schema import Study
+from shootout.core.study.target import parse_targets, provider, with_twins
+from shootout.core.worker import interpreters
+from shootout.core.worker.availability import find_available
+from shootout.core.worker.interpreters import PythonInterpreter, examine, packages_of
+from shootout.core.worker.process import worker
 
 
 def script(path: Path, text: str) -> Path:
@@ -138,7 +138,7 @@ def test_the_lent_folder_holds_our_package_and_nothing_else(bare: PythonInterpre
 
 
 def test_workers_need_numpy_only(bare: PythonInterpreter):
-    modules = "shootout.worker.__main__, shootout.worker.availability"
+    modules = "shootout.core.worker.__main__, shootout.core.worker.availability"
     code = f"import {modules}, sys; print(sorted(m for m in sys.modules if m.count('.') == 0))"
     done = subprocess.run(
         [bare.path, "-P", "-c", code], env=bare.environment(os.environ), capture_output=True, text=True, check=True

@@ -11,8 +11,8 @@ import pytest
 from support.adapters.misbehaving import ALL, FAULTS, installed
 from support.console import Ended, deaf_here
 
-from shootout.clock import Deadline
-from shootout.worker.process import WorkerProcess
+from shootout.core.clock import Deadline
+from shootout.core.worker.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")

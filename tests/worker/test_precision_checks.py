@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shootout.contract import Arm, Device, Executed, Precision, Target
-from shootout.worker.precision_checks import executed_fault, probe_fault
+from shootout.core.contract import Arm, Device, Executed, Precision, Target
+from shootout.core.worker.precision_checks import executed_fault, probe_fault
 
 
 def executed(**counts: int) -> Executed:

@@ -22,16 +22,16 @@ from support.adapters.misbehaving import FAULTS, installed
 from support.console import TESTS, children_of, environment, state
 from support.exports import obtain
 
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, NotRun, Target
-from shootout.errors import ArmFailed, NotRunKind, one_line
-from shootout.exported.model import ExportedModel
-from shootout.host.child import _list_session
-from shootout.host.placement import allowed_cpus
-from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
-from shootout.worker.__main__ import Worker
-from shootout.worker.fork_server import ForkServer
-from shootout.worker.process import WorkerProcess, worker
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, NotRun, Target
+from shootout.core.errors import ArmFailed, NotRunKind, one_line
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.child import _list_session
+from shootout.core.host.placement import allowed_cpus
+from shootout.core.messages import Fault, GpuState, Loaded, Scope, Turn
+from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.fork_server import ForkServer
+from shootout.core.worker.process import WorkerProcess, worker
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
@@ -163,8 +163,8 @@ def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_w
         def kill(self) -> None:
             os.close(self.held)
 
-    monkeypatch.setattr("shootout.worker.process.Child", Dies)
-    monkeypatch.setattr("shootout.worker.process._MOST_STALLED_S", 0.01)
+    monkeypatch.setattr("shootout.core.worker.process.Child", Dies)
+    monkeypatch.setattr("shootout.core.worker.process._MOST_STALLED_S", 0.01)
     with worker({}, frozenset(), tmp_path / "log") as dying, pytest.raises(ArmFailed) as caught:
         dying.ask("memory", 60)
     assert (str(caught.value), caught.value.why.kind) == ("killed by SIGKILL during 'memory'", NotRunKind.KILLED)
@@ -248,9 +248,9 @@ def test_workers_get_their_cpus_before_any_library(tmp_path: Path):
 PARENT = """
 import sys, time
 from pathlib import Path
-from shootout.worker.process import WorkerProcess
-from shootout.worker.fork_server import ForkServer
-from shootout.host.placement import allowed_cpus, child_environment
+from shootout.core.worker.process import WorkerProcess
+from shootout.core.worker.fork_server import ForkServer
+from shootout.core.host.placement import allowed_cpus, child_environment
 starter = ForkServer((), environment=child_environment(1, 0))
 how = [(Path(sys.argv[1], "a"), None, starter), (Path(sys.argv[1], "b"), None, None)]
 workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), *rest) for rest in how]

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.constants import ROUNDS
-from shootout.contract import Arm, Array, Arrays, OutputError, Target, TensorSpec
-from shootout.exported.unseen import make_unseen
-from shootout.messages import Scope, Verified
-from shootout.worker import verification
-from shootout.worker.blocks import Blocks
-from shootout.worker.concurrent import Instances
-from shootout.worker.verification import Claim, Rechecks
+from shootout.core.constants import ROUNDS
+from shootout.core.contract import Arm, Array, Arrays, OutputError, Target, TensorSpec
+from shootout.core.exported.unseen import make_unseen
+from shootout.core.messages import Scope, Verified
+from shootout.core.worker import verification
+from shootout.core.worker.blocks import Blocks
+from shootout.core.worker.verification import Claim, Rechecks
+from shootout.scenarios.concurrent import Instances
 
 INPUTS = [np.array([[1.1, 2.3, 4.7]], np.float32) * (1 + index) for index in range(4)]
 TOKENS = [np.random.default_rng(index).integers(0, 99, (1, 16)) for index in range(4)]

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from support.races.fakes import arm
 
-from shootout.contract import Availability, Device, NotRun, NotRunKind
-from shootout.race.recording import Recorder
-from shootout.report.progress import ProgressDisplay
-from shootout.worker import availability
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind
+from shootout.core.race.recording import Recorder
+from shootout.core.worker import availability
+from shootout.tell.progress import ProgressDisplay
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shootout import clock
-from shootout.constants import LONG_CALL_NS, SLOW_CALL_NS
-from shootout.messages import Scope
-from shootout.worker.blocks import Blocks
+from shootout.core import clock
+from shootout.core.constants import LONG_CALL_NS, SLOW_CALL_NS
+from shootout.core.messages import Scope
+from shootout.core.worker.blocks import Blocks
 
 
 class Session:

@@ -19,15 +19,15 @@ from support.console import environment, state
 from support.exports import obtain
 
 from shootout import backends
-from shootout.contract import Arm, Target
-from shootout.host.placement import allowed_cpus
-from shootout.messages import Loaded
-from shootout.worker.fork_server import BINDING_VARIABLES, Forked, ForkServer, NotForked, can_fork
-from shootout.worker.process import WorkerProcess
+from shootout.core.contract import Arm, Target
+from shootout.core.host.placement import allowed_cpus
+from shootout.core.messages import Loaded
+from shootout.core.worker.fork_server import BINDING_VARIABLES, Forked, ForkServer, NotForked, can_fork
+from shootout.core.worker.process import WorkerProcess
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
 HEAVY = f"""
-from shootout import clock
+from shootout.core import clock
 now_ns = clock.now_ns
 clock.now_ns = lambda: now_ns() + int({IMPORT_S} * 1e9)
 held = b"x" * {HELD_BYTES}
@@ -179,7 +179,7 @@ class Unborn:
 
 @pytest.fixture
 def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ForkServer, Unborn]]:
-    monkeypatch.setattr("shootout.worker.fork_server.Child", Unborn)
+    monkeypatch.setattr("shootout.core.worker.fork_server.Child", Unborn)
     found = ForkServer((), environment={"SAME": "x" * 200_000})
     yield found, cast("Unborn", found._child)
     found.kill()
@@ -202,7 +202,7 @@ def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[ForkServer, Unborn
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shootout.worker.fork_server.Forked", interrupt)
+        patch.setattr("shootout.core.worker.fork_server.Forked", interrupt)
         child.pipe.send(b"1")
         with pytest.raises(KeyboardInterrupt):
             starter.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
@@ -221,7 +221,7 @@ def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):
         both.wait()
         return found
 
-    monkeypatch.setattr("shootout.worker.fork_server.select", SimpleNamespace(select=woken))
+    monkeypatch.setattr("shootout.core.worker.fork_server.select", SimpleNamespace(select=woken))
     process = Forked(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {}))
     with ThreadPoolExecutor(2) as pool:
         assert [one.result() for one in [pool.submit(process.wait, 30), pool.submit(process.wait)]] == [3, 3]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shootout import clock
-from shootout.constants import BIN_S, MOST_BINS
-from shootout.messages import Scope
-from shootout.worker.blocks import Blocks
+from shootout.core import clock
+from shootout.core.constants import BIN_S, MOST_BINS
+from shootout.core.messages import Scope
+from shootout.core.worker.blocks import Blocks
 
 NOT_TOLD = (None, None)
 

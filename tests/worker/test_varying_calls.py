@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 
-from shootout import clock
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
-from shootout.exported.fidelity import NOTHING
-from shootout.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
-from shootout.exported.varying import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
-from shootout.host.placement import place
-from shootout.messages import Scope
-from shootout.race import launcher
-from shootout.session import Session
-from shootout.worker import blocks as blocks_module
-from shootout.worker import varying, verification
-from shootout.worker.__main__ import Worker
-from shootout.worker.blocks import Blocks
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
+from shootout.core.exported.fidelity import NOTHING
+from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
+from shootout.core.host.placement import place
+from shootout.core.messages import Scope
+from shootout.core.race import launcher
+from shootout.core.session import Session
+from shootout.core.worker import blocks as blocks_module
+from shootout.core.worker import verification
+from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.blocks import Blocks
+from shootout.scenarios import varying
+from shootout.scenarios.varying_inputs import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
 
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 ARRIVALS = Arrivals(axis="tokens", sizes=(3, 2, 4, 3, 2, 3))

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 
-from shootout.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
-from shootout.exported import training_step
-from shootout.exported.model import ReportRows
-from shootout.models.user.scoring import NAMES
-from shootout.worker.verification import CHECKS, Claim, verify
+from shootout.core.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
+from shootout.core.exported.model import ReportRows
+from shootout.core.worker.verification import CHECKS, Claim, verify
+from shootout.models.metrics.scoring import NAMES
+from shootout.scenarios import training_step
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

@@ -22,13 +22,14 @@ from support.gpus.queued import (
     plugged_in,
 )
 
-from shootout import backends, clock
-from shootout.backends.adapter import Built
-from shootout.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
-from shootout.contract import Arm, Scenario, Target
-from shootout.contract import Device as Kind
-from shootout.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
-from shootout.worker.__main__ import Worker, answer
+from shootout import backends
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
+from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.contract import Device as Kind
+from shootout.core.messages import Fault, GpuState, Loaded, Scope, Turn, Warming
+from shootout.core.worker.__main__ import Worker, answer
 
 ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
 ON_CPU = replace(ON_GPU, target=replace(ON_GPU.target, device=Kind.CPU))

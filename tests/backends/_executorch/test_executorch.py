@@ -16,9 +16,9 @@ from shootout.backends._executorch import backend
 from shootout.backends._executorch.lower import fewer_patterns, write_out_gelu
 from shootout.backends._executorch.runtime import PROGRAM, read_flatbuffer
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
-from shootout.contract import Arm, Device, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.exported import fidelity
+from shootout.core.contract import Arm, Device, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
 from shootout.testing.cases import case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

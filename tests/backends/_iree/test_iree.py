@@ -11,10 +11,10 @@ import pytest
 
 from shootout import backends
 from shootout.backends._iree import account, session
-from shootout.contract import Arm, Executed, Precision, Target
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Executed, Precision, Target
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

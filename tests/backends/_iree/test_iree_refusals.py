@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, save
 from shootout import backends
 from shootout.backends._iree import compiler
 from shootout.backends._iree.compiler import compile_graph, import_onnx, why_elsewhere
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.errors import NotRun, NotRunKind, SkippedArm
-from shootout.export.client import Request
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.errors import NotRun, NotRunKind, SkippedArm
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 

@@ -16,16 +16,16 @@ from shootout import backends
 from shootout.backends._iree import backend, compiler
 from shootout.backends._iree import session as iree_session
 from shootout.backends._iree.session import IreeVulkanSession, find_card
-from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import gpu
+from shootout.core.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import gpu
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 SMALL = Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 2}, batch=2)
 ARM = Arm(target=Target(backend="iree", device=Device.VULKAN), model="residual_mlp")

@@ -15,8 +15,8 @@ import pytest
 from shootout import backends, models
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Arrays, Device, Executed, Precision, Target
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

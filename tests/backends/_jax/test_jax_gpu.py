@@ -19,7 +19,7 @@ from shootout.backends._jax.account import count_conversions, count_flops, count
 from shootout.backends._jax.backend import JaxSession
 from shootout.backends._jax.session import PRODUCTS, allocated_bytes, gpu_side
 from shootout.backends._jax.training import JaxTrainingSession
-from shootout.contract import Arm, Device, Precision, Target, TensorSpec
+from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

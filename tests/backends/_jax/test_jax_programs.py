@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from shootout.backends._jax import session as jax_session
-from shootout.contract import Artifact, Target, TensorSpec
-from shootout.exported.model import FILES, WEIGHTS
-from shootout.models.user import program
+from shootout.core.contract import Artifact, Target, TensorSpec
+from shootout.core.exported.model import FILES, WEIGHTS
+from shootout.models.sources import program
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 
@@ -50,7 +50,7 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     from safetensors.numpy import load_file
 
     from shootout import models
-    from shootout.export import torch_files
+    from shootout.models.sources import torch_files
 
     called = models.get(name).called
     assert called
@@ -91,7 +91,7 @@ def run_constants_in_jax(folder: Path) -> float:
     """Return how far JAX is from torch on a module of a user's that makes constants in forward."""
     import jax
 
-    from shootout.export import torch_files
+    from shootout.models.sources import torch_files
 
     torch.manual_seed(0)
     net, x = Constants().eval(), torch.randn(2, 4)

@@ -14,15 +14,15 @@ import pytest
 from shootout import backends, models
 from shootout.backends._jax import backend as jax_backend
 from shootout.backends._jax.account import count_nodes
-from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
+from shootout.core.contract import Array, Arrays, Device, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.models.base import Model
 from shootout.testing.cases import ConformanceCase, case_of, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
 

@@ -18,13 +18,13 @@ from shootout.backends import common_onnx
 from shootout.backends._litert import backend, converter, quantize
 from shootout.backends._litert.account import LiteRtNode
 from shootout.backends.description import code_of
-from shootout.contract import Arm, Precision, Target
-from shootout.errors import NotRunKind, SkippedArm
-from shootout.exported.layers import layers_of
-from shootout.host import store
-from shootout.host.placement import passed_on
-from shootout.host.scratch import NAME
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.host import store
+from shootout.core.host.placement import passed_on
+from shootout.core.host.scratch import NAME
+from shootout.core.schemes import parse
+from shootout.models.onnx.layers import layers_of
 
 
 @pytest.fixture

@@ -18,17 +18,17 @@ from shootout.backends._litert import account, converter
 from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import LiteRtNode, _count_flops, _product_label
 from shootout.backends._litert.session import LiteRtSession, _reader_of, _writer_of
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import store
-from shootout.schemes import shown_as
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Executed, Precision, Target, TensorSpec
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import store
+from shootout.core.schemes import shown_as
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 FIXTURE = backends.fixture("litert")
 MODEL = Request(model=FIXTURE.model, parameters=FIXTURE.parameters, batch=FIXTURE.batch)

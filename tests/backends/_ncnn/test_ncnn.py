@@ -18,16 +18,16 @@ from onnx import TensorProto, helper, save
 
 from shootout import backends
 from shootout.backends._ncnn import backend, net
-from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import gpu
+from shootout.core.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import gpu
+from shootout.core.worker.precision_checks import executed_fault, probe_fault
 from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault, probe_fault
 
 SMALL = {"d_model": 64, "n_layers": 4}
 MLP = Request(model="residual_mlp", parameters=SMALL, batch=2)

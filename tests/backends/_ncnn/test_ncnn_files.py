@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.backends._ncnn.convert import read_param, read_storage
-from shootout.errors import SkippedArm
+from shootout.core.errors import SkippedArm
 
 PARAM = """7767517
 4 4

@@ -11,17 +11,17 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from shootout import backends
-from shootout.contract import Arm, Availability, Device, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import gpu
-from shootout.session import GpuSide
+from shootout.core.contract import Arm, Availability, Device, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import gpu
+from shootout.core.session import GpuSide
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 MLP = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 ON_VULKAN = Target(backend="ncnn", device=Device.VULKAN)

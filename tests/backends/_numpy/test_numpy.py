@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from shootout import models
 from shootout.backends._numpy import backend
-from shootout.contract import Array
+from shootout.core.contract import Array
 
 
 class Counted(Mapping[str, Array]):

@@ -10,11 +10,11 @@ import onnx
 
 from shootout import backends
 from shootout.backends._onnxruntime.quantize import QUANTIZED
-from shootout.contract import Arm, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.checks import call
 
 DIGITS = Request(model="digits", batch=2)

@@ -12,8 +12,8 @@ import onnxruntime
 from onnx import helper
 
 from shootout.backends._onnxruntime.quantize import quantize
-from shootout.contract import Arm, Precision, Target
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.schemes import parse
 from tests.support.onnx_made import WEIGHT, value, write
 
 INT8 = Arm(target=Target(backend="onnxruntime", precision=Precision.INT8), model="file")

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 
 from shootout.backends._onnxruntime.account import open_session, optimize
 from shootout.backends._onnxruntime.quantize import quantize
-from shootout.contract import Arm, Precision, Target
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.schemes import parse
 from tests.support.onnx_made import I64, branching, value, write
 
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")

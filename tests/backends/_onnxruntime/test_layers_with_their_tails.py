@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import quantize
-from shootout.contract import Arm, Target
-from shootout.exported.layers import layers_of
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Target
+from shootout.core.schemes import parse
+from shootout.models.onnx.layers import layers_of
 
 SIDE = 4
 

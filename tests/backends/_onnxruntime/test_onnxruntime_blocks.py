@@ -14,12 +14,13 @@ from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, run_arm, run_arms, r
 
 from shootout import backends
 from shootout.backends._onnxruntime.quantize import QUANTIZED
-from shootout.contract import Arm, Artifact, Precision
-from shootout.exported import fidelity, onnx_files
-from shootout.exported.model import ExportedModel
-from shootout.host.environment import saturates
+from shootout.core.contract import Arm, Artifact, Precision
+from shootout.core.exported import fidelity
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.environment import saturates
+from shootout.core.schemes import shown_as
+from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq
-from shootout.schemes import shown_as
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

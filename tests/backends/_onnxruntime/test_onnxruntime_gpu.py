@@ -22,9 +22,9 @@ from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Device, Precision, Target, TensorSpec
-from shootout.errors import SkippedArm
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm
 from shootout.testing.checks import call
 
 X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")

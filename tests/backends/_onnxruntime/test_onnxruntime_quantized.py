@@ -16,17 +16,17 @@ from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
 from shootout.backends._onnxruntime.account import count_kernels, open_session, optimize
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.contract import Arm, Artifact, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import environment
+from shootout.core.contract import Arm, Artifact, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import environment
+from shootout.core.schemes import parse, shown_as
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.quantize import qdq
-from shootout.schemes import parse, shown_as
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
 

@@ -12,10 +12,10 @@ from onnxruntime import quantization
 from onnxruntime.quantization import matmul_nbits_quantizer
 
 from shootout.backends._onnxruntime import backend, quantize
-from shootout.contract import Arm, Precision, Target
-from shootout.errors import SkippedArm, UsageError
-from shootout.exported import onnx_files
-from shootout.schemes import parse
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.schemes import parse
+from shootout.models.onnx import onnx_files
 
 DEFAULTS = {"per-channel", "asymmetric", "minmax", "rest-fp32"}
 """Words for what is done without them."""

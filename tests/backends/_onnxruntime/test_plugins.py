@@ -15,14 +15,14 @@ from made_product import SIZE, product_file
 from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
+from shootout.apps.tune.settings import list_changes
 from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
-from shootout.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
-from shootout.errors import SkippedArm, UsageError
-from shootout.study.axes import read_options
-from shootout.study.target import parse_targets
+from shootout.core.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.study.axes import read_options
+from shootout.core.study.target import parse_targets
 from shootout.testing.checks import call
-from shootout.tune.settings import list_changes
 
 X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")
 NAME = "MadeUpExecutionProvider"

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper, save
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import tensorrt
 from shootout.backends._onnxruntime.account import MODEL
-from shootout.contract import Artifact, Precision
-from shootout.export.client import Request
-from shootout.exported import onnx_files
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Artifact, Precision
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.models.onnx import onnx_files
 from shootout.testing.cases import exported_models
 
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)

@@ -16,17 +16,17 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
 from shootout.backends._openvino.graph import listed_precisions
-from shootout.build.builder import probe_request
-from shootout.contract import Arm, Executed, Precision, Target
-from shootout.errors import SkippedArm, install
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.core.build.builder import probe_request
+from shootout.core.contract import Arm, Executed, Precision, Target
+from shootout.core.errors import SkippedArm, install
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.worker import precision_checks
+from shootout.core.worker.precision_checks import executed_fault, probe_fault
 from shootout.testing.cases import OURS, exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_checks
-from shootout.worker.precision_checks import executed_fault, probe_fault
 from tests.support import onnx_made
 
 PROBE = probe_request("permutation_probe", "")

@@ -16,17 +16,17 @@ from shootout import backends
 from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, describe_devices, import_openvino
-from shootout.contract import Arm, Device, Executed, NotRunKind, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host import gpu
-from shootout.session import GpuSide
+from shootout.core.contract import Arm, Device, Executed, NotRunKind, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import gpu
+from shootout.core.session import GpuSide
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 DIGITS = Request(model="digits", batch=1)
 ALL = ("CPU", "GPU.0", "GPU.1", "NPU")

@@ -24,17 +24,17 @@ from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import listed_precisions, properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
-from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
-from shootout.host.environment import cpu_flags
-from shootout.schemes import parse, shown_as, unoffered
+from shootout.core.contract import INTEGERS, Arm, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.environment import cpu_flags
+from shootout.core.schemes import parse, shown_as, unoffered
+from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker.precision_checks import executed_fault
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
 

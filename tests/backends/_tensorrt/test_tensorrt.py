@@ -17,9 +17,9 @@ from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt import library
 from shootout.backends._tensorrt.account import Network, Product, count_layers
 from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
-from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
+from shootout.core.exported import fidelity
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 

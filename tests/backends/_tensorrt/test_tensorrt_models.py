@@ -13,10 +13,10 @@ import pytest
 from test_tensorrt import without_gpu
 
 from shootout import backends, models
-from shootout.contract import Arm, Device, Precision, Target, Value
-from shootout.errors import ShootoutError
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Device, Precision, Target, Value
+from shootout.core.errors import ShootoutError
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
 
 pytestmark = pytest.mark.long  # builds every model; a run in commands/test_cli_runs.py builds one
 

@@ -19,11 +19,11 @@ from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt.account import precision_of
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends.cuda_memory import lacks_float8
-from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
 from shootout.quantize import qdq
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh

@@ -24,8 +24,8 @@ from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
-from shootout.contract import Arm, Device, Precision, Target, TensorSpec
-from shootout.errors import SkippedArm
+from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm
 from shootout.testing.cases import ConformanceCase
 from shootout.testing.checks import CheckedTarget, call, executed_matches_request
 

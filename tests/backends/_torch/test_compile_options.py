@@ -12,8 +12,8 @@ import pytest
 from shootout import backends
 from shootout.backends._torch import account
 from shootout.backends._torch.compile import inductor_config
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.exported.fidelity import compare
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.exported.fidelity import compare
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 

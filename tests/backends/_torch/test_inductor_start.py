@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shootout.contract import Target
+from shootout.core.contract import Target
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

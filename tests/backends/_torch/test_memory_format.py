@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.contract import Arm, Precision, Target
-from shootout.export.client import Request, obtain_all
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import case_of, warm_of
 from shootout.testing.fresh import run_fresh
 

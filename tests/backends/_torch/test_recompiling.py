@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from shootout.backends._torch import compile as compiled
-from shootout.contract import Arm, Target
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.core.contract import Arm, Target
+from shootout.core.errors import NotRunKind, SkippedArm
 
 
 class Keeping(nn.Module):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shootout import backends
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Availability, Device, Precision, Target
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Availability, Device, Precision, Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import build_in
 from shootout.testing.fresh import run_fresh

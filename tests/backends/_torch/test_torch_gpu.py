@@ -15,21 +15,21 @@ from support.gpus.fake_cuda import LAUNCH_MS
 from support.gpus.fake_torch import KERNEL_MS, FakeTorch
 
 from shootout import backends
+from shootout.apps.tune.settings import list_changes
 from shootout.backends import _spin as spin
 from shootout.backends._spin import STEP_CYCLES
 from shootout.backends._torch import compile as compile_adapter
 from shootout.backends._torch import inductor, training
 from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Availability, Device, Precision, Scenario, Target, TensorSpec
-from shootout.errors import SkippedArm
-from shootout.exported.training_step import RATE
-from shootout.study import feasibility
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Availability, Device, Precision, Scenario, Target, TensorSpec
+from shootout.core.errors import SkippedArm
+from shootout.core.study import feasibility
+from shootout.scenarios.training_step import RATE
 from shootout.testing.cases import targets, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.tune.settings import list_changes
 
 INDUCTOR = warm_of(Target(backend="torch-compile"))
 SIZE = 4

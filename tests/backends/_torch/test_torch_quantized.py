@@ -13,19 +13,19 @@ import pytest
 
 from shootout import backends
 from shootout.backends._torch import quantize
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Device, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.export.client import Request
-from shootout.exported import fidelity
-from shootout.exported.layers import Layer
-from shootout.exported.model import ExportedModel
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Device, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported import fidelity
+from shootout.core.exported.client import Request
+from shootout.core.exported.model import ExportedModel
+from shootout.core.schemes import parse
+from shootout.core.worker import precision_checks
+from shootout.models.onnx.layers import Layer
 from shootout.models.probes import GRID_BATCH
-from shootout.schemes import parse
 from shootout.testing.cases import exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
-from shootout.worker import precision_checks
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite
 

@@ -15,9 +15,9 @@ from test_torch_quantized import built_in, exported_of, operations_packed, ran
 
 from shootout.backends._torch import quantize
 from shootout.backends._torch.quantize import replaced_integers, require_integers
-from shootout.contract import Arm, Device, Executed, Precision, Target
-from shootout.errors import SkippedArm
-from shootout.exported.model import ExportedModel
+from shootout.core.contract import Arm, Device, Executed, Precision, Target
+from shootout.core.errors import SkippedArm
+from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import case_of, lacks, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shootout.backends._torch.inductor import CHOSEN, PASSED, fewest_tests
-from shootout.contract import Target
-from shootout.host import store
+from shootout.core.contract import Target
+from shootout.core.host import store
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

@@ -12,8 +12,8 @@ import numpy as np
 from shootout import models
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
-from shootout.backends.adapter import Built
-from shootout.contract import (
+from shootout.core.adapter import Built
+from shootout.core.contract import (
     Arm,
     Array,
     Arrays,
@@ -26,7 +26,7 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
-from shootout.exported.model import ExportedModel
+from shootout.core.exported.model import ExportedModel
 
 CPU_FP32 = frozenset({(Device.CPU, Precision.FP32)})
 

@@ -17,10 +17,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from shootout import clock
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
-from shootout.backends.adapter import Built
-from shootout.contract import (
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.contract import (
     Arm,
     Array,
     Arrays,
@@ -33,8 +33,8 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
-from shootout.exported.model import ExportedModel
-from shootout.messages import Verified
+from shootout.core.exported.model import ExportedModel
+from shootout.core.messages import Verified
 from support.adapters.third_party import install
 
 CALLS_BEFORE_THE_END = 200
@@ -252,7 +252,7 @@ class Forges(Well):
     def begin(self, session: NumpySession) -> None:
         fidelity = session.executed
         forged = Verified(executed=session.executed, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
-        its = sys.modules.get("shootout.worker.__main__") or sys.modules["__main__"]
+        its = sys.modules.get("shootout.core.worker.__main__") or sys.modules["__main__"]
         its.Worker.verify = lambda *_, **__: forged  # type: ignore[attr-defined]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
-from shootout.backends.adapter import Built
-from shootout.contract import Array, Arrays, Artifact, Capabilities, Device, Precision
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Artifact, Capabilities, Device, Precision
 from support.adapters.liars import Cunning
 
 SLOWER_S = 0.002

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Target
-from shootout.exported.model import ExportedModel
-from shootout.exported.shipped_folder import (
+from shootout.core.contract import Target
+from shootout.core.exported.model import ExportedModel
+from shootout.models.sources.shipped_folder import (
     CHECK,
     EVIDENCE,
     LOAD,

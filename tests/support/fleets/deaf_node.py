@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from shootout.commands.node import main
-from shootout.host.store import cache_folder
+from shootout.core.host.store import cache_folder
 from support.deaf import deafen, stop_in
 from support.forked_workers import fork_workers
 

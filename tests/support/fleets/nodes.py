@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shootout.contract import Arm, Device, Precision, Target
-from shootout.journal.records import Header
-from shootout.study.group import GroupRecord, with_control
+from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.journal.records import Header
+from shootout.core.study.group import GroupRecord, with_control
 
 FACTS: dict[str, Any] = {
     "machine": "m",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from shootout.host import cuda_driver, gpu
+from shootout.core.host import cuda_driver, gpu
 
 Memory = namedtuple("Memory", "total free used")
 IDS = [UUID(int=0x1111), UUID(int=0x2222)]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import clock
-from shootout.contract import Arrays, Executed
-from shootout.messages import GpuState
-from shootout.session import GpuSide
+from shootout.core import clock
+from shootout.core.contract import Arrays, Executed
+from shootout.core.messages import GpuState
+from shootout.core.session import GpuSide
 
 COPY_NS, QUEUE_NS, KERNELS_NS, FETCH_NS = 9_000, 8_000, 21_000, 7_000
 STAGE_NS = 1_000
@@ -136,8 +136,8 @@ def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> 
     patch.setattr(clock, "sleep", device.sleep)
     patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
     patch.setattr(clock, "collected_once", nullcontext)
-    patch.setattr("shootout.worker.gpu_readings.UsedGpu.open", lambda: nvml)
-    patch.setattr("shootout.worker.gpu_readings.make_context", device.make_context)
+    patch.setattr("shootout.core.worker.gpu_readings.UsedGpu.open", lambda: nvml)
+    patch.setattr("shootout.core.worker.gpu_readings.make_context", device.make_context)
 
 
 def inputs(count: int) -> list[dict[str, np.ndarray]]:

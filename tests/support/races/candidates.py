@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from shootout.compare.matching import Machine
-from shootout.constants import BIAS_FLOOR
-from shootout.contract import Arm, Scenario, Target
-from shootout.decide.candidates import Candidate, Play, Question, read_question
-from shootout.journal.records import Line, LoadTestResult, TriedRate
-from shootout.results.analysis import Analysed
-from shootout.results.choice import Cell
-from shootout.results.document import Rate, Row, Serving
-from shootout.results.group import Group
-from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.compare.matching import Machine
+from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
+from shootout.core.constants import BIAS_FLOOR
+from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.journal.records import Line, LoadTestResult, TriedRate
+from shootout.core.results.document import Rate, Row, Serving
+from shootout.core.results.group import Group
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
 
 from . import made
 from .cells import GROUP, cell, document, row

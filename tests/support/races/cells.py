@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shootout.constants import INDIFFERENT
-from shootout.contract import NotRunKind
-from shootout.results.choice import Cell
-from shootout.results.document import (
+from shootout.apps.judge.choice import Cell
+from shootout.core.constants import INDIFFERENT
+from shootout.core.contract import NotRunKind
+from shootout.core.results.document import (
     Control,
     Document,
     FidelityFigures,
@@ -21,8 +21,8 @@ from shootout.results.document import (
     Timing,
     ratio_of,
 )
-from shootout.stats.goals import Aim
-from shootout.stats.verdicts import Comparison, judge, judge_limit
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.verdicts import Comparison, judge, judge_limit
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)
@@ -158,7 +158,7 @@ CONTROLS = {
 
 def document(*cells: Cell, **changes: Any) -> Document:
     """A run of these cells, with their answers."""
-    from shootout.results.choice import add_ship_ratios, choose
+    from shootout.apps.judge.choice import add_ship_ratios, choose
 
     answers = tuple(map(choose, cells))
     rows = [row for one in cells for row in one.rows]

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from shootout.contract import Arm, BoundStanding, Device, Executed, Target
-from shootout.errors import ArmFailed, NotRunKind
-from shootout.exported.fidelity import NOTHING
-from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
-from shootout.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
-from shootout.race.arm_process import Placed
-from shootout.race.live_arm import LiveArm
-from shootout.race.queue import Race
-from shootout.race.restart import RaceEvents, RestartContext
-from shootout.stats.group_evidence import Rules
+from shootout.core.contract import Arm, BoundStanding, Device, Executed, Target
+from shootout.core.errors import ArmFailed, NotRunKind
+from shootout.core.exported.fidelity import NOTHING
+from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
+from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
+from shootout.core.race.arm_process import Placed
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.queue import Race
+from shootout.core.race.restart import RaceEvents, RestartContext
+from shootout.core.stats.group_evidence import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8

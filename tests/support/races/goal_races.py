@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
-from shootout.contract import Arm, Array, Precision, Target
-from shootout.race.stopping import GroupState, next_players
-from shootout.stats.goals import Goal
-from shootout.stats.group_evidence import GroupEvidence, Rules
-from shootout.stats.leaders import find_untold, leader_sets
-from shootout.study.group import count_comparisons, exact_of
+from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS
+from shootout.core.contract import Arm, Array, Precision, Target
+from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.stats.goals import Goal
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.leaders import find_untold, leader_sets
+from shootout.core.study.group import count_comparisons, exact_of
 
 DEFAULT = (1.0, 0.62, 0.36, 0.95, 0.40, 1.6, 0.27, 0.29, 0.24, 0.30)
 """Ten arms as far apart as those of the default study, the baseline first; the last two round."""

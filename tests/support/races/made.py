@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shootout.contract import Arm, Executed, Fidelity, Target
-from shootout.host.noise import Disturbance, DisturbanceKind
-from shootout.journal.journal import Journal
-from shootout.journal.records import Checked, Ended, Header, Line, Played, Prepared, Rounds
-from shootout.messages import Scores
-from shootout.study.group import GroupRecord
+from shootout.core.contract import Arm, Executed, Fidelity, Target
+from shootout.core.host.noise import Disturbance, DisturbanceKind
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.records import Checked, Ended, Header, Line, Played, Prepared, Rounds
+from shootout.core.messages import Scores
+from shootout.core.study.group import GroupRecord
 
 GROUP = "identity, batch 1"
 EXECUTED = Executed(library="spin", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

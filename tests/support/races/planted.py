@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shootout.clock import Deadline
-from shootout.contract import Availability, Device
-from shootout.host.placement import place
-from shootout.journal import journal
-from shootout.journal.journal import Journal
-from shootout.journal.records import Ended, Header
-from shootout.race import runner
-from shootout.race.runner import RaceRunner
-from shootout.report.progress import ProgressDisplay
-from shootout.study.feasibility import Here
-from shootout.study.plan import Plan, plan_groups
-from shootout.study.schema import Study, checked
+from shootout.core.clock import Deadline
+from shootout.core.contract import Availability, Device
+from shootout.core.host.placement import place
+from shootout.core.journal import journal
+from shootout.core.journal.journal import Journal
+from shootout.core.journal.records import Ended, Header
+from shootout.core.race import runner
+from shootout.core.race.runner import RaceRunner
+from shootout.core.study.feasibility import Here
+from shootout.core.study.plan import Plan, plan_groups
+from shootout.core.study.schema import Study, checked
+from shootout.tell.progress import ProgressDisplay
 from support.races.fakes import FakeWatch, World
 
 LINES = {"numpy": (2e4, 100.0), "onnxruntime": (8e4, 20.0)}

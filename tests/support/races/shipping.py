@@ -11,13 +11,13 @@ from unittest.mock import Mock
 import pytest
 
 from shootout import backends
-from shootout.contract import Arm, Availability, Fidelity, Target
-from shootout.exported.shipped_folder import ShippedFolder
-from shootout.host import environment
-from shootout.page import page
-from shootout.ship import artifact
-from shootout.ship.arm_to_ship import ArmToShip
-from shootout.ship.folder import write_folder
+from shootout.apps.ship import artifact
+from shootout.apps.ship.arm_to_ship import ArmToShip
+from shootout.apps.ship.folder import write_folder
+from shootout.core.contract import Arm, Availability, Fidelity, Target
+from shootout.core.host import environment
+from shootout.models.sources.shipped_folder import ShippedFolder
+from shootout.tell.page import page
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import digamma
 
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
-from shootout.contract import Array
-from shootout.race.stopping import GroupState, next_players
-from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules
-from shootout.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
-from shootout.stats.verdicts import Verdict
+from shootout.core.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
+from shootout.core.contract import Array
+from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
+from shootout.core.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
+from shootout.core.stats.verdicts import Verdict
 
 SD = 0.003
 """The restart SD to which the power targets refer."""

@@ -1,0 +1,212 @@
+"""Measures this machine's ceilings: each library, and each memory level, in a fresh process on an arm's own CPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from typing import Any, get_type_hints
+
+from shootout import backends
+from shootout.apps.ceilings import worker as figures
+from shootout.apps.ceilings.remembered import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
+from shootout.core.clock import Deadline, utc_now
+from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
+from shootout.core.host import environment
+from shootout.core.host.placement import Placement, child_environment
+from shootout.core.host.scratch import scratch
+from shootout.core.units import span
+from shootout.core.worker import reported
+from shootout.core.worker.process import worker
+
+TIMEOUT_S = 120.0
+RATES_SHARE = 0.5
+"""The libraries get so much of a limited time, and memory gets the rest: no ceilings are without both."""
+LATE = "--max-time left no time for it"
+BEYOND_CACHES = 3
+"""The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
+MEMORY_SHARE = 0.25
+UNKNOWN_CACHE_BYTES = 1 << 26
+"""The size of the caches if the system tells of none; what lies beyond is main memory."""
+FULL = (0.5, 0.75)
+"""Working sets as shares of a cache level; a third one is FROM_BELOW times the level below."""
+FROM_BELOW = 4
+BUSY_LOAD = 0.7
+"""A load average above this, before anything is measured, is other programs' work."""
+CACHES = {"L1": "L1d", "L2": "L2", "L3": "L3"}
+"""Memory levels, by their names in `hardware.caches`; main memory is `DRAM`."""
+
+
+def obtain_ceilings(
+    placement: Placement,
+    facts: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    fresh: bool = False,
+    load: float | None = None,
+    limit: Deadline | None = None,
+) -> Ceilings:
+    """Return the ceilings at `placement`'s threads, remembered or measured now; measuring takes a minute or more.
+
+    The caller holds the machine's lock.
+
+    Args:
+        facts: `environment.facts()`.
+        say: hears that it is measured.
+        fresh: measure, whatever is remembered.
+        load: the load average before anything was measured, so that our own work isn't taken for another's; None: it is
+            now.
+        limit: when to stop; what was cut isn't remembered. None: measure all.
+
+    Raises:
+        OutOfTime: too little was measured in time.
+        ShootoutError: nothing could be measured; says why.
+        UsageError: the cache can't be written.
+    """
+    if not fresh and (found := read_ceilings(facts).get(placement.threads)):
+        return found
+    say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
+    found = measure_ceilings(placement, _load_average() if load is None else load, limit or Deadline(None))
+    if any(LATE in note for note in found.notes):
+        return found.model_copy(update={"notes": (*found.notes, "what is missing needs more time: nothing is stored")})
+    write_ceilings(found, facts)
+    return found
+
+
+def known_ceilings(
+    measured_at: Iterable[int], placement: Placement, facts: Mapping[str, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return this machine's ceilings as a run's header holds them.
+
+    Args:
+        measured_at: thread counts at which they are measured first, where they aren't remembered: minutes. One that
+            can't be measured is said and left out.
+        facts: `environment.facts()`.
+    """
+    load = _load_average()
+    for threads in measured_at:
+        try:
+            obtain_ceilings(placement.narrowed(threads), facts, say, load=load)
+        except ShootoutError as error:
+            say(str(error))
+    return as_data(read_ceilings(facts).values())
+
+
+def measure_ceilings(placement: Placement, load: float, limit: Deadline | None = None) -> Ceilings:
+    """Measure the ceilings.
+
+    Args:
+        load: the load average before anything was measured.
+        limit: when to stop; None: never.
+
+    Raises:
+        OutOfTime: no peak rate or no bandwidth was measured in time.
+        ShootoutError: no peak rate or no bandwidth could be measured; says why.
+    """
+    notes = _describe_disturbances(load)
+    peaks: dict[str, Peak] = {}
+    limit = limit or Deadline(None)
+    rates_end = limit.part(RATES_SHARE)
+    for source in (name for name in backends.multipliers() if find_spec(name)):
+        for precision, rate in _measure_rates(placement, source, notes, rates_end).items():
+            if precision not in peaks or rate > peaks[precision].giga_ops:
+                peaks[precision] = Peak(giga_ops=rate, source=source)
+    levels = [(name, held) for name, own in CACHES.items() if (held := environment.cache_held(own, placement.arms))]
+    bandwidth = [*_measure_caches(placement, levels, notes, limit), *_main_memory(placement, levels, notes, limit)]
+    if not (peaks and bandwidth) and not limit.allows(0.0):
+        raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured")
+    if not peaks or not bandwidth:
+        raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
+    return Ceilings(
+        threads=placement.threads,
+        cpus=tuple(sorted(placement.arms)),
+        measured=utc_now(),
+        peaks=peaks,
+        bandwidth=tuple(bandwidth),
+        notes=tuple(notes),
+    )
+
+
+def _load_average() -> float:
+    """Return the load average of the last minute."""
+    return os.getloadavg()[0]
+
+
+def _describe_disturbances(load: float) -> list[str]:
+    if load <= BUSY_LOAD:
+        return []
+    return [f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"]
+
+
+def working_sets(held: int, below: int) -> list[float]:
+    """Return the bytes to walk over for a level that holds `held`, above one that holds `below` (0: none)."""
+    return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
+
+
+def _measure_rates(placement: Placement, source: str, notes: list[str], limit: Deadline) -> dict[str, float]:
+    rates: dict[str, float]
+    faults: list[str]
+    arguments = {"source": source, "threads": placement.threads}
+    found = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes, limit)
+    rates, faults = found or ({}, [])
+    notes += [f"{source} {fault}" for fault in faults]
+    return rates
+
+
+def _measure_caches(
+    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
+) -> list[Bandwidth]:
+    below = [0, *(held for _, held in levels)]
+    bandwidths = [
+        _measure_bandwidth(placement, name, held, working_sets(held, low), notes, limit)
+        for (name, held), low in zip(levels, below, strict=False)
+    ]
+    return [bandwidth for bandwidth in bandwidths if bandwidth]
+
+
+def _main_memory(
+    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
+) -> list[Bandwidth]:
+    wanted = BEYOND_CACHES * max((held for _, held in levels), default=UNKNOWN_CACHE_BYTES)
+    most = MEMORY_SHARE * environment.memory_available_bytes()
+    if wanted > most:
+        notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
+        return []
+    found = _measure_bandwidth(placement, "DRAM", None, [wanted], notes, limit)
+    return [found] if found else []
+
+
+def _measure_bandwidth(
+    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str], limit: Deadline
+) -> Bandwidth | None:
+    each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
+    arguments = {"bytes_each": each, "threads": placement.threads}
+    # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
+    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes, limit)
+    return Bandwidth(level=level, holds_bytes=held, read_gbs=rates[0], copy_gbs=rates[1]) if rates else None
+
+
+def _run_fresh(
+    placement: Placement,
+    library_threads: int,
+    figure: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    what: str,
+    notes: list[str],
+    limit: Deadline | None = None,
+) -> Any:
+    """Run a function of `ceilings.worker` in a fresh process; return None and add a note if that fails."""
+    limit = limit or Deadline(None)
+    if not limit.allows(0.0):
+        notes.append(f"{what}: {LATE}")
+        return None
+    with scratch() as folder:
+        log = folder / "worker.log"
+        try:
+            with worker(child_environment(library_threads, 0), placement.arms, log) as process:
+                job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
+                answer = process.ask("measure", min(TIMEOUT_S, max(limit.left_s, 0.0)), **job)
+                return reported.check_answer(get_type_hints(figure)["return"], answer, "")
+        except ArmFailed as error:
+            notes.append(f"{what}: {error if limit.allows(0.0) else LATE}")
+            return None

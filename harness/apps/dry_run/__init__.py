@@ -1,0 +1,1 @@
+"""Tell what a run would do, before anything is made or measured."""

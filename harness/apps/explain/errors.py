@@ -1,0 +1,393 @@
+"""Measure each layer's error in a target, and how much of it the layer's own precision explains. Runs in a worker.
+
+The reference is the float ONNX graph, run as it is written. A layer's error is that of its tensor against the
+reference's. It holds what the layers before it did wrong, too. So the same graph runs a second time, cut at every
+tensor that the runtime showed: each layer reads what the target computed before it. What the target's tensor differs
+from this is the layer's own error. What the precision explains of that is found as error bounds are: the cut graph
+runs once more with weights and operands rounded as quantizers round them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.apps.explain.graph import Outline, read_outline
+from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, INT8_LEVELS
+from shootout.core.contract import Array, Arrays, Inside, Precision, TensorNames
+from shootout.core.exported.fidelity import worst_error
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+GIVEN = "shootout/given/"
+"""The beginning of the name of an input that takes a target's tensor."""
+MOST_AXES = 4
+"""A tensor of more axes than this is taken in its own order."""
+ALIKE = 0.5
+"""A tensor without a name is taken for a layer's if its error is below this."""
+BUCKETS = 1021
+"""A prime, so that what repeats along an axis is spread over all."""
+Order = tuple[int, ...] | None
+"""The axes of a tensor as another has them; None: as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerError:
+    """Hold what a layer errs by in one target, relative L2 over the input sets; None if it isn't finite.
+
+    Attributes:
+        number: of the layer.
+        value: of the reference graph, at which it was read.
+        error: against the reference.
+        own: against the layer in float on the target's own inputs.
+        explained: the largest own error that the precision explains, margin included; None: nothing can be predicted.
+        matched: whether the tensor was told by its name, or by its value.
+    """
+
+    number: int
+    value: str
+    error: float | None
+    own: float | None
+    explained: float | None
+    matched: str
+
+
+def measure_errors(
+    graph: Path, sets: Sequence[Arrays], inside: Inside, precision: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Measure the error of each layer whose tensor the runtime showed, and of what follows these up to the outputs.
+
+    Args:
+        graph: the reference's.
+        sets: the inputs of the calls that `inside` shows.
+        precision: a key of `ExportedModel.error_bounds`.
+
+    Returns:
+        The fields of a `LayerError` for each, in the graph's order; and those of a `SideSummary` on what follows.
+    """
+    from shootout.models.onnx import onnx_files
+
+    model = onnx_files.load(graph)
+    outline = read_outline(model)
+    with TemporaryDirectory() as place:
+        run = _Runner(Path(place), graph.name, sets)
+        found = _match_by_name(outline, inside)
+        wanted = [
+            name
+            for layer in outline.layers
+            for name in ([found[layer.number][0]] if layer.number in found else outline.values[layer.number])
+        ]
+        reference = run(_with_outputs(_copy(model), wanted))
+        by_name = {*found}
+        found |= match_by_value(outline, inside, reference, found)
+        read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
+        if not read:
+            return [], {}
+        given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
+        tail = _measure_tail(model, run, given, inside)
+        cut, inputs = _cut(_copy(model), given)
+        local = run(cut, inputs)
+        own = {value: _worst_error(value, [{value: one} for one in some], local) for value, some in given.items()}
+        explained: dict[str, float | None] = dict.fromkeys(own, FP32_BOUND_FLOOR)
+        if any(error is None or error > FP32_BOUND_FLOOR for error in own.values()):  # else it explains all
+            explained = _explain(cut, run, inputs, local, precision)
+    errors = []
+    for number, (value, _) in sorted(read.items()):
+        errors.append(
+            LayerError(
+                number=number,
+                value=value,
+                error=_worst_error(value, [{value: one} for one in given[value]], reference),
+                own=own[value],
+                explained=explained.get(value),
+                matched="name" if number in by_name else "value",
+            )
+        )
+    return [asdict(one) for one in errors], tail
+
+
+def _measure_tail(
+    model: ModelProto, run: _Runner, given: Mapping[str, Sequence[Array]], inside: Inside
+) -> dict[str, Any]:
+    """Measure what follows the layers: its outputs against those of the float graph on the layers' own tensors."""
+    cut, inputs = _cut(_copy(model), given, keeps_outputs=True)
+    shown = inside.outputs[0] if inside.outputs else {}
+    ends = [name for name, array in shown.items() if array.dtype.kind == "f" and name not in given]
+    operators = _list_operators(cut, ends)
+    if not operators:
+        return {}
+    local = run(cut, inputs)
+    own = [{name: one[name] for name in ends} for one in inside.outputs]
+    error = worst_error(own, [{name: one[name] for name in ends} for one in local])
+    return {"tail_error": error, "tail_operators": operators}
+
+
+def _list_operators(cut: ModelProto, ends: Sequence[str]) -> tuple[str, ...]:
+    """List the operators between a cut graph's further inputs and these outputs, the last first, each once."""
+    makers = {name: node for node in cut.graph.node for name in node.output}
+    found, seen, todo = dict[str, None](), set[str](), [*ends]
+    while todo:
+        name = todo.pop(0)
+        if name in seen or name not in makers:
+            continue
+        seen.add(name)
+        node = makers[name]
+        if node.op_type != "Constant":
+            found.setdefault(node.op_type)
+        todo += node.input
+    return tuple(found)
+
+
+def _worst_error(value: str, outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float | None:
+    return worst_error(outputs, [{value: one[value]} for one in right])
+
+
+class _Runner:
+    """Run models made of the reference's on its input sets."""
+
+    def __init__(self, place: Path, name: str, sets: Sequence[Arrays]) -> None:
+        self._place, self._name, self._sets = place, name, sets
+
+    def __call__(self, model: ModelProto, more: Sequence[Arrays] = ()) -> list[dict[str, Array]]:
+        """Return all outputs for each set; `more` are a model's further inputs."""
+        from shootout.models.onnx import onnx_files
+
+        path = self._place / "rewritten.onnx"
+        onnx_files.save(model, path)
+        sets = [{**one, **other} for one, other in zip(self._sets, more, strict=True)] if more else self._sets
+        return onnx_files.run(path, sets, self._name)
+
+
+def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str]]:
+    """Return for each layer the nearest value that the runtime shows, and the tensor's name there; none twice."""
+    if inside.names is TensorNames.LOST:
+        return {}
+    modules = outline.modules if inside.names is TensorNames.MODULES else None
+    found, taken = dict[int, tuple[str, str]](), set[str]()
+    for layer in reversed(outline.layers):  # a sum of two layers' results tells of the later one
+        for value in outline.values[layer.number]:
+            name = modules.get(value, "") if modules is not None else value
+            if name in inside.tensors and value not in taken:
+                found[layer.number] = value, name
+                taken.add(value)
+                break
+    return found
+
+
+def match_by_value(
+    outline: Outline, inside: Inside, reference: Sequence[Arrays], found: Mapping[int, tuple[str, str]]
+) -> dict[int, tuple[str, str]]:
+    """Match the other layers to tensors by shape, order and closeness to the reference.
+
+    Of all ways to do it in order, the one that explains most is taken: the sum of what each pair has in common. A
+    tensor that has the name of a value is that value, and no other layer's.
+    """
+    layers = [layer for layer in outline.layers if layer.number not in found]
+    used = {name for _, name in found.values()}
+    if inside.names is TensorNames.VALUES:
+        used |= {value for some in outline.values for value in some}
+    names = [name for name in inside.tensors if name not in used]
+    likeness = _Likeness(inside.tensors, reference)
+    best = np.zeros((len(layers) + 1, len(names) + 1))
+    pairs = dict[tuple[int, int], str]()
+    for i, layer in enumerate(layers):
+        for j, name in enumerate(names):
+            values = outline.values[layer.number]
+            likenesses = [likeness(name, value) for value in values]
+            common, value = max(zip(likenesses, values, strict=True), key=lambda one: one[0])
+            both = best[i, j] + common if common else 0.0
+            best[i + 1, j + 1] = max(both, best[i, j + 1], best[i + 1, j])
+            if common and both == best[i + 1, j + 1]:
+                pairs[i, j] = value
+    matched, i, j = dict[int, tuple[str, str]](), len(layers), len(names)
+    while i and j:
+        if best[i, j] == best[i - 1, j]:
+            i -= 1
+        elif best[i, j] == best[i, j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            matched[layers[i].number] = pairs[i, j], names[j]
+    return matched
+
+
+class _Likeness:
+    """Tell how much tensors have in common with values of the reference.
+
+    Nearly all of them are unlike, so sketches are compared first: sums of `BUCKETS` groups of elements with random
+    signs. The distance of two sketches is on average that of the tensors, and half as much again at a chance too small
+    to count. Only what is near enough by that is compared in full.
+    """
+
+    def __init__(self, tensors: Mapping[str, Sequence[Array]], reference: Sequence[Arrays]) -> None:
+        self._tensors, self._reference = tensors, reference
+        self._signs = dict[int, Array]()
+        self._rights = dict[str, Array]()
+        self._lefts = dict[tuple[str, tuple[int, ...]], list[tuple[Order, Array]]]()
+
+    def __call__(self, name: str, value: str) -> float:
+        """Return what a tensor and a value have in common, from 0 to 1."""
+        if not _fits(self._tensors[name], self._reference, value):
+            return 0.0
+        left, right = self._tensors[name][0], self._reference[0][value]
+        if value not in self._rights:
+            self._rights[value] = self._sketch(right)
+        if (key := (name, right.shape)) not in self._lefts:
+            orders = _list_orders(left, right)
+            self._lefts[key] = [(order, self._sketch(_turn(left, order, right))) for order in orders]
+        near = [o for o, sketch in self._lefts[key] if _distance(sketch, self._rights[value]) < 1.5 * ALIKE]
+        error = min((_distance(_turn(left, order, right), right) for order in near), default=np.inf)
+        return max(0.0, 1.0 - error / ALIKE)
+
+    def _sketch(self, array: Array) -> Array:
+        whole = -(-array.size // BUCKETS) * BUCKETS
+        if whole not in self._signs:
+            self._signs[whole] = np.random.default_rng(whole).choice(np.array([-1.0, 1.0], np.float32), whole)
+        signed = np.zeros(whole)
+        np.multiply(array.ravel(), self._signs[whole][: array.size], out=signed[: array.size])
+        return np.asarray(signed.reshape(-1, BUCKETS).sum(axis=0))
+
+
+def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> bool:
+    right = reference[0].get(value)
+    return right is not None and right.dtype.kind == "f" and right.size == tensor[0].size and right.size > 0
+
+
+def _aligned(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> list[Array]:
+    """Return a tensor in the reference's order of axes, with its dtype."""
+    right = reference[0][value]
+    best = min(_list_orders(tensor[0], right), key=lambda order: _distance(_turn(tensor[0], order, right), right))
+    return [np.ascontiguousarray(_turn(one, best, right), dtype=right.dtype) for one in tensor]
+
+
+def _list_orders(tensor: Array, right: Array) -> list[Order]:
+    """List the orders of axes in which a tensor has another's shape; axes of one element don't count."""
+    kept, whole = (tuple(size for size in one.shape if size > 1) for one in (tensor, right))
+    if tensor.shape == right.shape or len(kept) > MOST_AXES:
+        return [None]
+    axes = permutations(range(len(kept)))
+    return [None, *(order for order in axes if tuple(kept[axis] for axis in order) == whole)]
+
+
+def _turn(one: Array, order: Order, right: Array) -> Array:
+    kept = tuple(size for size in one.shape if size > 1)
+    return (one if order is None else one.reshape(kept).transpose(order)).reshape(right.shape)
+
+
+def _distance(tensor: Array, right: Array) -> float:
+    error = _norm(tensor.astype(np.float64).ravel() - right.ravel()) / (_norm(right) or 1.0)
+    return error if np.isfinite(error) else np.inf
+
+
+def _norm(array: Array) -> float:
+    """Return the L2 norm; BLAS would wake its threads for each of thousands of short ones."""
+    return float(np.sqrt(np.square(array, dtype=np.float64).sum()))
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = type(model)()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _with_outputs(model: ModelProto, values: Sequence[str]) -> ModelProto:
+    from onnx import ValueInfoProto
+
+    given = {output.name for output in model.graph.output}
+    model.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(values) if name not in given)
+    return model
+
+
+def _cut(
+    model: ModelProto, given: Mapping[str, Sequence[Array]], *, keeps_outputs: bool = False
+) -> tuple[ModelProto, list[dict[str, Array]]]:
+    """Let every node read a target's tensors in place of the values that they stand for; these become outputs.
+
+    Args:
+        keeps_outputs: whether the model's own outputs stay outputs.
+
+    Returns:
+        The model, and its further inputs for each set.
+    """
+    from onnx import helper
+
+    outputs = {output.name: output for output in model.graph.output}
+    for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name in given:
+                node.input[at] = f"{GIVEN}{name}"
+    for name, arrays in given.items():
+        kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
+        model.graph.input.append(helper.make_tensor_value_info(f"{GIVEN}{name}", kind, arrays[0].shape))
+    for name in [] if keeps_outputs else [name for name in outputs if name not in given]:
+        model.graph.output.remove(outputs[name])
+    for name, arrays in given.items():
+        if name not in outputs:
+            kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
+            model.graph.output.append(helper.make_tensor_value_info(name, kind, arrays[0].shape))
+    sets = len(next(iter(given.values()), ()))
+    return model, [{f"{GIVEN}{name}": arrays[at] for name, arrays in given.items()} for at in range(sets)]
+
+
+def _explain(
+    cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], local: Sequence[Arrays], precision: str
+) -> dict[str, float | None]:
+    """Return the largest own error that the precision explains, by value; empty if the graph can't be rounded."""
+    worst, finish = dict[str, float | None](), _rounding_of_results(precision)
+    try:
+        for rounded in _round(cut, run, inputs, precision):
+            outputs = run(rounded, inputs)
+            for value in local[0]:
+                error = _worst_error(value, [{value: finish(one[value])} for one in outputs], local)
+                before = worst.get(value, 0.0)
+                worst[value] = None if error is None or before is None else max(error, before)
+    except Exception:  # a stranger's graph may break anything, and the errors are known without this
+        return {}
+    return {
+        value: None if error is None else max(error * FIDELITY_MARGIN, FP32_BOUND_FLOOR)
+        for value, error in worst.items()
+    }
+
+
+def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
+    """Yield the cut graph as float32 runtimes compute it, and in each way that the precision may round."""
+    from shootout.models.onnx.onnx_graph import read_graph
+    from shootout.quantize import onnx_error_bounds as bounds
+
+    yield bounds.coarsened(_copy(cut))
+    if precision == Precision.FP32:
+        return
+    observed = bounds.prepared(_copy(cut))
+    graph = read_graph(observed)
+    names = bounds.observe(observed, bounds.read_by_products(observed, graph) | bounds.read_by_sums(observed, graph))
+    seen = run(observed, inputs)
+    extremes = {value: [float(one[output]) for one in seen] for value, output in names.items()}
+    is_known = False
+    for rounded in bounds.rounded_models(lambda: bounds.prepared(_copy(cut)), precision, extremes):
+        is_known = True
+        yield rounded
+    if not is_known:
+        raise ValueError(f"nothing is known of how {precision} rounds")
+
+
+def _rounding_of_results(precision: str) -> Callable[[Array], Array]:
+    """Return what a precision does to a layer's result: static INT8 and half floats round it, others don't."""
+    from shootout.quantize.onnx_error_bounds import HALF_FLOATS
+
+    if precision in HALF_FLOATS:
+        return HALF_FLOATS[precision][1]
+    if precision.split("/")[0] != Precision.INT8 or precision.endswith("weights-only"):
+        return lambda result: result
+
+    def finish(result: Array) -> Array:
+        step = float(np.abs(result).max(initial=0.0)) / INT8_LEVELS or 1.0
+        return np.asarray(np.rint(result / step) * step, dtype=result.dtype)
+
+    return finish

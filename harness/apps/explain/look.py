@@ -1,0 +1,127 @@
+"""Read the reference graph, and look inside a target and compare it with that graph, each in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from shootout import backends
+from shootout.core.adapter import Built, TransparentAdapter
+from shootout.core.contract import Array, Arrays, Artifact, Inside, Precision
+from shootout.core.errors import SkippedArm
+from shootout.core.exported.fidelity import larger, worst_error
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.placement import on_cpus
+from shootout.core.worker.verification import call_once
+
+SETS = 3
+"""So many input sets are run: their tensors are all in memory."""
+
+
+def describe_graph(graph: Path) -> dict[str, Any]:
+    """Return the fields of a graph's `Outline`."""
+    from shootout.apps.explain.graph import read_outline
+    from shootout.models.onnx import onnx_files
+
+    return asdict(read_outline(onnx_files.header(graph)))
+
+
+def look_inside(
+    built: Built, reference: ExportedModel, rows: Sequence[int], values: Collection[str], cpus: frozenset[int]
+) -> tuple[Inside, list[dict[str, Any]], dict[str, float | None]]:
+    """Read a target's tensors, and compare them with the float graph's.
+
+    Args:
+        reference: whose graph, inputs and right outputs count.
+        rows: the numbers of those that have to be among the input sets (see `OutputError.row`).
+        cpus: for the float graph, which runs after the target is done.
+
+    Returns:
+        What the adapter shows, without tensors and outputs; the fields of each layer's `LayerError`; and those of a
+        `SideSummary` that tell of the outputs.
+
+    Raises:
+        SkippedArm: its adapter can't show that.
+    """
+    from shootout.apps.explain.errors import measure_errors
+
+    name = built.arm.target.backend
+    adapter = backends.get(name)
+    if not backends.shows_inside(name):
+        others = [other for other in backends.names() if backends.shows_inside(other)]
+        raise SkippedArm(f"{name}'s adapter doesn't show what is inside", f"explain a target of {', '.join(others)}")
+    buffers, outputs = reference.input_buffers(), reference.reference_outputs()
+    chosen = choose_sets(reference, rows, len(buffers))
+    sets, right = [buffers[number] for number in chosen], [outputs[number] for number in chosen]
+    session = adapter.load(built)
+    raced = [dict(call_once(session, one, slot)) for slot, one in enumerate(sets)]
+    session.close()
+    inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
+    graph, are_floats = reference.path(Artifact.ONNX), any(array.dtype.kind == "f" for array in right[0].values())
+    error = worst_error(inside.outputs, right) if are_floats else None
+    with on_cpus(cpus):
+        errors, tail = measure_errors(graph, sets, inside, _name_precision(built))
+    told = {
+        "read_error": error,
+        "unequal": None if are_floats and error is None else share_unequal(inside.outputs, right),
+        "instrumented": differ_by(inside.outputs, raced),
+        **tail,
+    }
+    return replace(inside, tensors={}, outputs=()), errors, told
+
+
+def choose_sets(reference: ExportedModel, rows: Sequence[int], count: int) -> list[int]:
+    """Choose up to `SETS` of so many input sets: those that hold these rows, and the first of all."""
+    numbers = [reference.number_row(at) for at in range(count * reference.batch)]
+    holding = [numbers.index(row) // reference.batch for row in rows if row in numbers]
+    return sorted([*dict.fromkeys([*holding, *range(count)])][:SETS])
+
+
+def _name_precision(built: Built) -> str:
+    """Return the key of `ExportedModel.error_bounds` that tells how a target rounds."""
+    if built.arm.target.precision is Precision.NATIVE:
+        return _precision_of_file(built.exported.path(Artifact.ONNX))
+    return built.exported.bound_key(built.arm.target)
+
+
+def differ_by(outputs: Sequence[Arrays], raced: Sequence[Arrays]) -> float | None:
+    """Return how far outputs are from the raced ones: relative L2, or the share of unequal whole numbers if larger.
+
+    What isn't finite in both is alike. What isn't in one alone has no distance: None.
+    """
+    pairs = [_hide_unfit(one, other) for one, other in zip(outputs, raced, strict=True)]
+    error = worst_error([one for one, _ in pairs], [other for _, other in pairs])
+    return larger(error, share_unequal(outputs, raced) or 0.0)
+
+
+def _hide_unfit(one: Arrays, other: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the float outputs of both, with zeros where neither is finite."""
+    names = [name for name, array in other.items() if array.dtype.kind == "f"]
+    unfit = {name: ~(np.isfinite(one[name]) | np.isfinite(other[name])) for name in names}
+    first, second = ({name: np.where(unfit[name], 0, some[name]) for name in names} for some in (one, other))
+    return first, second
+
+
+def share_unequal(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
+    """Return the share of the whole numbers and booleans in outputs that differ; None if all outputs are floats."""
+    pairs = [
+        (one[name], right)
+        for one, wanted in zip(outputs, reference_outputs, strict=True)
+        for name, right in wanted.items()
+        if right.dtype.kind != "f"
+    ]
+    count = sum(right.size for _, right in pairs)
+    return sum(int(np.count_nonzero(one != right)) for one, right in pairs) / count if count else None
+
+
+def _precision_of_file(graph: Path) -> str:
+    """Return what an ONNX file in its own precisions rounds most, a key of `ExportedModel.error_bounds`."""
+    from shootout.models.onnx import onnx_files
+
+    own = onnx_files.own_precisions(onnx_files.header(graph))
+    order = (Precision.INT4, Precision.FP8, Precision.INT8, Precision.BF16, Precision.FP16)
+    return next((str(one) for one in order if one in own), str(Precision.FP32))

@@ -1,0 +1,364 @@
+"""Score of each row: compared in pairs with plain FP32's, and against time over all models of a run. Pure.
+
+Each row is compared with the plain FP32 row of its own backend; if that has no scores, with the baseline's. What a
+precision buys stands next to it: how much was quantized, and why it is faster or isn't.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from shootout.apps.judge.why import find_why
+from shootout.core.constants import BIAS_FLOOR
+from shootout.core.contract import SCALED, Scenario
+from shootout.core.journal.records import Checked
+from shootout.core.messages import MOST_SCORE, Scope, Scores
+from shootout.core.results.document import (
+    FrontRow,
+    GroupSummary,
+    Metric,
+    MetricChange,
+    MetricPart,
+    Quantized,
+    Row,
+    ratio_of,
+)
+from shootout.core.results.group import Group, against
+from shootout.core.results.vetoes import withheld
+from shootout.core.schemes import shown_as
+from shootout.core.stats.paired import (
+    DEFAULT_DROP,
+    MeanChange,
+    admits_any_loss,
+    bound_mean,
+    compare_means,
+    count_rows_for_rare,
+    count_rows_needed,
+    count_rows_to_tell,
+    find_lost_part,
+    find_max_drop,
+    find_worst_loss,
+    read_share,
+)
+from shootout.core.stats.verdicts import Standing, judge_limit
+from shootout.core.study.group import GroupRecord, is_exact, own_fp32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricLimits:
+    """Hold what the user lets a target lose.
+
+    Attributes:
+        max_drop: of the mean score against plain FP32's, as `stats.paired.find_max_drop` reads it; "" for the default.
+        min_agreement: of the score against FP32's own outputs; "" for no limit.
+    """
+
+    max_drop: str = ""
+    min_agreement: str = ""
+
+
+def add_scores(
+    rows: Sequence[Row], group: Group, environment: Mapping[str, Any], limits: MetricLimits = MetricLimits()
+) -> list[Row]:
+    """Return the rows of a group with what each precision costs and buys.
+
+    Args:
+        environment: the run's facts.
+        limits: what makes a metric admit a target.
+    """
+    record = group.record
+    scores = {label: list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
+    sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
+    compared = [_add_metric(row, record, scores, limits) for row in sized]
+    timed = {row.arm: row for row in compared if row.outcome == "measured"}
+    found = []
+    arms = {arm.label: arm for arm in record.arms}
+    runnable = [arms[label] for label in timed]
+    for row in compared:
+        own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
+        ratio = against(group, Scope.END_TO_END, row.arm, own.label) if own else None
+        if own and ratio:
+            counted = ratio_of(ratio, withheld(group, row.arm, own.label))
+            row = row.model_copy(update={"why": find_why(row, timed[own.label], counted, compared, environment)})
+        found.append(row)
+    return found
+
+
+def _measure_quantized(row: Row) -> Quantized | None:
+    """Return the share that ran in what the label's quantizer made; None for other labels and unknown rows."""
+    if row.precision not in SCALED or not row.executed:
+        return None
+    name = shown_as(row.precision, row.scheme)
+    nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]
+    if not any(nodes.values()):
+        return None
+    layers = nodes.get(name, 0) / sum(nodes.values())
+    return Quantized(layers=layers, flops=flops.get(name, 0) / sum(flops.values()) if sum(flops.values()) else None)
+
+
+def list_outputs(scores: Scores) -> list[Scores]:
+    """Return the scores of each output, with a fault if they are none."""
+    return [replace(one, fault=_find_score_fault(one)) for one in (scores, *scores.other_outputs)]
+
+
+def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Scores]], limits: MetricLimits) -> Row:
+    """Add the mean score and how it changed, of several outputs the worst; or a note if there are no scores."""
+    mine = scores.get(row.arm)
+    if not row.fidelity or not mine:
+        return row
+    if fault := next((one.fault for one in mine if one.fault), ""):
+        return row.model_copy(update={"notes": (*row.notes, f"metric: {fault}")})
+    found = []
+    for number, one in enumerate(mine):
+        others = {arm: known[number] for arm, known in scores.items() if len(known) == len(mine)}
+        found.append(_measure_metric(row, record, one, others, limits))
+    worst, *better = sorted(found, key=_rank_metric)
+    metric = worst.model_copy(update={"other_outputs": tuple(better)})
+    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+
+
+def _rank_metric(metric: Metric) -> tuple[int, float]:
+    """Return how well an output stands to its limit, the worst first; among those that stand alike, by what it lost."""
+    order = (Standing.BROKEN, Standing.UNKNOWN, None, Standing.MET)
+    lost = metric.change.value * (1 if metric.lower_is_better else -1) if metric.change else 0.0
+    return order.index(metric.standing), -lost / metric.limit if metric.limit else -lost
+
+
+def _measure_metric(
+    row: Row, record: GroupRecord, mine: Scores, scores: Mapping[str, Scores], limits: MetricLimits
+) -> Metric:
+    """Return the mean score of one output, how it changed, and how it stands to the limit."""
+    alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
+    against = _reference_of(row, record, alike)
+    before, lower = scores[against] if against else None, mine.lower_is_better
+    value, change, worst = math.fsum(mine.rows) / len(mine.rows), None, None
+    if before:
+        change = compare_means(before.rows, mine.rows, is_lower_better=lower, worst=before.worst)
+        worst = before.worst or find_worst_loss(before.rows, mine.rows, is_lower_better=lower)
+    low, high = bound_mean(mine.rows, ends=find_ends(mine)) or (None, None)
+    lost = find_lost_part(before.parts, mine.parts) if before else None
+    metric = Metric(
+        name=mine.name,
+        value=value,
+        low=low,
+        high=high,
+        rows=len(mine.rows),
+        unit=mine.unit,
+        lower_is_better=lower,
+        against=mine.against,
+        change=MetricChange(against=against, **asdict(change)) if against and change else None,
+        worst=worst,
+        output=mine.output,
+        loses_most=MetricPart(**asdict(lost)) if lost else None,
+    )
+    if is_exact(row.precision, row.scheme, row.file):
+        return metric
+    return _judge_metric(metric, mine, before, limits)
+
+
+def find_ends(scores: Scores) -> tuple[float, float] | None:
+    """Return between which scores an agreement with FP32's own outputs lies, if it is a share."""
+    shares = [math.fsum(scores.rows) / len(scores.rows)] if scores.worst else scores.rows
+    is_share = all(0 <= share <= 1 for share in shares)
+    return (min(0.0, *scores.rows), max(1.0, *scores.rows)) if scores.against == "outputs" and is_share else None
+
+
+def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, limits: MetricLimits) -> Metric:
+    """Return the metric with its limit and how it stands to that.
+
+    Args:
+        before: plain FP32's scores; None if it has none.
+    """
+    if metric.against == "outputs" and limits.min_agreement and not metric.lower_is_better:
+        return _judge_agreement(metric, read_share(limits.min_agreement))
+    if before is not None and (limits.max_drop or metric.against == "truth"):
+        limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before.rows) / len(before.rows))
+        return _judge_drop(metric, mine, before, limit)
+    return metric
+
+
+def _judge_agreement(metric: Metric, limit: float) -> Metric:
+    standing, needed = judge_limit(metric.low, metric.high, limit, at_most=False), None
+    if standing is Standing.UNKNOWN and metric.low is not None and metric.high is not None:
+        middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+        needed = count_rows_needed(metric.rows, reach, middle - limit)
+    found = {"limits": "agreement", "limit": limit, "standing": standing, "rows_needed": needed}
+    return metric.model_copy(update=found)
+
+
+def _judge_drop(metric: Metric, mine: Scores, before: Scores, limit: float) -> Metric:
+    standing, needed = judge_drop(metric.change, before, mine, limit)
+    found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
+    return metric.model_copy(update=found)
+
+
+def judge_drop(change: MeanChange | None, before: Scores, after: Scores, limit: float) -> tuple[Standing, int | None]:
+    """Return how a change of the mean stands to the most that it may lose, and about how many rows would tell.
+
+    Args:
+        change: what `compare_means` found.
+    """
+    standing, needed, lower = Standing.UNKNOWN, None, after.lower_is_better
+    means = [math.fsum(one.rows) / len(one.rows) for one in (before, after)]
+    if after.against == "truth" and admits_any_loss(limit, *means, is_lower_better=lower):
+        return standing, needed
+    if change:
+        low, high = (change.low, change.high) if lower else (-change.high, -change.low)
+        standing = judge_limit(low, high, limit, at_most=True)
+        worst = before.worst or find_worst_loss(before.rows, after.rows, is_lower_better=lower)
+        loss = change.value if lower else -change.value
+        if standing is Standing.MET and len(after.rows) < count_rows_for_rare(worst, limit, loss):
+            standing = Standing.UNKNOWN
+        if standing is Standing.UNKNOWN:
+            needed = count_rows_to_tell(before.rows, after.rows, limit, is_lower_better=lower, worst=before.worst)
+    return standing, needed
+
+
+def _find_score_fault(scores: Scores) -> str:
+    """Return why these scores are none; a journal may be a stranger's."""
+    if scores.fault or not scores.rows:
+        return scores.fault or f"{scores.name} gave no scores"
+    of_parts = (score for rows in scores.parts.values() for score in rows.values())
+    odd = next((score for score in (*scores.rows, *of_parts) if not abs(score) < MOST_SCORE), None)
+    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is not a score"
+
+
+def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
+    """Return the arm, one of the known, that a row is compared with; None for plain FP32 itself."""
+    if row.arm not in known or is_exact(row.precision, row.scheme, row.file):
+        return None
+    candidates = (record.references.get(row.arm), record.baseline)
+    return next((arm for arm in candidates if arm and arm in known and arm != row.arm), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontCandidate:
+    """A row with scores against truth and a time.
+
+    Attributes:
+        group: arms of one group raced each other.
+        scores: of its rows, in order, of the output that stands worst.
+        metric: what its row says of them.
+        times: the interval of its median, ns.
+        ratios: the interval of its ratio to its group's baseline, (1, 1) for the baseline itself; None while an end
+            of it is infinite, or if verdicts are withheld.
+    """
+
+    group: str
+    arm: str
+    scores: Scores
+    metric: Metric
+    median_ns: float
+    times: tuple[float, float]
+    ratios: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPlace:
+    """A place on the front: its holder, and the rows that measured slower and no better, but aren't known to be."""
+
+    holder: FrontCandidate
+    ties: list[FrontCandidate]
+
+
+def find_fronts(
+    summaries: Sequence[GroupSummary], rows: Sequence[Row], groups: Mapping[str, Group]
+) -> tuple[FrontRow, ...]:
+    """Return a front for each metric, batch size and thread count at which several models are scored.
+
+    Args:
+        summaries: the document's groups.
+        rows: of the document.
+        groups: by name, which hold the scores of each row.
+    """
+    baselines = {(one.name, one.baseline) for one in summaries}
+    by_setting: dict[tuple[str, int, int], list[FrontCandidate]] = {}
+    for row in rows:
+        checked = groups[row.group].checked.get(row.arm)
+        if candidate := _front_candidate(row, checked, is_baseline=(row.group, row.arm) in baselines):
+            by_setting.setdefault((candidate.metric.name, row.batch, row.threads), []).append(candidate)
+    return tuple(
+        FrontRow(
+            group=holder.group,
+            arm=holder.arm,
+            metric=holder.metric.name,
+            score=holder.metric.value,
+            median_ns=holder.median_ns,
+            of=len(candidates),
+            ties=tuple(tie.arm if tie.group == holder.group else f"{tie.arm} ({tie.group})" for tie in place.ties),
+        )
+        for candidates in by_setting.values()
+        if len({one.group for one in candidates}) > 1
+        for place in find_front(candidates)
+        for holder in [place.holder]
+    )
+
+
+def _front_candidate(row: Row, checked: Checked | None, *, is_baseline: bool) -> FrontCandidate | None:
+    timing, metric = row.end_to_end, row.fidelity.metric if row.fidelity else None
+    if timing is None or metric is None or metric.against != "truth" or checked is None or checked.scores is None:
+        return None
+    if row.outcome != "measured" or row.scenario != Scenario.LATENCY:
+        return None
+    ratio = timing.ratio
+    bounds = (ratio.low, ratio.high) if ratio and not ratio.reason and ratio.low and ratio.high else None
+    return FrontCandidate(
+        group=row.group,
+        arm=row.arm,
+        scores=next(one for one in list_outputs(checked.scores) if one.output == metric.output),
+        metric=metric,
+        median_ns=timing.median_ns,
+        times=(timing.low_ns, timing.high_ns),
+        ratios=(1.0, 1.0) if is_baseline else bounds,
+    )
+
+
+def find_front(candidates: Sequence[FrontCandidate]) -> list[FrontPlace]:
+    """Return the places that no other candidate beats in score and time together, the fastest first.
+
+    A row is beaten by one that is faster beyond doubt and at least as good. If intervals overlap, it is a tie: the
+    faster median has the place, the others are named next to it.
+    """
+    kept = [
+        one for one in candidates if not any(is_faster(other, one) and is_as_good(other, one) for other in candidates)
+    ]
+    places: list[FrontPlace] = []
+    for one in sorted(kept, key=lambda one: one.median_ns):
+        as_good = next((place for place in reversed(places) if is_as_good(place.holder, one)), None)
+        if as_good:
+            as_good.ties.append(one)
+        else:
+            places.append(FrontPlace(one, []))
+    return places
+
+
+def is_faster(one: FrontCandidate, other: FrontCandidate) -> bool:
+    """Tell whether the intervals are apart by more than the harness's own bias.
+
+    Arms that raced each other are compared by the intervals of their ratios, all others by those of their medians.
+    """
+    if one.group != other.group:
+        mine, its = one.times, other.times
+    elif one.ratios and other.ratios:
+        mine, its = one.ratios, other.ratios
+    else:
+        return False
+    return mine[1] * (1 + BIAS_FLOOR) < its[0]
+
+
+def is_as_good(one: FrontCandidate, other: FrontCandidate) -> bool:
+    """Tell whether `one` scores as well, or is shown to lose less than the default drop.
+
+    Without that, one image that flips would keep a row on the front.
+    """
+    lower, value, wanted = one.metric.lower_is_better, one.metric.value, other.metric.value
+    if value <= wanted if lower else value >= wanted:
+        return True
+    before, after = other.scores, one.scores
+    if len(before.rows) != len(after.rows):
+        return False
+    change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst)
+    return judge_drop(change, before, after, find_max_drop(DEFAULT_DROP, wanted))[0] is Standing.MET

@@ -1,0 +1,242 @@
+"""Read a run's journal into its document. Pure: it never measures, and it works where no framework is installed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.ceilings.roofline import with_ceilings
+from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
+from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
+from shootout.apps.judge.crossovers import find_crossovers
+from shootout.core.contract import Scenario
+from shootout.core.errors import UsageError, unknown
+from shootout.core.host.noise import DisturbanceKind
+from shootout.core.host.store import without_home
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Ended, Header
+from shootout.core.journal.samples import Samples
+from shootout.core.messages import Scope
+from shootout.core.results.document import (
+    SCHEMA,
+    Answer,
+    Control,
+    Document,
+    GroupSummary,
+    NearestOpen,
+    Ratio,
+    Row,
+    ratio_of,
+)
+from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
+from shootout.core.results.rows import make_row
+from shootout.core.results.time_spent import find_time_spent
+from shootout.core.results.vetoes import copy_holds, withheld
+from shootout.core.study.group import confirming_name, short
+from shootout.core.units import read_milliseconds
+from shootout.scenarios import over_time
+from shootout.tell import reproduce
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """A run's document, and what a decision over several runs needs in addition.
+
+    Attributes:
+        cells: by group, those whose figures count.
+        groups: by name, all.
+    """
+
+    document: Document
+    header: Header
+    cells: Mapping[str, Cell]
+    groups: Mapping[str, Group]
+
+
+def analyse(folder: Path) -> Document:
+    """Return the document of the run in `folder`.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    return analyse_cells(folder).document
+
+
+def analyse_cells(folder: Path) -> Analysed:
+    """Return the document of the run in `folder`, with the cells that its answers rest on.
+
+    Raises:
+        UsageError: there is no run, or not one that this version can read.
+    """
+    history = journal.read(folder)
+    header = history.header
+    groups = [group_of(history, record) for record in history.groups]
+    samples = Samples(folder)
+    rows = [row for group in groups for row in _make_rows(group, samples, history)]
+    chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
+    summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
+    base = reproduce.find_base(folder, header.began_in)
+    command = reproduce.quote(["shootout", *reproduce.relocate(header.command, base)]) if header.command else ""
+    how: dict[str, Any] = {
+        "complete": history.complete,
+        "given": header.given,
+        "base": base,
+        "command": command,
+        "run": reproduce.quote([without_home(str(folder))]),
+        "on": header.on,
+    }
+    cells = dict(make_cells(groups, summaries, rows, **how))
+    answers = tuple(map(choose, cells.values()))
+    rows = add_ship_ratios(cells, answers, rows)
+    controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
+    worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
+    by_name = {group.record.name: group for group in groups}
+    more = more_time(rows)
+    document = Document(
+        schema_version=SCHEMA,
+        run=str(folder),
+        study=header.study,
+        baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
+        complete=history.complete,
+        budget_s=history.budget_s,
+        resume=None if history.complete else resume(command, how["run"], more, on=header.on),
+        answer=answers,
+        open_questions=tuple(find_open(by_name, answers)),
+        nearest_open=find_nearest(groups),
+        environment=header.environment,
+        rows=tuple(rows),
+        groups=tuple(summaries),
+        control=worst,
+        void_share=max(summary.void_share for summary in summaries),
+        wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
+        spent_s=find_time_spent(history.lines),
+        warnings=(*history.damaged, *samples.lost),
+        crossovers=find_crossovers(by_name, cells, answers),
+        pareto=find_fronts(summaries, rows, by_name),
+    )
+    return Analysed(document=document, header=header, cells=cells, groups=by_name)
+
+
+def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
+    arms, changes = (arm for arm in group.record.arms if not arm.control), over_time.describe_arms(group)
+    rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
+    limits = read_metric_limits(history.header)
+    environment = history.header.environment
+    rows = [_with_real_time(row, history.header) for row in with_ceilings(rows, environment)]
+    return add_scores(rows, group, environment, limits)
+
+
+def _with_real_time(row: Row, header: Header) -> Row:
+    """Add how long a call takes relative to what its input lasts, if the run was told."""
+    chunk = header.options.get("--chunk")
+    if chunk is None or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
+        return row
+    lasts_ns = 1e6 * read_milliseconds("--chunk", chunk)
+    return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / lasts_ns})
+
+
+def read_metric_limits(header: Header) -> MetricLimits:
+    """Return what the run's options let a target lose of its metric."""
+    given = header.options
+    return MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
+
+
+def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
+    voided = [reason for line in group.rounds for _, why in line.voided for reason in why]
+    reasons = Counter(reason.category for reason in voided)
+    control = compare(group, Scope.END_TO_END, group.rules.control)
+    return GroupSummary(
+        name=group.record.name,
+        baseline=group.record.baseline,
+        control=Control(ratio=ratio_of(control) if control else None, holds=copy_holds(group, control)),
+        ranking=over_time.rank(group),
+        void_share=group.void_share,
+        void_reasons=dict(reasons),
+        throttled=round(sum(one.figure or 1 for one in voided if one.kind is DisturbanceKind.THROTTLED)),
+        sd=pooled_sd(group),
+        bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
+        restarts=len(group.rounds),
+        selects=group.record.selects_for is not None,
+        confirms=confirms,
+    )
+
+
+def find_open(groups: Mapping[str, Group], answers: Sequence[Answer]) -> Iterator[str]:
+    """Yield a line for each cell without an answer, and pair without a verdict.
+
+    Args:
+        groups: by name, those whose figures count.
+        answers: one for each of them.
+    """
+    for answer in answers:
+        if answer.reason:
+            yield f"{answer.group}: {answer.reason}"
+        elif pairs := missing(groups[answer.group]):
+            names = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))
+            yield f"{answer.group}: not distinguished: {names}"
+
+
+def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
+    """Return the open pair that the fewest seconds would distinguish; None if no pair is open."""
+    pairs = [(group, pair) for group in groups for pair in missing(group)]
+    if not pairs:
+        return None
+    group, nearest = min(pairs, key=lambda one: (one[1].seconds is None, one[1].seconds or 0.0))
+    most = group.rules.max_restarts
+    return NearestOpen(
+        group=group.record.name,
+        arms=nearest.pair,
+        restarts=nearest.restarts,
+        seconds=nearest.seconds,
+        others=len(pairs) - 1,
+        ended_at=most if group.next_restart >= most else None,
+    )
+
+
+def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
+    """Return one arm's end-to-end time ÷ another's, from the restarts that both played.
+
+    Args:
+        arm, other: labels, or as short as tables show them.
+        group: its name, if the two raced in several.
+
+    Raises:
+        UsageError: there is no such arm or group, or the two raced in none together, or were timed in no same restart.
+    """
+    history = journal.read(folder)
+    groups = {record.name: group_of(history, record) for record in history.groups}
+    if group is not None and group not in groups:
+        raise unknown("group", group, groups)
+    labels_of = {
+        name: [arm.label for arm in one.record.arms if not arm.control]
+        for name, one in groups.items()
+        if group in (None, name)
+    }
+    labels = {label for some in labels_of.values() for label in some}
+    by_name = {short(label): label for label in labels} | {label: label for label in labels}
+    for name in (arm, other):
+        if name not in by_name:
+            raise unknown("arm", name, labels)
+    first, second = by_name[arm], by_name[other]
+    if first == second:
+        raise UsageError(f"{arm!r} and {other!r} are one arm; to race a target against itself, give it twice to a run")
+    raced = [name for name, some in labels_of.items() if {first, second} <= set(some)]
+    if not raced:
+        raise UsageError(
+            f"{first!r} and {second!r} were never in the same group, so they weren't measured together: "
+            "name both in one run"
+        )
+    if len(raced) > 1:
+        names = ", ".join(map(repr, raced))
+        raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")
+    both = groups[raced[0]]
+    if ratio := against(both, Scope.END_TO_END, first, second):
+        return ratio_of(ratio, withheld(both, first, second))
+    for label in (first, second):
+        if why := both.setbacks.get(label):
+            raise UsageError(f"{label!r} has no time to compare: {why.reason}")
+    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart: run the same command again")

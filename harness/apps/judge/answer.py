@@ -1,0 +1,912 @@
+"""Write the first screen: what to ship in one group, how sure that is, what is faster, what was skipped, what next."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from shootout import backends, models
+from shootout.apps.judge.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_library
+from shootout.core.contract import Device, NotRunKind, Precision, Scenario, Value
+from shootout.core.errors import FAILURES, install
+from shootout.core.messages import Scope
+from shootout.core.results.document import (
+    Answer,
+    Chosen,
+    Crossover,
+    Document,
+    FidelityFigures,
+    GroupSummary,
+    Metric,
+    NoGain,
+    NotRaced,
+    Passed,
+    Rival,
+    Row,
+    Shipped,
+    SmallerStep,
+    WouldChange,
+)
+from shootout.core.results.rows import MEANS
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study.feasibility import FROM_FILE
+from shootout.core.study.group import FULL, name_model, short
+from shootout.core.units import counted, duration, seconds, size
+from shootout.tell.columns import Cell, error, fits, make_table, rate
+from shootout.tell.over_time import tell_over_time
+from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
+from shootout.tell.wording import (
+    BUSY_SHARE,
+    NEVER_TOGETHER,
+    SPEED,
+    Words,
+    name_metric,
+    tell_controls,
+    tell_cpus,
+    tell_lead,
+    tell_lost_part,
+    tell_metric,
+    tell_metric_limit,
+    tell_ratio,
+    tell_threads,
+)
+
+
+def tell_untried(
+    rows: Iterable[Row], environments: Iterable[Mapping[str, Any]], lacking: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Name the backends that weren't tried and why; first those that could win.
+
+    For example `not installed: litert (pip install ...)` and `not tried: ncnn (add with --backends)`.
+
+    Args:
+        rows: of the whole run.
+        environments: of each machine that measured, whose packages count and not the reading machine's.
+        lacking: by name what was asked for and isn't installed, with the extra that brings it.
+    """
+    every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
+    asked = {row.backend.partition("+")[0] for row in every}
+    never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
+    converted = {row.model for row in every if backends.reads_own_files(row.backend)}
+    if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
+        never = [name for name in never if name in backends.SHIPPED and backends.capabilities(name).classical]
+    fit = {name for name in never if _could_win(name, every)}
+    absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
+    if wanted := dict(lacking or {}) | {name: backends.entry(name).extra for name in absent}:
+        yield f"not installed: {', '.join(wanted)} ({install(','.join(dict.fromkeys(wanted.values())))})"
+    others = sorted((name for name in never if name not in absent), key=lambda name: name not in fit)
+    if untried := [*_find_untried_int8(every), *fold(others, NAMED)]:
+        yield f"not tried: {', '.join(untried)} (add with --backends)"
+
+
+def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
+    """Return the INT8 targets of a scored run that may win, the likeliest first: of backends as fast as that in FP32.
+
+    Without scores, no run could show what their answers are worth.
+    """
+    if not any(row.fidelity and row.fidelity.metric for row in rows):
+        return []
+    tried = {row.backend.partition("+")[0] for row in rows if row.precision == Precision.INT8}
+    plain = sorted(
+        (row.end_to_end.median_ns, row.backend)
+        for row in rows
+        if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
+        if row.backend in backends.SHIPPED and row.scenario != Scenario.TRAIN_STEP
+        if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
+    )
+    near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
+    return [f"{name}:{Device.CPU}:{Precision.INT8}" for name in near if name not in tried]
+
+
+def _could_win(name: str, rows: Iterable[Row]) -> bool:
+    """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
+    if name not in backends.SHIPPED:
+        return False  # only a process of its own could say
+    can, known_models = backends.capabilities(name), models.names()
+    return any(
+        (row.device == Device.CPU or row.end_to_end is not None)
+        and row.device in can.devices
+        and row.scenario in can.scenarios
+        and not set(can.consumes).isdisjoint(
+            models.get(row.model).artifacts if row.model in known_models else FROM_FILE
+        )
+        for row in rows
+    )
+
+
+INT8_GAIN = 4
+"""INT8 is no more than so many times as fast as FP32, by the width of its numbers."""
+SHOWN = 8
+"""So many arms that don't share a reason are named; the table below has them all."""
+SHOWN_REASONS = 4
+LONGEST_REASON = 60
+"""Letters; a longer reason stands below the table only."""
+_IN_BRACKETS = re.compile(r" \([^()]*\)$")
+_PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
+_OUTSIDE = re.compile(r", (?![^()]*\))")
+"""The pattern between the parts of a group's name."""
+SURE, CHANGES_BY, FASTER_BY = "Sure", "Changes by ", "Faster by "
+"""Labels of what an answer rests on, of what to ship along an axis, which follows, and of which of two is faster."""
+BETWEEN = "the sizes between:"
+SO_FAR = ", fastest so far"
+"""Follows the name of an arm that has no verdict yet."""
+ALONE = ", nothing compared"
+"""Follows the name of an arm that was measured alone."""
+PROBABILITIES = "probabilities"
+"""The output of a converted classifier; a regression's is another."""
+FASTEST, UNPROVEN = "Fastest", ", not shipped: its accuracy is unknown"
+"""Label of a lower precision that was raced beside no plain FP32, and what follows its name."""
+CHOICES = {
+    "smaller install": "smaller install",
+    "smaller artifact": "smaller artifact",
+    "shorter start": "faster start",
+    "lower time": "lower time",
+}
+FASTER = "Faster, not shipped"
+NO_GAIN = "No gain"
+
+
+def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+    """Write one group's answer in so many columns; `rows` are the group's."""
+    title = write_title(answer, rows, document.environment)
+    yield from write_head(tell_ship(answer), title, width, choose_label(answer))
+    yield from write_support(answer, rows, document, width)
+
+
+def choose_label(answer: Answer) -> str:
+    """Return what a group's answer begins with."""
+    return FASTEST if is_unproven(answer) else "Ship"
+
+
+def tell_ship(answer: Answer) -> str:
+    """Tell what to ship, or why there is no answer."""
+    return f"{answer.ship.arm}{qualify(answer)}" if answer.ship else f"no answer: {answer.reason}"
+
+
+def write_support(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+    """Write what supports one group's answer."""
+    yield from labeled("", tell_figures(answer, rows), width)
+    yield from labeled("Tied", tell_ties(answer), width)
+    yield from labeled("Unsure", tell_unsettled(answer), width)
+    for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
+        yield from labeled("" if number else "Sure", items, width)
+    yield from _write_faster(answer, width)
+    for number, line in enumerate(tell_no_gains(answer)):
+        yield from labeled("" if number else NO_GAIN, [line], width)
+    for way_out in list_ways_in(answer.no_gain):
+        yield from write_command(way_out, width)
+    yield from labeled("Not", tell_unsound(answer), width)
+    yield from labeled("Smaller", map(tell_step, answer.smaller), width)
+    yield from labeled("Changes", tell_changes(answer.would_change), width)
+    yield from labeled("Skipped", tell_skipped([answer], [document]), width)
+    for way_out in list_ways_in_refused(answer):
+        yield from write_command(way_out, width)
+    if answer.elsewhere:
+        yield from write_command(WayOut(ELSEWHERE, answer.elsewhere, ""), width)
+    told = tell_no_folder(answer)
+    yield from labeled("Next", told, width)
+    if answer.next:
+        yield from labeled("" if told else "Next", [typed(answer.next, width - INDENT)], width)
+
+
+def tell_no_folder(answer: Answer) -> list[str]:
+    """Tell why what is shipped can't be put into a folder and what to do, and what else the next command ships."""
+    if answer.ship is None or answer.no_folder is None:
+        return []
+    told = [f"{short(answer.ship.arm)}: {answer.no_folder}"]
+    if answer.instead:
+        compared = f", {tell_ratio(answer.instead.ratio)}" if answer.instead.ratio else ""
+        told.append(f"or ship {short(answer.instead.arm)}{compared}:")
+    return told
+
+
+_NUMBERED = re.compile(r"(?<= -o model-)\d+$")
+"""The number at the end of a folder's name in a command."""
+
+
+def list_next(answers: Iterable[Answer]) -> list[str]:
+    """List the commands that come next of the first groups, each with a folder of its own."""
+    commands = [*dict.fromkeys(answer.next for answer in answers if answer.next)][:SHOWN_REASONS]
+    return [_count_up(command, number) for number, command in enumerate(commands)]
+
+
+def _count_up(command: str, by: int) -> str:
+    return _NUMBERED.sub(lambda found: str(int(found[0]) + by), command)
+
+
+def qualify(answer: Answer) -> str:
+    """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    if is_unproven(answer):
+        return UNPROVEN
+    return SO_FAR if answer.reason else ALONE if answer.alone else ""
+
+
+def is_unproven(answer: Answer) -> bool:
+    """Return whether the fastest is a lower precision, and nothing tells that any target is as good as plain FP32."""
+    if answer.ship is None or answer.ship.admitted != "alone":
+        return False
+    named = _PRECISION.match(answer.ship.arm)
+    return named is not None and named[1] not in FULL
+
+
+def write_head(words: str, title: str, width: int, label: str = "Ship") -> Iterator[Text]:
+    """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
+    free = width - INDENT - len(words) - len(title)
+    if free >= 2:
+        yield bold(f"{label.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
+        return
+    yield from labeled(label, [words], width)
+    yield from labeled("", title.split(" · "), width)
+
+
+def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Write model, batch, threads and machine."""
+    parts = _OUTSIDE.split(answer.group)
+    return " · ".join([*parts, *tell_threads_beside(parts, rows), *tell_machine(environment)])
+
+
+def tell_threads_beside(parts: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """Tell the rows' threads, unless a part of their group's name does, such as `threads 2` or `threads default`."""
+    threads = {row.threads for row in rows}
+    is_told = any(part.startswith("threads ") for part in parts)
+    return [tell_threads(threads)] if threads - {0} and not is_told else []
+
+
+def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
+    """Name the processor, as far as it is known, and the GPUs."""
+    cpu = environment.get("cpu", {})
+    words = cpu.get("model", "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
+    if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
+        tiles = " with AMX" if any(flag.startswith("amx") for flag in cpu.get("flags", ())) else ""
+        virtual = " (VM)" if "virtual machine" in environment.get("virtualisation", ()) else ""
+        yield f"{model}{tiles}, {tell_cpus(cpu)}{virtual}"
+    yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
+
+
+def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """List how fast the shipped arm is, and what it takes."""
+    ship = answer.ship
+    if ship is None:
+        if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
+            ns, arm = min(timed)
+            yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
+        return
+    row = next(row for row in rows if row.arm == ship.arm)
+    yield tell_time(row)
+    if row.real_time_factor is not None:
+        yield f"real-time factor {row.real_time_factor:.2g}"
+    if against := tell_against_usual(answer):
+        yield against
+    if row.artifact_bytes:
+        yield f"model {size(row.artifact_bytes)}"
+    if ship.ready_s is not None:
+        yield f"ready in {seconds(ship.ready_s)}"
+    yield from _tell_fidelity(row, ship)
+    if told := tell_same_classes(row, rows):
+        yield told
+
+
+def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
+    """Tell how often a classifier's largest score is that of the original: of labeled rows, and of a file of trees.
+
+    For example `same class as sklearn on all timed rows`; "" if it is no classifier, or the original itself.
+    """
+    figures, library = row.fidelity, name_reference(rows)
+    if figures is None or figures.top1_agreement is None or row.backend == library:
+        return ""
+    if figures.metric is None and not (library and figures.by_output[0].name == PROBABILITIES):
+        return ""
+    share = figures.top1_agreement
+    often = "all timed rows" if share == 1 else f"{math.floor(1000 * share) / 10:g}% of the timed rows"
+    return f"same class as {library or 'the original'} on {often}"
+
+
+def name_reference(rows: Iterable[Row]) -> str:
+    """Name the library whose outputs are the reference, since the model is its own file; "" for other models."""
+    return next((row.backend for row in rows if is_own_library(row.backend)), "")
+
+
+def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
+    """Compare what is shipped with what an expert would take otherwise: `2.0x faster than onnxruntime (1.3 to 3.2)`.
+
+    Args:
+        briefly: don't say that it is what an expert would take.
+
+    Returns:
+        "" if there is nothing else to compare it with.
+    """
+    usual = answer.otherwise
+    if usual is None or usual.ratio is None or answer.ship is None:
+        return ""
+    return tell_ratio(usual.ratio.inverse(), short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm))
+
+
+def name_usual(arm: str, ship: str) -> str:
+    """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
+    (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
+    names = next((names for known, names in USUAL.items() if known == device), ())
+    where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
+    return f"{short(arm)}{where if usual in names and backend not in names else ''}"
+
+
+def tell_time(row: Row) -> str:
+    """Write how fast a row is, in its scenario's unit: `122 us a call`, `8,000 items/s`."""
+    assert row.end_to_end is not None, "only measured rows have a time"
+    if row.serve and row.serve.p99_ns is not None:
+        return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
+    if row.items_per_s:
+        return f"{rate(row.items_per_s)} items/s"
+    mean = "mean of all sizes " if row.scenario in MEANS else ""
+    return f"{mean}{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
+
+
+def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
+    """List the metric or error of an arm that isn't plain FP32."""
+    if ship.metric:
+        yield tell_metric(ship.metric)
+        if lost := tell_lost_part(ship.metric):
+            yield lost
+    if text := tell_error_of_ship(ship, row):
+        yield f"error {text}"
+    if ship.admitted == "alone":
+        yield "nothing here is known to be as good as plain FP32"
+
+
+def tell_error_of_ship(ship: Shipped, row: Row) -> str:
+    """Return the error of the row to ship unless it is plain FP32; a file in its own precisions has an error too."""
+    is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
+    return "" if is_exact or ship.relative_l2 is None else error(ship.relative_l2)
+
+
+def name_metric_verdict(metric: Metric) -> str:
+    """Return `iou -0.004: can't tell`, where there is little room."""
+    words = {Standing.MET: "", Standing.BROKEN: ": broken"}.get(metric.standing or Standing.UNKNOWN, ": can't tell")
+    if metric.limits == "agreement" or metric.change is None:
+        return f"{name_metric(metric)} {metric.value:.4g}{words}"
+    return f"{name_metric(metric)} {metric.change.value:+.2g}{words}"
+
+
+def tell_ties(answer: Answer) -> Iterator[str]:
+    """Name the targets that may be equally fast, and what chose among them."""
+    yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
+    if answer.chosen_by:
+        yield f"chosen by {tell_choice(answer.chosen_by)}"
+
+
+def tell_choice(criteria: Iterable[Chosen]) -> str:
+    """Write what chose among those that may be equally good: `smaller install, then faster start`."""
+    return ", then ".join(CHOICES[criterion] for criterion in criteria)
+
+
+def tell_unsettled(answer: Answer) -> Iterator[str]:
+    """Name the targets that measured slower, but aren't significantly slower."""
+    yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
+
+
+def compare_rival(rival: Rival, words: Words = SPEED) -> str:
+    """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
+    return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
+
+
+def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
+    """Tell how well founded the answer is, and what would settle what is open; a list is a paragraph.
+
+    Args:
+        room: letters in a line.
+    """
+    sure = answer.sure
+    groups = [group for group in document.groups if group.name == answer.group]
+    for group in groups:
+        yield list(tell_over_time(group.ranking, rows, answer.ship.arm if answer.ship else None))
+    yield list(_tell_comparisons(answer, rows))
+    if answer.reason:
+        goes_on = not document.complete and sure.control_holds is not False
+        if not goes_on:
+            yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
+    elif sure.nearest:
+        ratios = [one.ratio for one in (*answer.tied, *answer.unsettled)]
+        nearest_ratio = next((one.ratio for one in (*answer.tied, *answer.unsettled) if one.arm == sure.nearest), None)
+        open_ = sum(ratio is not None and ratio.verdict is Verdict.CANT_TELL for ratio in ratios)
+        nearest = short(sure.nearest) + (f", the closest of {open_} that are open" if open_ > 1 else "")
+        if sure.restarts_needed:
+            settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
+            yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]
+        elif nearest_ratio and nearest_ratio.sd is not None:
+            yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
+        else:
+            yield [f"one restart can't distinguish {short(sure.nearest)}"]
+    yield list(tell_race(groups))
+
+
+def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
+    """List what answers on these groups rest on: restarts, the share of disturbed rounds, how the control came out.
+
+    Args:
+        among: what each of the controls is of: a group, or a run.
+    """
+    most = max(group.restarts for group in groups)
+    many = f"up to {most} restarts" if most > 1 else counted(most, "restart")  # a settled target plays no more
+    sd = max((group.sd for group in groups if group.sd is not None), default=None)
+    up_to = "up to " if len(groups) > 1 else ""
+    share = None if sd is None else f"{up_to}{float(f'{100 * sd:.2g}'):g} %"
+    vary = f"; times vary by {share} between them (counted in the intervals)" if share else ""
+    yield f"{many} of each process{vary}"
+    disturbed = max(group.void_share for group in groups)
+    told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
+    yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
+    yield tell_controls(groups, among)
+
+
+def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how many of the other eligible targets are slower, and by how much the closest of these is."""
+    sure = answer.sure
+    if answer.reason:
+        if answer.ship:
+            yield f"not yet: {answer.reason}"
+        return
+    figures = [row.fidelity for row in rows if row.fidelity]
+    judged = any(figure.metric for figure in figures)
+    plain = answer.ship and answer.ship.admitted == "fp32" and not judged
+    kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
+    others = max(len(answer.eligible) - 1, 0)
+    if not others:
+        alone = "no other target was measured, so nothing was compared"
+        yield alone if answer.alone else "no other target is eligible"
+    else:
+        closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
+        name = short(answer.ship.arm) if answer.ship else "it"
+        yield tell_lead(name, sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
+
+
+def _suggest_way_out(*, measured: bool) -> str:
+    """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
+    if measured:
+        return "measure again; `shootout doctor` says what is noisy or missing here"
+    return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
+
+
+EXPLAIN = "layer by layer:"
+MIX = "leave some in float:"
+ELSEWHERE = "on other runtimes:"
+MEASURE = "measure it:"
+YOURS = "try your own model:"
+MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
+COMMAND_COLUMN = 23
+"""Letters from a command's label to the command."""
+SHIPS_IT = "(ships it if it loses under a point)"
+SHIPS_IT_BY_METRIC = "(ships it if it loses under 1 % of its score)"
+MOST_FASTER = 4
+"""So many targets that are faster than the shipped one are named."""
+
+
+def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
+    """Write what is faster and may not be shipped: how much, the reason, and what to type."""
+    faster = find_faster(answer)
+    if not faster:
+        return
+    yield bold(FASTER, len(FASTER))
+    for line in tell_faster(answer):
+        yield from labeled("", [line], width)
+    for way_out in list_ways_out(faster):
+        yield from write_command(way_out, width)
+
+
+def find_faster(answer: Answer) -> list[WouldChange]:
+    """Return what is faster than the shipped one and may not be shipped."""
+    return [change for change in answer.would_change if change.when == "looser"]
+
+
+def tell_faster(answer: Answer) -> Iterator[str]:
+    """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
+    faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
+    reasons = {change.why or "" for change in faster}
+    is_shared = len(reasons) == 1 < len(faster)
+    for change in faster[:MOST_FASTER]:
+        told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
+        told += f", {tell_cost(change)}" if change.accept and change.why in (NO_LABELS, RANDOM_INPUTS) else ""
+        why = "" if is_shared else f": {change.why}"
+        yield f"{short(change.arm)}  {told}{why}"
+    if len(faster) > MOST_FASTER:
+        yield f"{len(faster) - MOST_FASTER} more, which the table has"
+    if is_shared:
+        yield f"each: {reasons.pop()}"
+
+
+class WayOut(NamedTuple):
+    """A command that would let a faster target be shipped, with a label before it and a remark behind it."""
+
+    label: str
+    command: str
+    remark: str
+
+
+def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
+    """Return what to type to know the accuracy; None if labels are there already."""
+    if measure := next((change.measure for change in faster if change.measure), None):
+        return WayOut(MEASURE, measure, SHIPS_IT_BY_METRIC if "--metric" in measure else SHIPS_IT)
+    is_random = any(change.why == RANDOM_INPUTS for change in faster)
+    return WayOut(YOURS, MEASURE_YOURS, "") if is_random else None
+
+
+def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
+    """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
+    measure = find_measure(faster)
+    if measure:
+        yield measure
+    if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
+        name = short(accept.arm) if len(faster) > 1 else ""
+        what = "loss" if accept.metric else "error"
+        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
+    yield from list_ways_in(faster)
+    if mixed := next((change for change in faster if change.mix), None):
+        yield WayOut(MIX, mixed.mix or "", "")
+
+
+def measure_loss(known: WouldChange | FidelityFigures) -> float:
+    """Return how much a target loses, by what the run knows best of it: a metric or the error."""
+    if metric := known.metric:
+        value = metric.change.value if metric.change else metric.value
+        return value if metric.lower_is_better else -value
+    return math.inf if known.relative_l2 is None else known.relative_l2
+
+
+def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
+    """List what to type to see the first of these that can be looked into, layer by layer."""
+    if first := next((one for one in some if one.explain), None):
+        yield WayOut(EXPLAIN, first.explain or "", "")
+
+
+def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
+    """List what to type to find the layer of the first target whose outputs were refused, and to spare such layers."""
+    failed = [group for group in answer.not_raced if group.cause in FAILURES]
+    if fix := next((group.fix for group in failed if group.fix), None):
+        yield WayOut(EXPLAIN, fix, "")
+    if mix := next((group.mix for group in failed if group.mix), None):
+        yield WayOut(MIX, mix, "")
+
+
+def label_accept(what: str, *, beside: bool) -> str:
+    """Write the label of a command that accepts an error or a loss; `beside`: it stands below another way out."""
+    return f"{'or ' if beside else ''}accept its {what}:"
+
+
+def remark_accept(what: str, name: str) -> str:
+    """Write what stands behind that command: the target's name, if there are several, and that no less would do."""
+    parts = [name, "the smallest drop that accepts it, rounded up to two digits" if what == "loss" else ""]
+    told = ": ".join(filter(None, parts))
+    return f"({told})" if told else ""
+
+
+def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
+    """Write a command in as many lines as it takes, with its label before it and its remark below it."""
+    label, command, remark = way_out
+    room = width - INDENT - COMMAND_COLUMN
+    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
+        room = width - INDENT
+        yield Text(f"{' ' * INDENT}{way_out.label}")
+        yield from labeled("", [typed(way_out.command, room)], width)
+    else:
+        first, *more = (line.plain.strip() for line in labeled("", [typed(command, room)], room + INDENT))
+        yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
+        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
+    if remark:
+        yield Text(f"{' ' * (width - room)}{remark}")
+
+
+def tell_no_gains(answer: Answer) -> Iterator[str]:
+    """Tell why lower precisions aren't faster than the FP32 of their own backend."""
+    told = (
+        f"{short(one.arm)}  {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
+        for one in answer.no_gain
+    )
+    yield from fold(told, MOST_FASTER)
+
+
+def _name_own(against: str) -> str:
+    return "its FP32" if against.endswith(f":{Precision.FP32}") else short(against)
+
+
+def tell_unsound(answer: Answer) -> Iterator[str]:
+    """Name the targets that have no sound time, and why."""
+    unsound = [passed for passed in answer.passed if passed.because == "unsound"]
+    told = (f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}" for passed in unsound)
+    yield from fold(told, SHOWN)
+
+
+def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
+    """Tell what it does to the outputs."""
+    if change.metric:
+        metric = change.metric
+        told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
+        return ", ".join(filter(None, [told, tell_lost_part(metric)]))
+    return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
+
+
+def tell_step(step: SmallerStep) -> str:
+    """Describe a smaller artifact than that of the arm to ship, and what it costs."""
+    time = tell_ratio(step.ratio) if step.ratio else NEVER_TOGETHER
+    return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
+
+
+def tell_skipped(
+    answers: Sequence[Answer], documents: Sequence[Document], among: str = "group", *, reasons_follow: bool = True
+) -> Iterator[str]:
+    """Name the targets without a time, by reason, failures first; then the backends that were not tried.
+
+    Args:
+        documents: the whole runs.
+        among: what each answer is of: a group, or a run.
+        reasons_follow: whether a list of the reasons follows, which has the long ones; else they are told here.
+    """
+    told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
+    told.sort(
+        key=lambda one: (one[0].cause not in FAILURES, not one[1].endswith(f":{Precision.FP32}"))
+    )  # these may be what to ship
+    rows = [row for document in documents for row in document.rows]
+    everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
+    extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}
+    counts = Counter(
+        (_tell_cause(group, reasons_follow=reasons_follow), arm) for group, arm in told if not extras.get(arm)
+    )
+    arms: dict[tuple[str, int], list[str]] = {}
+    for (why, arm), count in counts.items():
+        arms.setdefault((why, count), []).append(arm)
+    some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
+    lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
+    yield from fold(lines, SHOWN_REASONS)
+    timed = {row.backend.partition("+")[0] for row in rows if row.end_to_end}
+    names = {arm: arm.partition(":")[0].partition("+")[0] for arm in extras}
+    lacking = {short(arm) if names[arm] in timed else names[arm]: extra for arm, extra in extras.items() if extra}
+    yield from tell_untried(rows, [document.environment for document in documents], lacking)
+
+
+def _find_extra(arm: str, group: NotRaced) -> str:
+    """Return the extra that installs an arm's backend; "" if what would run it is another command."""
+    name = arm.partition(":")[0].partition("+")[0]
+    extra = backends.SHIPPED[name].extra if name in backends.SHIPPED else ""
+    return extra if extra and group.fix == install(extra) else ""
+
+
+def _tell_cause(group: NotRaced, *, reasons_follow: bool) -> str:
+    if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
+        return f"not installed ({group.fix})"
+    failed = "failed: " if group.cause in FAILURES else ""
+    reason = tell_why(group.reason)
+    return failed + ("why is below" if reasons_follow and len(reason) > LONGEST_REASON else reason)
+
+
+def tell_why(reason: str) -> str:
+    """Return a reason without the brackets at its end; `--full` has all of it."""
+    return _IN_BRACKETS.sub("", reason)
+
+
+def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
+    """Tell what would be shipped if nothing but plain FP32 counted."""
+    for change in changes:
+        name = short(change.arm)
+        if change.when == "tighter":
+            yield f"if only plain FP32 may ship: {name}{f', {tell_ratio(change.ratio)}' if change.ratio else ''}"
+
+
+WIDEST = 100
+"""Columns; longer lines are harder to read than more of them."""
+NARROWEST = 40
+SHOWN_CELLS = 24
+SHIP = ("ship", "time", "compared", "size", "metric", "error", "tied", "chosen by", "unsure")
+TIED, UNSURE = "tied with ", "not significantly slower: "
+"""Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
+NAMES = {"error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
+"""Prefixes of the figures if there are no columns."""
+Place = Mapping[str, Value]
+"""The place of a cell: axis → value."""
+
+
+def render_answers(document: Document, width: int) -> list[RenderableType]:
+    """Render what to ship, in so many columns; a run without an answer shows nothing."""
+    narrow = max(min(width, WIDEST), NARROWEST)
+    if len(document.answer) == 1:
+        (answer,) = document.answer
+        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
+    return [*_render_grid(document, width, narrow), Text()] if document.answer else []
+
+
+def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
+    """Render a line for each group: what to ship, and what may be equally fast; then what holds for all groups."""
+    answers = document.answer
+    head = " · ".join([f"What to ship, in {len(answers)} groups", *tell_machine(document.environment)])
+    yield Text(head, style="bold")
+    yield from _render_cells(document, width)
+    if len(answers) > SHOWN_CELLS:
+        yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
+    yield from write_support_of_all(document, narrow)
+
+
+def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
+    """Write what holds for all groups of a run together."""
+    answers = document.answer
+    of_all = tell_all_groups(document)
+    for label, items in of_all:
+        for way_out in list_ways_between(document) if label == SURE else ():
+            yield from write_command(way_out, narrow)
+        yield from labeled(label, items, narrow)
+    yield from _write_faster_of_all(answers, narrow)
+    yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
+    told = [*dict.fromkeys(line for answer in answers for line in tell_no_folder(answer)[:1])]
+    for number, line in enumerate([*told, *(typed(command, narrow - INDENT) for command in list_next(answers))]):
+        yield from labeled("" if number else "Next", [line], narrow)
+
+
+def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
+    """Tell what holds for all groups together: labels, and the items of each."""
+    answers, (places, axes, where) = document.answer, _place_answers(document)
+    without = [answer for answer in answers if not answer.ship]
+    yield "No answer", list(_tell_reasons(without, where))
+    yield "So far", list(_tell_reasons([answer for answer in answers if answer.ship], where))
+    for axis in axes:
+        mine = [one for one in _drop_repeated(document.crossovers) if one.axis == axis]
+        yield f"{CHANGES_BY}{axis}", [_tell_crossover(one, axes) for one in mine if one.ships]
+        yield f"{FASTER_BY}{axis}", [_tell_crossover(one, axes) for one in mine if not one.ships]
+    for answer in answers:
+        yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
+    yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
+
+
+def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:
+    """Return the place of each group, the axes along which they differ, and the place in words; by group's name."""
+    places = {answer.group: _place_row(document.rows_of(answer.group)[0]) for answer in document.answer}
+    axes = varied(list(places.values()))
+    return places, axes, _locate_cells(places, axes)
+
+
+def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return each cell's place on the axes; if places aren't unique, its name."""
+    found = {group: {axis: _name_value(place, axis) for axis in axes} for group, place in places.items()}
+    unique = len({tuple(where.values()) for where in found.values()}) == len(found)
+    return found if unique else {group: {"cell": group} for group in places}
+
+
+def _name_value(place: Place, axis: str) -> str:
+    value = str(place.get(axis, ""))
+    return name_model(value) if axis == "model" else value
+
+
+def _name_cell(where: Mapping[str, str]) -> str:
+    return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
+
+
+def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the headers that have a figure, and a line for each group: where it is, what to ship there."""
+    _, _, where = _place_answers(document)
+    lines: list[dict[str, Cell]] = [
+        {**where[answer.group], **_fill_cells(answer, document.rows_of(answer.group))} for answer in document.answer
+    ]
+    return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
+
+
+def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:
+    """Render a table if it fits, else a paragraph each."""
+    headers, every = tabulate_answers(document)
+    lines = every[:SHOWN_CELLS]
+    table = make_table(headers, lines, left=set(headers) - {"time", "size"})
+    if fits(table, width):
+        yield table
+        return
+    for line in lines:
+        told = [(name, str(line[name])) for name in SHIP if str(line[name])]
+        items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
+        place = {name: str(text) for name, text in line.items() if name not in SHIP}
+        yield from labeled(f"{_name_cell(place)}:", items, width)
+
+
+def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
+    ship = answer.ship
+    if ship is None:
+        return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
+    row = next(row for row in rows if row.arm == ship.arm)
+    figures = (
+        f"{short(ship.arm)}{qualify(answer)}",
+        duration(ship.median_ns),
+        tell_against_usual(answer, briefly=True) or _tell_against_closest(answer),
+        size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
+        tell_metric(ship.metric)
+        if ship.admitted == "metric" and ship.metric
+        else tell_same_classes(row, rows)
+        if name_reference(rows)
+        else "",
+        tell_error_of_ship(ship, row),
+        ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED)),
+        tell_choice(answer.chosen_by),
+        ", ".join(fold((short(rival.arm) for rival in answer.unsettled), NAMED)),
+    )
+    return dict(zip(SHIP, figures, strict=True))
+
+
+def _tell_against_closest(answer: Answer) -> str:
+    """Compare what is shipped, if it is what most would take, with the closest that is slower."""
+    closest = answer.sure.closest
+    return tell_ratio(closest.ratio.inverse(), short(closest.arm)) if closest and closest.ratio else ""
+
+
+def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Tell why there is no answer, or no verdict for it, and in which cells."""
+    cells: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.reason:
+            cells.setdefault(answer.reason, []).append(_name_cell(where[answer.group]))
+    for reason, groups in cells.items():
+        yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
+
+
+def _place_row(row: Row) -> Place:
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
+    return {"model": row.model, **row.parameters, **cell}
+
+
+def varied(places: Sequence[Place]) -> list[str]:
+    """Return the axes along which some places differ, in their order."""
+    axes = dict.fromkeys(axis for place in places for axis in place)
+    return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
+
+
+def _drop_repeated(crossovers: Iterable[Crossover]) -> Iterator[Crossover]:
+    """Drop those of `compute` that lie between the same sizes as end to end."""
+    seen = list[Crossover]()
+    for one in crossovers:
+        alike = one.model_copy(update={"scope": "", "ships": False})
+        if alike not in seen:
+            yield one
+        seen.append(alike)
+
+
+def _tell_crossover(one: Crossover, axes: Sequence[str]) -> str:
+    """Tell up to which size one target is faster, and from which the other.
+
+    Args:
+        axes: along which the groups differ; where it is on the others is told.
+    """
+    place: Place = {"model": one.model, **one.fixed, "threads": one.fixed.get("threads") or "default"}
+    fixed = _name_cell(
+        {axis: _name_value({**place, "scenario": one.scenario}, axis) for axis in axes if axis != one.axis}
+    )
+    copies = " without copies" if one.scope == Scope.COMPUTE else ""
+    told = f"{short(one.below)} up to {one.low}, {short(one.above)} from {one.high} on{copies}"
+    return f"{fixed}: {told}" if fixed else told
+
+
+def list_ways_between(document: Document) -> Iterator[WayOut]:
+    """List what to type to race two targets at the sizes between which their lead changes; the first few."""
+    first = sorted(document.crossovers, key=lambda one: not one.ships)
+    commands = dict.fromkeys(one.between for one in first if one.between)
+    for number, command in enumerate([*commands][:NAMED]):
+        yield WayOut("" if number else BETWEEN, command, "")
+
+
+def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:
+    """Name the targets that are faster than what is shipped, and in how many groups; one command for the first."""
+    lines = tell_faster_of_all(answers)
+    if not lines:
+        return
+    yield bold(FASTER, len(FASTER))
+    for line in lines:
+        yield from labeled("", [line], width)
+    for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
+        yield from write_command(way_out, width)
+
+
+def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
+    """Name the targets that are faster than what is shipped, in how many groups, and why they may not be shipped."""
+    groups: dict[str, list[WouldChange]] = {}
+    for answer in answers:
+        for change in find_faster(answer)[:1]:
+            groups.setdefault(change.arm, []).append(change)
+    why: dict[str, list[str]] = {}
+    for arm, some in groups.items():
+        why.setdefault(some[0].why or "", []).append(f"{short(arm)} in {counted(len(some), 'group')}")
+    return [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}" for reason, arms in why.items()]

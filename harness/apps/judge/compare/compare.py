@@ -1,0 +1,487 @@
+"""Compare two runs: by ratios of ratios on one machine, by the verdicts that hold or flip on two. Pure.
+
+A machine is never twice the same: clocks, neighbors and memory move all times from one session to the next. What moves
+together cancels in the ratio to an arm that is the same in both sessions. What doesn't cancel is the session floor,
+which is learned from earlier sessions or taken as ±10 % (docs/evidence/comparing.md). Restarts are the replicates.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.choice import find_fault
+from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
+from shootout.apps.judge.compare.matching import (
+    EXPORT,
+    find_differing,
+    is_same,
+    is_same_machine,
+    machine_of,
+    tell_strange,
+)
+from shootout.apps.judge.compare.merge import (
+    CellInPlace,
+    find_sites,
+    match_sites,
+    merge_cell,
+    name_places,
+    place_of,
+    shipped_of,
+    tell_apart,
+    tell_threads,
+    warn_exports,
+)
+from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
+from shootout.core.contract import Array, Scenario
+from shootout.core.errors import UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.merged import expand_merged
+from shootout.core.messages import Scope
+from shootout.core.results.document import Ratio, Row
+from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
+from shootout.core.stats.sessions import SESSION_FLOOR, learn_floor, scale_floor
+from shootout.core.stats.verdicts import Verdict, judge, ratio_at
+from shootout.core.study.group import short
+from shootout.core.units import size
+
+MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
+
+CLONES = (
+    "virtual machines and containers of one image on one kind of processor can't be distinguished: "
+    "A and B are taken as one machine"
+)
+
+NO_CONTROL = "no arm is the same in both and known against it"
+
+LEAST_SESSIONS = 5
+"""Fewer of them can't show how far sessions differ."""
+
+MOST_SESSIONS = 10
+"""So many of a folder's own earlier runs are read, the latest."""
+
+
+def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedDocument:
+    """Return what the run in `b` says of that in `a`.
+
+    Args:
+        history: earlier runs of the same on the same machine, from which the session floor is learned. Without any,
+            runs of the same study that lie beside the two are taken.
+
+    Raises:
+        UsageError: no run is there, both are one race, or they ask different things; names the fields.
+    """
+    one, other = (analyse_cells(folder) for folder in (a, b))
+    given = [analyse_cells(folder) for folder in expand_merged(history)]
+    beside, unread = ((), ()) if given else read_beside(a, b)
+    found = compare(one, other, given, beside)
+    return found.model_copy(update={"warnings": (*found.warnings, *unread)})
+
+
+def read_beside(a: Path, b: Path) -> tuple[Sequence[Analysed], Sequence[str]]:
+    """Return the latest runs that lie beside two runs and are of the same study on the same machine.
+
+    Returns:
+        The runs, and a warning for each folder there whose run can't be read.
+    """
+    mine = [folder.resolve() for folder in (a, b)]
+    asked = {_identify_session(journal.read(folder)) for folder in mine}
+    found: dict[Path, str] = {}
+    runs, unread = list[Analysed](), list[str]()
+    for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
+        with suppress(OSError), _naming_unread(folder, unread):  # a folder that wasn't named may hold anything
+            if folder not in mine and folder.is_dir() and journal.begun(folder):
+                history = journal.read(folder)
+                if _identify_session(history) in asked:
+                    found[folder] = history.header.created
+    for folder in sorted(found, key=lambda one: found[one], reverse=True)[:MOST_SESSIONS]:
+        with _naming_unread(folder, unread):
+            runs.append(analyse_cells(folder))
+    return runs, unread
+
+
+@contextmanager
+def _naming_unread(folder: Path, unread: list[str]) -> Iterator[None]:
+    """Skip a folder that wasn't named and can't be read, and note why."""
+    try:
+        yield
+    except UsageError as error:
+        unread.append(f"the run beside these in {folder.name!r} is left out: {error}")
+
+
+def _identify_session(history: journal.History) -> tuple[str, str]:
+    return history.header.study, str(history.header.environment.get("machine"))
+
+
+def compare(
+    a: Analysed, b: Analysed, history: Sequence[Analysed] = (), beside: Sequence[Analysed] = ()
+) -> ComparedDocument:
+    """Return what one run says of another; see `compare_folders`.
+
+    Args:
+        beside: further earlier runs, found beside the two and not named.
+    """
+    if is_same(a, b):
+        run = a.document.run
+        raise UsageError(f"{run} and {b.document.run} are the same run: `shootout show {run}` has its verdicts")
+    names = name_places([a, b])
+    sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
+    if empty := [run.document.run for run, mine in zip((a, b), sites, strict=True) if not mine]:
+        raise UsageError(f"{empty[0]} has no group whose figures count, so nothing can be compared: name another run")
+    pairs = _match_sites(sites[0], sites[1])
+    machines = [machine_of(run.document.environment) for run in (a, b)]
+    same = is_same_machine(*machines)
+    facts: dict[str, Any] = {
+        "level": 1 if same else 2,
+        "a": place_of(names[0], a),
+        "b": place_of(names[1], b),
+        "changes": (*find_changes(a, b), *_find_export_changes(pairs)),
+        "only_a": _list_unpaired(sites[0], [one for one, _ in pairs]),
+        "only_b": _list_unpaired(sites[1], [other for _, other in pairs]),
+    }
+    if not same:
+        warnings = ("--history is of one machine, and these are two",) if history else ()
+        if machines[0].key == machines[1].key:
+            warnings = (*warnings, MOVED)
+        return ComparedDocument(**facts, cells=tuple(merge_cell(pair) for pair in pairs), warnings=warnings)
+    found = [(pair, find_earlier(pair, [*history, *beside])) for pair in pairs]
+    sessions = tuple(_compare_sessions(*pair, earlier, len(pairs)) for pair, earlier in found)
+    return ComparedDocument(
+        **facts,
+        sessions=sessions,
+        settle=_command_to_settle([one for one, _ in pairs], sessions),
+        warnings=(
+            *([CLONES] if a.document.environment.get("virtualisation") else ()),
+            *(warning for pair in pairs for warning in warn_exports(pair)),
+            *_warn_few_sessions(history, [earlier for _, earlier in found]),
+        ),
+    )
+
+
+def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
+    """Return the sites of both that ask the same.
+
+    Raises:
+        UsageError: none do; names the fields in which the nearest two differ.
+    """
+    pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
+    alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
+    if alike:
+        return alike
+    nearest = min(pairs or product(mine, others), key=lambda pair: len(_find_strange_fields(*pair)))
+    told = "; ".join(_find_strange_fields(*nearest)) or tell_apart(*nearest)
+    raise UsageError(f"{nearest[0].run.document.run} and {nearest[1].run.document.run} can't be compared: {told}")
+
+
+def _find_strange_fields(one: CellInPlace, other: CellInPlace) -> list[str]:
+    """Return the fields that forbid to compare two, with their values."""
+    told = tell_strange(one.asked, other.asked)
+    return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
+
+
+def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analysed]) -> list[CellInPlace]:
+    """Return the earlier sessions of a question on its own machine, without the two that are compared."""
+    mine = pair[0]
+    machine = machine_of(mine.run.document.environment)
+    found: list[CellInPlace] = []
+    for run in history:
+        known = any(is_same(run, one.run) for one in (*pair, *found))
+        if known or not is_same_machine(machine_of(run.document.environment), machine):
+            continue
+        alike = [
+            one
+            for one in find_sites(run.document.run, run)
+            if one.key == mine.key and not _find_strange_fields(one, mine)
+        ]
+        found += sorted(alike, key=lambda one: one.threads != mine.threads)[:1]
+    return found
+
+
+def _list_unpaired(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) -> tuple[str, ...]:
+    return tuple(one.cell.group for one in sites if one not in paired)
+
+
+def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
+    """Return a line where the exports differ: in weights, data, exporter, or what they were made for."""
+    for one, other in pairs:
+        if EXPORT in find_differing(one.asked, other.asked):
+            keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
+            return [RunChange(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
+    return []
+
+
+def _warn_few_sessions(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
+    least = min(map(len, found), default=0)
+    if history and least < LEAST_SESSIONS:
+        yield f"{least} of --history are other sessions of the same here; a floor is learned from {LEAST_SESSIONS}"
+
+
+def _compare_sessions(
+    a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int
+) -> SessionComparison:
+    """Return one of so many questions, which share α."""
+    rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
+    both = [arm for arm in rows[0] if arm in rows[1]]
+    changes = {arm: find_arm_changes(rows[0][arm], rows[1][arm]) for arm in both}
+    faults = {arm: find_fault(a.cell, rows[0][arm]) or find_fault(b.cell, rows[1][arm]) for arm in both}
+    steady = [arm for arm in both if not changes[arm] and not faults[arm]]
+    tests = len(both) * questions
+    pair, before = (Session.of(a), Session.of(b)), [Session.of(one) for one in earlier]
+    moved = [
+        _judge_move(pair, arm, [one for one in steady if one != arm], changes[arm], faults[arm], before, tests)
+        for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
+    ]
+    return SessionComparison(
+        group=a.cell.group,
+        ships=(shipped_of(a), shipped_of(b)),
+        moved=tuple(moved),
+        only_a=tuple(arm for arm in rows[0] if arm not in rows[1]),
+        only_b=tuple(arm for arm in rows[1] if arm not in rows[0]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One run's restarts of one question: how an arm compares with another, end to end."""
+
+    site: CellInPlace
+    evidence: GroupEvidence
+
+    @classmethod
+    def of(cls, site: CellInPlace) -> Session:
+        """Return the session of a site."""
+        return cls(site=site, evidence=site.run.groups[site.cell.group].evidence(Scope.END_TO_END))
+
+    def log_ratios(self, arm: str, other: str) -> Array:
+        """Return a log ratio for each restart that both played."""
+        return log_ratios(self.evidence.blocks.get(arm, {}), self.evidence.blocks.get(other, {}))
+
+    def reach(self, arm: str, other: str, comparisons: int) -> float:
+        """Return how far their mean log ratio is known, if so many share α; inf if nothing tells."""
+        return self.evidence.pair(arm, other).reach(comparisons) if self.evidence.have_met(arm, other) else math.inf
+
+
+def _judge_move(
+    pair: tuple[Session, Session],
+    arm: str,
+    steady: Sequence[str],
+    changes: tuple[RunChange, ...],
+    fault: str | None,
+    earlier: Sequence[Session],
+    tests: int,
+) -> Moved:
+    """Return what became of an arm.
+
+    Args:
+        steady: the other arms, those that are the same in both.
+        tests: how many arms are judged in all.
+    """
+    rows = [session.site.rows[arm] for session in pair]
+    facts: dict[str, Any] = {
+        "arm": arm,
+        "a_ns": _median_ns(rows[0]),
+        "b_ns": _median_ns(rows[1]),
+        "changes": changes,
+    }
+    unvouched = next((one.site.cell.unvouched for one in pair if one.site.cell.unvouched), None) or fault
+    control = choose_control(pair, arm, steady)
+    if control is None or unvouched:
+        return Moved(**facts, reason=unvouched or NO_CONTROL)
+    means = _earlier_means(pair[0], earlier, arm, control)
+    ratio = find_change(pair, arm, control, means, tests)
+    return Moved(**facts, control=control, floor=math.expm1(find_floor(means, ALPHA)), sessions=means.size, ratio=ratio)
+
+
+def choose_control(pair: tuple[Session, Session], arm: str, others: Sequence[str]) -> str | None:
+    """Return the arm that an arm is held against: the one whose ratio is known best in the two runs.
+
+    By how much the ratio differs between the two has no say.
+
+    Args:
+        others: arms that are the same in both runs.
+
+    Returns:
+        None where there is none that both have an interval against.
+    """
+    widths = {one: math.hypot(*(session.reach(arm, one, 1) for session in pair)) for one in others}
+    known = [one for one, width in widths.items() if math.isfinite(width)]
+    return min(known, key=lambda one: widths[one], default=None)
+
+
+def _earlier_means(first: Session, earlier: Sequence[Session], arm: str, control: str) -> Array:
+    """Return the mean log ratio of each earlier session in which both arms are as in the first run; none of too few."""
+    found = [
+        float(np.mean(ratios))
+        for session in earlier
+        if not session.site.cell.unvouched
+        and all(
+            one in session.site.rows and not find_arm_changes(first.site.rows[one], session.site.rows[one])
+            for one in (arm, control)
+        )
+        and (ratios := session.log_ratios(arm, control)).size
+    ]
+    return np.array(found if len(found) >= LEAST_SESSIONS else [])
+
+
+def find_floor(means: Array, alpha: float) -> float:
+    """Return how far a log ratio may move between two sessions though nothing changed, but for the share alpha.
+
+    Args:
+        means: of earlier sessions; without any, `SESSION_FLOOR` is what holds in 95 of 100 cases.
+    """
+    if means.size:
+        return max(learn_floor(means, alpha), math.log1p(BIAS_FLOOR))
+    return scale_floor(math.log1p(SESSION_FLOOR), alpha, ALPHA)
+
+
+def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Array, tests: int) -> Ratio:
+    """Return the ratio now ÷ the ratio then, with the interval that decides.
+
+    It is that of a difference of two means: what each session is known to, and the floor, in quadrature. All arms'
+    intervals together err with the chance α at most.
+
+    Args:
+        means: of earlier sessions, see `find_floor`.
+        tests: how many arms share α.
+    """
+    before, after = (session.log_ratios(arm, control) for session in pair)
+    middle = float(after.mean() - before.mean())
+    floor = find_floor(means, ALPHA / tests)
+    reach = math.hypot(*(session.reach(arm, control, tests) for session in pair), floor)
+    low, high = middle - reach, middle + reach
+    return Ratio(
+        value=math.exp(middle),
+        low=ratio_at(low),
+        high=ratio_at(high),
+        verdict=judge(low, high, bias_floor=0.0, same_within=INDIFFERENT),
+        restarts_needed=None,
+        sd=None,
+        restarts=min(before.size, after.size),
+    )
+
+
+def _median_ns(row: Row) -> float:
+    assert row.end_to_end is not None, "only rows with a time are compared"
+    return row.end_to_end.median_ns
+
+
+def decided(ratio: Ratio) -> bool:
+    """Tell whether there is a verdict."""
+    return ratio.verdict is not Verdict.CANT_TELL
+
+
+def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
+    """Return the race that tells what two sessions don't: of the first arm of another version that has no verdict."""
+    told = [
+        _race_command(site, one.arm)
+        for site, session in zip(sites, sessions, strict=True)
+        for one in session.moved
+        if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio))
+    ]
+    return next((command for command in told if command), None)
+
+
+def _race_command(site: CellInPlace, label: str) -> str | None:
+    """Return the command that races an arm against itself under another interpreter; None where no gate can."""
+    group = site.run.groups[site.cell.group].record
+    arm = next((one for one in group.arms if one.label == label and not one.control), None)
+    if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
+        return None
+    name = "other" if arm.target.python != "other" else "another"
+    words = ["shootout", "gate", site.run.document.run, "--target", short(label)]
+    words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
+    return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
+
+
+NONE = "-"
+
+_FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python", "option")
+"""The facts that people look for first; all others follow, and last those that one of the two doesn't tell of."""
+
+_APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
+"""Another at each run, or told elsewhere."""
+
+_MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
+"""The parts of a runtime's account that differ between restarts."""
+
+_GREW = 0.01
+"""An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
+
+_COMMIT = 10
+"""So many letters of it tell commits apart."""
+
+
+def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
+    """Return what differs in where and how two runs were made, what matters most first."""
+    before, after = (dict(_list_leaves(run.document.environment)) | _read_given_words(run) for run in (one, other))
+    found = [
+        RunChange(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name, NONE) != after.get(name, NONE)
+    ]
+    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank_change(one.what), one.what))
+    return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
+
+
+def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
+    """Return what differs in one arm of both, by its own words and by the runtime's account of what it ran.
+
+    What only one account tells is no change. A fallback is; and so is an artifact of another
+    size, whatever the versions are: it was made of another export.
+    """
+    names = ("settings", "python", "threads", "instances")
+    own = [(name, getattr(one, name), getattr(other, name)) for name in names]
+    own += [(name, one.options.get(name), other.options.get(name)) for name in {**one.options, **other.options}]
+    first, second = (row.executed or {} for row in (one, other))
+    shared = [(name, first[name], second[name]) for name in first if name in second and name not in _MEASURED]
+    own += [
+        each for each in shared if each[0] == "fallbacks" or NONE not in (_show_value(each[1]), _show_value(each[2]))
+    ]
+    sizes = one.artifact_bytes or 0, other.artifact_bytes or 0
+    if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
+        own.append(("artifact", size(sizes[0]), size(sizes[1])))
+    return tuple(RunChange(what=name, a=_show_value(a), b=_show_value(b)) for name, a, b in own if a != b)
+
+
+def _rank_change(name: str) -> int:
+    part = name.replace(" ", ".").partition(".")[0]
+    return _FIRST.index(part) if part in _FIRST else len(_FIRST)
+
+
+def _read_given_words(run: Analysed) -> dict[str, str]:
+    """Return the words that no arm tells."""
+    return {f"option {name}": value or "given" for name, value in run.header.options.items()}
+
+
+def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each leaf of the environment as words; flags one by one, since there are many."""
+    for key, part in value.items():
+        name = prefix + key
+        if not prefix and key in _APART:
+            continue
+        if isinstance(part, Mapping):
+            yield from _list_leaves(part, f"{name}.")
+        elif name == "cpu.flags" and isinstance(part, list):
+            yield from ((f"cpu.{flag}", "yes") for flag in part)
+        elif isinstance(part, list) and any(isinstance(one, Mapping) for one in part):
+            for index, one in enumerate(part):
+                yield from _list_leaves(one, f"{name}.{index}." if len(part) > 1 else f"{name}.")
+        else:
+            yield name, _show_value(part)[:_COMMIT] if name == "shootout.commit" else _show_value(part)
+
+
+def _show_value(value: Any) -> str:
+    if value in (None, "", [], (), {}):
+        return NONE
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

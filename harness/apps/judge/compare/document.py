@@ -1,0 +1,239 @@
+"""What is said of several runs: merged, machines its columns, or compared. docs/reference/keys.md has each key."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from shootout.core.results.document import Outcome, Part, Ratio, Row
+from shootout.core.units import counted
+
+SCHEMA, COMPARED = "shootout.merged-document/2", "shootout.compared/2"
+
+
+class Fate(StrEnum):
+    """What becomes of the verdict on a pair from one place to another."""
+
+    HOLDS = "holds"  # the same verdict everywhere
+    FLIPS = "flips"  # faster here, slower there
+    FADES = "fades"  # faster here, the same there
+    UNKNOWN = "unknown"  # somewhere there is no verdict, or no time of both
+
+
+class Place(Part):
+    """A run on a machine: a column.
+
+    Attributes:
+        name: of the machine; with its key, or the run's folder, where that tells it from another place.
+        complete: whether the run came to its end with every verdict.
+    """
+
+    name: str
+    machine: str
+    run: str
+    study: str
+    created: str
+    complete: bool
+    environment: dict[str, Any]
+
+
+class PlacedRow(Row):
+    """A row, and where it was measured."""
+
+    place: str
+    machine: str
+    run: str
+
+
+class ArmInPlace(Part):
+    """One target in one place.
+
+    Attributes:
+        outcome: as in its row; null where the run didn't ask for it.
+        reason: why there is no time, or none that counts.
+        ratio: its time ÷ that of what the place ships; null of that itself, and where there is none.
+    """
+
+    place: str
+    outcome: Outcome | None
+    reason: str | None = None
+    median_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    ratio: Ratio | None = None
+
+
+class MergedTarget(Part):
+    """A line of the table: an arm in every place.
+
+    Attributes:
+        worst: its time ÷ that of what a place ships, where that is highest; null unless it may be shipped everywhere.
+    """
+
+    arm: str
+    at: tuple[ArmInPlace, ...]
+    worst: float | None = None
+
+
+class PlaceAnswer(Part):
+    """What a place's own answer ships; `reason` is why there is none, or only the fastest so far.
+
+    Attributes:
+        tied: arms that may be as fast, within the margin as far as measured.
+        unsettled: arms that measured slower by more than that, but aren't known to be slower.
+    """
+
+    place: str
+    arm: str | None
+    median_ns: float | None = None
+    tied: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class Regret(Part):
+    """An arm's time ÷ that of what a place ships, where that is highest; each end is the highest of all places' ends.
+
+    Attributes:
+        high: null where some place knows none.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Everywhere(Part):
+    """The one arm to ship in all places: its time ÷ that of what each place ships is least where it is highest.
+
+    Attributes:
+        place: where that is, as measured, and `ratio` how much; null where it is what every place ships.
+        tied: others that aren't known to cost more, and measured so within the margin.
+        unsettled: others that measured as costing more, but aren't known to.
+        reason: why it is the best so far only: a place's own answer is.
+    """
+
+    arm: str
+    place: str | None = None
+    ratio: Regret | None = None
+    tied: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class Pair(Part):
+    """How two arms compare in each place that has a time of both: the first one's time ÷ the other's."""
+
+    a: str
+    b: str
+    fate: Fate
+    ratios: dict[str, Ratio]
+
+
+class MergedCell(Part):
+    """One question: the same model with the same inputs at one size.
+
+    Attributes:
+        group: as the first place names it.
+        places: that asked it.
+        reason: why there is no `everywhere`.
+    """
+
+    group: str
+    places: tuple[str, ...]
+    everywhere: Everywhere | None = None
+    reason: str | None = None
+    ships: tuple[PlaceAnswer, ...]
+    targets: tuple[MergedTarget, ...]
+    pairs: tuple[Pair, ...]
+
+
+class MergedDocument(Part):
+    """Runs of several machines."""
+
+    format: str = Field(default=SCHEMA, serialization_alias="schema")
+    places: tuple[Place, ...]
+    cells: tuple[MergedCell, ...]
+    rows: tuple[PlacedRow, ...]
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Say how much is in it."""
+        return f"<MergedDocument: {counted(len(self.cells), 'cell')} in {counted(len(self.places), 'place')}>"
+
+
+class RunChange(Part):
+    """One thing that is another in the second run; `-` where a run had none."""
+
+    what: str
+    a: str
+    b: str
+
+
+class Moved(Part):
+    """An arm that both sessions timed.
+
+    Attributes:
+        changes: of the arm itself; without any it is unchanged.
+        control: the unchanged arm that it is held against; null where there is none.
+        floor: how far the two move apart though nothing changed, in 95 of 100 cases; `sessions` that it was learned
+            from, 0: assumed.
+        ratio: its time ÷ the control's in the second run, ÷ the same in the first, with a 95 % interval for this arm
+            alone, the floor in it; the verdict holds for all arms together.
+        reason: why there is no ratio, or no verdict.
+    """
+
+    arm: str
+    a_ns: float
+    b_ns: float
+    changes: tuple[RunChange, ...]
+    control: str | None = None
+    floor: float | None = None
+    sessions: int = 0
+    ratio: Ratio | None = None
+    reason: str | None = None
+
+
+class SessionComparison(Part):
+    """One question in two sessions on one machine.
+
+    Attributes:
+        ships: what either ships.
+        only_a, only_b: arms with a time in one of them.
+    """
+
+    group: str
+    ships: tuple[PlaceAnswer, ...]
+    moved: tuple[Moved, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+
+class ComparedDocument(Part):
+    """What may be said of two runs.
+
+    Attributes:
+        level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.
+        sessions: at level 1, a question each.
+        cells: at level 2, likewise.
+        settle: what would tell, where something isn't told at level 1; its PATH is an interpreter's.
+        only_a, only_b: groups that the other run doesn't have.
+    """
+
+    format: str = Field(default=COMPARED, serialization_alias="schema")
+    level: Literal[1, 2]
+    a: Place
+    b: Place
+    changes: tuple[RunChange, ...]
+    sessions: tuple[SessionComparison, ...] = ()
+    cells: tuple[MergedCell, ...] = ()
+    settle: str | None = None
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return which runs, and on what level."""
+        return f"<ComparedDocument {self.a.run!r}, {self.b.run!r}: level {self.level}>"

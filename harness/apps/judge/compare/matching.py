@@ -1,0 +1,198 @@
+"""Match runs that are put together: were they measured on one machine, and do they ask the same of one model?
+
+Machines of one name are told apart by their keys, and those of one key by their processors. A key is of an image, a
+processor's name and a number of CPUs: two machines that were started from one image have the same key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.choice import Cell
+from shootout.core.contract import Scenario
+from shootout.core.errors import SeveralGroups, UsageError
+from shootout.core.study.group import name_model
+from shootout.core.units import counted
+
+KEY = 8
+"""So many letters of a machine's key, and of its processor's, tell it from others of the same name."""
+_PROCESSOR = ("vendor", "model", "flags", "cache_bytes")
+"""Facts of a processor that stay, whatever names it; a machine's key has its name alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where runs were measured.
+
+    Attributes:
+        cpus: that the runs were allowed to use, of several runs the most.
+        processor: a hash of what stays of its processor.
+    """
+
+    key: str
+    name: str
+    cpus: int
+    gpus: tuple[str, ...]
+    processor: str = ""
+
+
+def machine_of(environment: Mapping[str, Any]) -> Machine:
+    """Return the machine of a run, by its environment."""
+    cpu = environment.get("cpu") or {}
+    model = " ".join(str(cpu.get("model") or "?").replace("(R)", "").replace("(TM)", "").partition("@")[0].split())
+    cpus = len(cpu.get("allowed_cpus") or ())
+    gpus = tuple(str(gpu["name"]) for gpu in environment.get("gpus") or () if "name" in gpu)
+    name = ", ".join([model, counted(cpus, "CPU"), *gpus])
+    stays = json.dumps([cpu.get(fact) for fact in _PROCESSOR], sort_keys=True)
+    return Machine(
+        key=str(environment.get("machine") or ""),
+        name=name,
+        cpus=cpus,
+        gpus=gpus,
+        processor=hashlib.sha256(stays.encode()).hexdigest()[:KEY],
+    )
+
+
+def is_same_machine(one: Machine, other: Machine) -> bool:
+    """Tell whether two may be one machine, by key, processor and GPUs, whatever CPUs each was allowed."""
+    exchanged = one.gpus and other.gpus and one.gpus != other.gpus
+    return (one.key, one.processor) == (other.key, other.processor) and not exchanged
+
+
+def whole_machine(machine: Machine, others: Iterable[Machine]) -> Machine:
+    """Return the machine with all CPUs that any run on it was allowed: with fewer, a part of it was measured."""
+    return replace(machine, cpus=max(one.cpus for one in others if is_same_machine(one, machine)))
+
+
+def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
+    """Return what people call each: its name, with a part of its key where another one has the same name, and of its
+    processor's where that has the same key, too.
+    """
+    every = dict.fromkeys(machines)
+    names = Counter(one.name for one in every)
+    keys = Counter((one.name, one.key) for one in every)
+    told = {}
+    for one in every:
+        key = one.key[:KEY] + (f", processor {one.processor}" if keys[one.name, one.key] > 1 else "")
+        told[one] = one.name + (f" ({key})" if names[one.name] > 1 else "")
+    return told
+
+
+Asked = Mapping[str, Any]
+"""The facts that must be the same in all runs, by the names that people know."""
+METRIC = "--metric"
+SHARED = ("--inputs", "--read", "--labels", "--truth", "--rows-by", "--calibration", "--weights", METRIC)
+"""The options that two runs must have been given alike; a run without a metric has no scores that could be another's.
+"""
+MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
+_LOOSE = (METRIC, EXPORT, OPERATIONS)
+"""The facts that needn't be known of both runs."""
+
+
+def read_asked(run: Analysed, cell: Cell) -> Asked:
+    """Return what a cell of a run asked."""
+    found = run.groups[cell.group]
+    arm = found.record.arms[0]
+    given = run.header.options
+    trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
+    files = {name: Path(given[name]).name if name in given else None for name in SHARED}
+    batch = min(one.batch for one in found.record.arms)
+    counts = {one.work.flops for one in found.prepared.values() if one.work}
+    return {MODEL: name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
+        OPERATIONS: {one for one in counts if one is not None},
+        EXPORT: {one.exported for one in found.prepared.values() if one.exported},
+    }
+
+
+def key_of(asked: Asked) -> Hashable:
+    """Return the same for all that ask the same, as far as a key can tell: without what needn't be known of both."""
+    return tuple((name, value) for name, value in asked.items() if name not in _LOOSE)
+
+
+def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
+    """Return the fields in which two differ."""
+    names = dict.fromkeys([*one, *other])
+    return tuple(name for name in names if _values_differ(name, one.get(name), other.get(name)))
+
+
+def tell_differing(name: str, one: Asked, other: Asked) -> str:
+    """Return a field that differs, with both values."""
+    if name == EXPORT:
+        return "their exports differ, in weights, data, exporter, or only in the precisions or the time for them"
+    first, second = (
+        ", ".join(map(str, sorted(found))) if isinstance(found, set) else found
+        for found in (one.get(name), other.get(name))
+    )
+    return f"{name.lstrip('-')} differs: {first} and {second}"
+
+
+def tell_strange(one: Asked, other: Asked) -> list[str]:
+    """Return the fields that make two another question, with their values; another exporter alone doesn't."""
+    differing = [name for name in find_differing(one, other) if name != EXPORT]
+    if MODEL in differing:  # its parameters are others, too
+        return [tell_differing(MODEL, one, other)]
+    return [tell_differing(name, one, other) for name in differing]
+
+
+def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
+    """Stop at cells that ask different things.
+
+    Raises:
+        UsageError: two of them do; names the runs and the field.
+    """
+    for (first_run, first), (run, one) in combinations(asked, 2):
+        differing = next(iter(find_differing(first, one)), None)
+        if differing is None:
+            continue
+        name = run.document.run
+        if run is first_run:
+            raise SeveralGroups(f"{name} has several groups", run.cells)
+        told = tell_differing(differing, first, one)
+        raise UsageError(f"{first_run.document.run} and {name} can't be merged: {told}")
+
+
+def refuse_same(runs: Sequence[Analysed]) -> None:
+    """Stop at a run that was given twice, in whatever form.
+
+    Raises:
+        UsageError: there is one; names both folders.
+    """
+    for one, other in combinations(runs, 2):
+        if is_same(one, other):
+            raise UsageError(f"{one.document.run} and {other.document.run} are the same run: name it once")
+
+
+def is_same(one: Analysed, other: Analysed) -> bool:
+    """Tell whether two are one run, in whatever form: they began alike, and so did what they measured.
+
+    Two nodes of one image may begin in the same second; where neither has a figure, they are two all the same.
+    """
+    if one.document.run == other.document.run:
+        return True
+    first = _first_figure(one)
+    return first is not None and first == _first_figure(other) and _identity_of(one) == _identity_of(other)
+
+
+def _identity_of(run: Analysed) -> Hashable:
+    return run.header.created, run.header.identity, run.document.environment.get("machine")
+
+
+def _first_figure(run: Analysed) -> float | None:
+    """Return how long its first restart took, in seconds; none takes as long as another, to the last digit."""
+    return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
+
+
+def _values_differ(name: str, one: Any, other: Any) -> bool:
+    if name in (EXPORT, OPERATIONS):
+        return bool(one and other and not one & other)
+    if name == METRIC:
+        return bool(one and other and one != other)
+    return bool(one != other)

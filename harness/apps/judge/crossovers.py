@@ -1,0 +1,122 @@
+"""Find between which sizes of a sweep the faster of two targets changes: by a verdict at each of the two. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from shootout.apps.judge.choice import Cell
+from shootout.core.contract import Scenario, Value
+from shootout.core.messages import Scope
+from shootout.core.results.document import Answer, Crossover
+from shootout.core.results.group import Group, against
+from shootout.core.results.vetoes import withheld
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.group_evidence import Pair
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study.group import GroupRecord, axes_of, fixed_of, scopes_of
+from shootout.tell import reproduce
+
+Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
+"""The facts that separate one line of groups along an axis from another."""
+SEVERAL_SIZES = (Scenario.THROUGHPUT, Scenario.VARYING)
+"""Scenarios whose groups have no one size: they choose the batch, or vary it from call to call."""
+LARGEST = 1 << 53
+"""From this size on no float tells neighbors apart; only a damaged journal has such a size."""
+PROPOSED = 3
+"""So many sizes between two are proposed."""
+
+
+def key_of(record: GroupRecord, axis: str) -> Key:
+    """Return the line that a group lies on."""
+    first = record.arms[0]
+    return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
+
+
+def find_crossovers(
+    groups: Mapping[str, Group], cells: Mapping[str, Cell], answers: Iterable[Answer]
+) -> tuple[Crossover, ...]:
+    """Find where the lead changes between what is shipped at two sizes, and beside a baseline that all are held to.
+
+    Args:
+        groups: by name, all.
+        cells: by name, those whose figures count.
+        answers: one for each of these.
+    """
+    ships = {answer.group: answer.ship.arm for answer in answers if answer.ship}
+    return tuple(
+        Crossover(
+            model=model,
+            axis=axis,
+            fixed=dict(fixed),
+            scenario=scenario,
+            scope=scope,
+            below=below,
+            low=low,
+            above=above,
+            high=high,
+            ships=(ships.get(line[low]), ships.get(line[high])) == (below, above) and scope is Scope.END_TO_END,
+            between=_race_between(cells[line[low]], axis, low, high, pair),
+        )
+        for (axis, (model, scenario, fixed)), line in _find_lines(groups, cells).items()
+        for pair, scope in _list_pairs(line.values(), groups, ships)
+        for (low, below), (high, above) in pairwise(_list_leads(line, groups, pair, scope))
+        if below != above
+    )
+
+
+def _find_lines(groups: Mapping[str, Group], names: Iterable[str]) -> dict[tuple[str, Key], dict[int, str]]:
+    """Return groups that differ in one size alone: by axis and key, their names by size, rising."""
+    lines: dict[tuple[str, Key], dict[int, str]] = {}
+    for name in names:
+        record = groups[name].record
+        if record.arms[0].scenario in SEVERAL_SIZES:
+            continue
+        for axis, size in axes_of(record.arms[0]).items():
+            if 0 < size < LARGEST:  # 0 threads are each library's own number
+                lines.setdefault((axis, key_of(record, axis)), {})[size] = name
+    return {place: dict(sorted(line.items())) for place, line in lines.items() if len(line) > 1}
+
+
+def _list_pairs(
+    names: Collection[str], groups: Mapping[str, Group], ships: Mapping[str, str]
+) -> Iterator[tuple[Pair, Scope]]:
+    """Yield the pairs of a line whose verdicts its races were for, and in which scope."""
+    shipped = [ships[name] for name in names if name in ships]
+    pairs = [(pair, Scope.END_TO_END) for pair in pairwise(shipped) if pair[0] != pair[1]]
+    for record in (groups[name].record for name in names):
+        if record.baseline and record.goal.aim is Aim.BASELINE:
+            others = [arm for arm in record.arms if not arm.control and arm.label != record.baseline]
+            pairs += [((record.baseline, arm.label), scope) for arm in others for scope in scopes_of(arm.scenario)]
+    yield from {(frozenset(pair), scope): (pair, scope) for pair, scope in pairs}.values()
+
+
+def _list_leads(
+    line: Mapping[int, str], groups: Mapping[str, Group], pair: Pair, scope: Scope
+) -> Iterator[tuple[int, str]]:
+    """Yield the sizes at which one of the two is known to be faster, and which one, by rising size."""
+    for size, name in line.items():
+        found = against(groups[name], scope, *pair)
+        if found and not withheld(groups[name], *pair) and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
+            yield size, pair[found.verdict is Verdict.SLOWER]
+
+
+def _race_between(cell: Cell, axis: str, low: int, high: int, arms: Sequence[str]) -> str | None:
+    """Return the command that races two arms at sizes in between; None if there is no such size."""
+    if not (sizes := list_between(low, high)):
+        return None
+    options = reproduce.at_sizes(cell.again(arms), axis, sizes)
+    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+
+
+def list_between(low: int, high: int) -> list[int]:
+    """List up to three sizes between two, which part the range evenly by their ratios.
+
+    They are round (8, 10, 12, 14, 16, 20 …) if there are round ones: kernels are made for multiples of 8.
+    """
+    targets = [low * (high / low) ** (part / (PROPOSED + 1)) for part in range(1, PROPOSED + 1)]
+    steps = [2 ** max(int(math.log2(target)) - 2, 0) for target in targets]
+    rounded = {step * round(target / step) for target, step in zip(targets, steps, strict=True)}
+    found = {size for size in rounded if low < size < high} or {round(target) for target in targets}
+    return sorted(size for size in found if low < size < high)

@@ -1,0 +1,423 @@
+"""A policy and the candidates → what to ship, or why it isn't known, or why nothing may be. Pure; docs/deciding.md.
+
+Only a candidate that is proven to meet every limit can be chosen; among those the answer's own rule chooses
+(`results.choice`).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from shootout.apps.judge.choice import (
+    add_ship_ratios,
+    describe_shipped,
+    find_leader,
+    find_sizes,
+    find_untold,
+    narrow_tie,
+    usual_start_s,
+)
+from shootout.apps.judge.decide.candidates import Candidate, Question
+from shootout.apps.judge.decide.limits import MORE, SPREAD, Finding, judge_limits, list_metrics, refuse_drop_of_all
+from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Policy
+from shootout.core.contract import Array
+from shootout.core.errors import ExitCode, UsageError
+from shootout.core.messages import Scope
+from shootout.core.results.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
+from shootout.core.stats.quantiles import LEAST_TAILS, median
+from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.study.group import short
+from shootout.scenarios.p99_limit import TOO_BUSY
+from shootout.tell import reproduce
+
+DRAWS = 1_000
+
+
+SEED = 0
+
+
+Outcome = Literal["chosen", "tied", "undecided", "infeasible"]
+
+
+EXIT_CODES: Mapping[Outcome, ExitCode] = {
+    "chosen": ExitCode.OK,
+    "tied": ExitCode.OK,
+    "infeasible": ExitCode.NOTHING,
+    "undecided": ExitCode.UNDECIDED,
+}
+
+
+class Judged(Part):
+    """One candidate.
+
+    Attributes:
+        candidate: its label; `arm` and `machine` are parts of it.
+        standing: `met` where every limit is; `broken` where one is, or something else forbids to ship it: `fault`.
+        objective: what is made least: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or
+            bytes; null: not measured.
+        unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
+        ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
+    """
+
+    candidate: str
+    arm: str
+    machine: str
+    standing: Standing
+    fault: str | None = None
+    objective: float | None = None
+    unmeasured: str | None = None
+    limits: tuple[Finding, ...]
+    ratio: Ratio | None = None
+
+
+class Miss(Part):
+    """A candidate that fails by one limit alone, or by the least: `excess` is a share of the limit."""
+
+    candidate: str
+    limit: Limit
+    excess: float
+    alone: bool
+
+
+class Decision(Part):
+    """What a policy says of some runs.
+
+    Attributes:
+        chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.
+        tied: those that may be as good, within the policy's margin as far as measured; the choice among them and the
+            chosen one is by `chosen_by`.
+        unsettled: those that measured worse by more than that, but aren't known to be.
+        reason: why nothing is chosen.
+        settle: the command that would settle it.
+        misses: of those that break a limit, the nearest first.
+        stability: how often each is chosen when it is decided again on 1,000 resamples of the restarts.
+    """
+
+    outcome: Outcome
+    title: tuple[str, ...]
+    runs: tuple[str, ...]
+    policy: Policy
+    chosen: str | None = None
+    tied: tuple[Rival, ...] = ()
+    chosen_by: tuple[Chosen, ...] = ()
+    unsettled: tuple[Rival, ...] = ()
+    reason: str | None = None
+    settle: str | None = None
+    candidates: tuple[Judged, ...] = ()
+    misses: tuple[Miss, ...] = ()
+    stability: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return 0 if one is chosen, 3 if nothing may be, 7 if it isn't known."""
+        return EXIT_CODES[self.outcome]
+
+    def of(self, candidate: str) -> Judged:
+        """Return what is said of one candidate."""
+        return next(one for one in self.candidates if one.candidate == candidate)
+
+
+def decide(policy: Policy, question: Question) -> Decision:
+    """Choose a candidate by the policy.
+
+    Raises:
+        UsageError: a cost is asked for, and the runs are of several machines; or any loss keeps the limit on it.
+    """
+    candidates = question.candidates
+    refuse_drop_of_all(policy, list_metrics(candidates))
+    if policy.asks_cost and (count := len({one.machine for one in candidates})) > 1:
+        raise UsageError(f"a price is of one machine, and these runs are of {count}: decide on the runs of one")
+    measures = {one.label: measure(policy, one) for one in candidates}
+    assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
+    findings = judge_limits(policy, candidates, measures=measures)
+    standings = {one.label: _overall_standing(measures[one.label], findings[one.label]) for one in candidates}
+    facts: dict[str, Any] = {
+        "title": question.title,
+        "runs": tuple(document.run for document in question.documents),
+        "policy": policy,
+    }
+    if not candidates:
+        reason = "nothing was timed"
+        return Decision(**facts, outcome="undecided", reason=reason, settle=_find_resume(question, ()))
+    feasible = [one for one in candidates if standings[one.label] is Standing.MET]
+    open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
+    judged = [_make_judged(one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates]
+    if feasible:
+        found = _choose_among(policy, feasible, measures, judged)
+        if found["settle"] or found["reason"]:
+            found["settle"] = _find_resume(question, ()) or found["settle"]
+        return Decision(**facts, **found)
+    if open_:
+        best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
+        unknown = next((one for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
+        why = _explain_unknown(best, unknown) if unknown else measures[best.label].reason
+        return Decision(
+            **facts,
+            outcome="undecided",
+            reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
+            settle=_command_to_settle(question, best, measures[best.label], findings[best.label]),
+            candidates=tuple(judged),
+            misses=_find_misses(judged),
+        )
+    return Decision(
+        **facts,
+        outcome="infeasible",
+        reason="no candidate meets every limit",
+        candidates=tuple(judged),
+        misses=_find_misses(judged),
+    )
+
+
+def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
+    """Return why a limit isn't known, and what helps if the machine was busy."""
+    play, share = candidate.play, candidate.play.group.void_share
+    is_short = 0 < max(play.restarts, len(play.group.served.get(play.row.arm, ()))) < LEAST_TAILS
+    if finding.limit not in SPREAD or share <= TOO_BUSY or is_short:
+        return finding.reason
+    return (
+        f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
+    )
+
+
+def follow_decision(document: Document, decision: Decision, question: Question) -> Document:
+    """Return a run's document whose answers ship what the decision on it chose, and nothing if it chose nothing."""
+    plays = [play for one in question.candidates if one.label == decision.chosen for play in one.plays]
+    shipped = {play.cell.group: play for play in plays if play.row.end_to_end}
+    met = {one.arm for one in decision.candidates if one.standing is Standing.MET}
+    answers = []
+    for answer in document.answer:
+        play = shipped.get(answer.group)
+        changes: dict[str, Any] = {"ship": None, "reason": decision.reason or answer.reason}
+        if play:
+            eligible = tuple(dict.fromkeys([*answer.eligible, *met]))
+            ship = describe_shipped(play.row, play.cell).model_copy(update={"admitted": "policy"})
+            changes = {"ship": ship, "reason": None, "eligible": eligible}
+        answers.append(answer.model_copy(update=changes))
+    cells = {group: play.cell for group, play in shipped.items()}
+    rows = tuple(add_ship_ratios(cells, answers, map(_without_ship_ratio, document.rows)))
+    return document.model_copy(update={"answer": tuple(answers), "rows": rows})
+
+
+def _without_ship_ratio(row: Row) -> Row:
+    timing = row.end_to_end and row.end_to_end.model_copy(update={"ship_ratio": None})
+    return row.model_copy(update={"end_to_end": timing})
+
+
+def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
+    """Order candidates that aren't known: last those that need the user's data, then by the objective."""
+    needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
+    return needs_data, found.reason is not None, found.value
+
+
+def _overall_standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
+    standings = {one.standing for one in findings}
+    if found.fault or Standing.BROKEN in standings:
+        return Standing.BROKEN
+    return Standing.UNKNOWN if found.reason or Standing.UNKNOWN in standings else Standing.MET
+
+
+def _make_judged(
+    candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
+) -> Judged:
+    return Judged(
+        candidate=candidate.label,
+        arm=candidate.row.arm,
+        machine=candidate.machine.name,
+        standing=standing,
+        fault=found.fault,
+        objective=found.value if math.isfinite(found.value) else None,
+        unmeasured=found.reason,
+        limits=findings,
+    )
+
+
+def _choose_among(
+    policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
+) -> dict[str, Any]:
+    """Return the decision among those that meet every limit."""
+
+    @cache
+    def compared(one: str, other: str) -> Comparison:
+        return compare(policy, measures[one], measures[other])
+
+    def is_close(one: str, other: str) -> bool:
+        return 1 / (1 + policy.indifferent) <= compared(one, other).value <= 1 + policy.indifferent
+
+    rows = [one.row.model_copy(update={"arm": one.label}) for one in feasible]
+    times = order(feasible, measures)
+    ordered = sorted(feasible, key=lambda one: (times[one.label], one.label))
+
+    def untold(first: str) -> str | None:
+        """Return why a first place is only the best so far, as in a run's own answer."""
+        unvouched = (measures[one.label].unvouched for one in feasible)
+        others = [compared(one.label, first) for one in feasible if one.label != first]
+        return next(filter(None, unvouched), None) or find_untold(others)
+
+    led = find_leader(rows, times, compared, is_close)
+    if led.chosen_by and untold(led.row.arm):
+        led = find_leader(rows, times, compared, is_close, by_time=True)
+    chosen, reason = led.row.arm, untold(led.row.arm)
+    others = [one for one in led.leaders.tied if one != chosen]
+    tied = [one for one in others if is_close(one, chosen)]
+    ratios = {
+        one.candidate: ratio_of(compared(one.candidate, chosen), one.fault or one.unmeasured)
+        for one in judged
+        if one.candidate != chosen and one.objective is not None
+    }
+    outcome: Outcome = "undecided" if reason else "tied" if others else "chosen"
+    return {
+        "outcome": outcome,
+        "chosen": None if reason else chosen,
+        "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
+        "chosen_by": () if reason else led.chosen_by,
+        "unsettled": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in others if one not in tied),
+        "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
+        "settle": _command_to_part(measures, chosen, others),
+        "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
+        "misses": _find_misses(judged),
+        "stability": find_stability(policy, ordered, measures, compared),
+    }
+
+
+def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
+    """Return the nearest first: those with one broken limit, then the others by their worst one."""
+    found = []
+    for one in judged:
+        broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
+        if broken and not one.fault:
+            worst = max(broken, key=lambda finding: finding.excess or 0.0)
+            found.append(
+                Miss(candidate=one.candidate, limit=worst.limit, excess=worst.excess or 0.0, alone=len(broken) == 1)
+            )
+    return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
+
+
+def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
+    """Return the command that goes on with an unfinished run, if that may tell what isn't known; else None.
+
+    Args:
+        needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
+    """
+    resume = question.documents[0].resume if len(question.documents) == 1 else None
+    has_policy = resume is not None and "--policy" in shlex.split(resume)
+    if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
+        return None
+    return resume
+
+
+def _command_to_settle(
+    question: Question, candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]
+) -> str | None:
+    """Return what measures all that isn't known of a candidate; None where no run would tell."""
+    needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
+    needs += [found.needs] if found.needs else []
+    if resume := _find_resume(question, needs):
+        return resume
+    command = candidate.play.cell.command
+    given = shlex.split(command)
+    is_enough = {*needs} == {MORE} or ("--policy" in given and not any("--inputs" in need for need in needs))
+    if needs and is_enough and given and "--goal" not in given:
+        return f"{command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
+    words: dict[str, list[str]] = {}
+    for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
+        words.setdefault(flag, []).append(value)
+    if not words:
+        return None
+    several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
+    own = candidate.play.cell.again([candidate.row.arm])
+    told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
+    return f"shootout run {reproduce.quote(word for option in told for word in option if word)}"
+
+
+def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield flags and their values."""
+    return zip(words[::2], words[1::2], strict=True)
+
+
+def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
+    """Return what would tell the chosen one from the nearest that may be as good."""
+    mine = measures[chosen].play
+    if mine is None or measures[chosen].scope != Scope.END_TO_END:
+        return None  # a race goes on until times are told apart
+    for other in others:
+        play = measures[other].play
+        if play and play.cell is mine.cell and not play.row.setting:
+            needed = mine.cell.restarts_needed(play.row.arm, mine.row.arm)
+            if needed and needed <= mine.cell.most_restarts:
+                minutes = max(math.ceil(needed * mine.cell.restart_s / 60), 1)
+                words = (word for option in mine.cell.again([mine.row.arm, play.row.arm]) for word in option if word)
+                return f"shootout run {reproduce.quote(words)} --goal best --max-time {minutes}m"
+    return None
+
+
+def find_stability(
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    measures: Mapping[str, ObjectiveValue],
+    compared: Callable[[str, str], Comparison],
+) -> dict[str, float]:
+    """Return how often each candidate is chosen, by label, the most often first; those never chosen are left out.
+
+    Whole restarts are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
+    Limits stay as they are, and so does what is known of each pair; a candidate that isn't timed keeps its figure.
+
+    Args:
+        compared: how the first of two candidates compares with the second, as the choice itself has it.
+    """
+    seeds = _seed_cells(measures)
+    values = np.array([_draw_objectives(measures[one.label], seeds) for one in candidates])
+    sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
+    starts = np.array([usual_start_s(one.row) for one in candidates])
+    beaten = _find_beaten([one.label for one in candidates], compared)
+    near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
+    _, soon = narrow_tie(near, sizes[:, None], starts[:, None])
+    chosen = np.where(soon, values, np.inf).argmin(axis=0)
+    counts = Counter(candidates[index].label for index in chosen.tolist())
+    return {label: count / DRAWS for label, count in counts.most_common()}
+
+
+def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
+    """Return a matrix: whether the arm of a row is known to be worse than that of a column."""
+    found = np.zeros((len(labels), len(labels)), dtype=np.bool_)
+    for one, other in combinations(range(len(labels)), 2):
+        verdict = compared(labels[one], labels[other]).verdict
+        found[one, other], found[other, one] = verdict is Verdict.SLOWER, verdict is Verdict.FASTER
+    return found
+
+
+def _seed_cells(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
+    """Return a seed for each cell, so that its arms draw the same restarts."""
+    cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
+    return {cell: SEED + index for index, cell in enumerate(cells)}
+
+
+def _draw_objectives(found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
+    """Return a candidate's objective in each resample, shape (DRAWS,)."""
+    if found.play is None:
+        return np.full(DRAWS, found.value)
+    play = found.play
+    blocks = play.group.blocks(found.scope)
+    center = blocks.get(play.cell.baseline or "", {})
+    restarts = sorted({g for arm in blocks.values() for g in arm})
+    mine = blocks.get(play.row.arm, {})
+    against = {g: median(center[g]) for g in center}
+    missing = np.nan if against.keys() & mine.keys() else 1.0  # without any to hold them against: times as they are
+    x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in restarts])
+    rng = np.random.default_rng(seeds[id(play.cell)])
+    drawn = x[rng.integers(len(restarts), size=(DRAWS, len(restarts)))]
+    lost = np.isnan(drawn).all(axis=1)
+    drawn[lost] = np.nanmedian(x)
+    middle = np.nanmedian(drawn, axis=1)
+    usual = float(np.nanmedian(x))
+    return found.value * np.exp(middle - usual)  # type: ignore[no-any-return]

@@ -1,0 +1,635 @@
+"""Limits against figures: `met` when the bad-side bound meets it, `broken` when the good one doesn't; else unknown.
+
+What was never measured is unknown, and never counts as met. A bound over few restarts is the worst of them, of at least
+four. Bounds that rest on a sample of rows share the chance of an error, step by step: see `judge_limits`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shootout.apps.judge.choice import is_plain
+from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
+from shootout.apps.judge.decide.objective import (
+    NO_CPU,
+    ObjectiveValue,
+    compare,
+    find_costed_rate,
+    find_rate,
+    has_failed_at,
+    measure,
+    rate_needs,
+    rate_play,
+)
+from shootout.apps.judge.decide.options import LIMITS, Limit
+from shootout.apps.judge.decide.policy import Policy
+from shootout.core.constants import TAIL_S
+from shootout.core.results.document import Metric, Part, Rate, Row, Timing
+from shootout.core.stats.paired import CONFIDENCE, bound_rare, count_rows_for_rare, count_rows_needed, quantile_of
+from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
+from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
+from shootout.core.units import counted, limit_digits, number
+from shootout.models.metrics import metric_names
+from shootout.models.sources.input_sets import tell_rows_to_bring
+from shootout.scenarios.p99_limit import TOO_BUSY, explain_unknown
+from shootout.tell.wording import tell_limit_doubt
+
+ALPHA = 0.05
+"""The chance that a limit of a candidate that may be chosen is called met or broken and isn't.
+
+Except for limits that the run judged: each has 5 % of its own.
+"""
+FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
+SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
+"""Limits whose bound is the worst of several restarts."""
+WITH_METRIC = "--inputs data.npz --labels labels.npz"
+MORE = "--goal 'resolve 2%'"
+"""The option that makes a run go on for more restarts."""
+_NEVER_ALONE = "never timed one call after another"
+WITH_POLICY = f"--policy deploy.toml {MORE}"
+"""The options that make a run read more of long calls."""
+
+
+class Finding(Part):
+    """A candidate's figure against one limit, in the limit's basic unit.
+
+    Attributes:
+        wanted: the limit; `implied`: the policy limits nothing of the kind, so that the default does.
+        low, high: the figure's bounds; null where that side isn't known.
+        reason: why it is unknown, in a few words.
+        needs: what to add to `shootout run` to know it.
+        excess: of a broken limit, by which share of it the good-side bound is beyond it.
+    """
+
+    limit: Limit
+    wanted: float
+    implied: bool = False
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    standing: Standing
+    reason: str | None = None
+    needs: str | None = None
+    excess: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is known of one figure: its bounds, and why not more."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One limit of one candidate, and how often the bounds of its figure may miss the truth."""
+
+    policy: Policy
+    candidate: Candidate
+    limit: Limit
+    wanted: float
+    alpha: float
+
+    @property
+    def row(self) -> Row:
+        return self.candidate.row
+
+
+def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
+    """Return the policy's limits and, if it has none on what outputs are worth, that they be as good as plain FP32's.
+
+    A metric decides that, with the run's own limit.
+    """
+    if Limit.DROP in policy.shares:
+        return {**policy.limits, Limit.DROP: _share_of_mean(policy, candidate)}
+    if FIDELITY & policy.limits.keys():
+        return dict(policy.limits)
+    metric = _metric_of(candidate)
+    if metric and metric.against == "outputs" and metric.limits != "drop":
+        return {**policy.limits, Limit.AGREEMENT: 1.0 if metric.limit is None else metric.limit}
+    return {**policy.limits, Limit.DROP: (metric.limit if metric else None) or 0.0}
+
+
+def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
+    """Return the most drop that a policy names as a share of plain FP32's mean, in the metric's unit."""
+    share, metric = policy.limits[Limit.DROP], _metric_of(candidate)
+    if metric is None:
+        return share
+    most = share * abs(_mean_before(metric))
+    is_own = metric.limits == "drop" and metric.limit is not None and math.isclose(most, metric.limit)
+    return metric.limit if is_own and metric.limit is not None else most
+
+
+def _mean_before(metric: Metric) -> float:
+    """Return plain FP32's mean score."""
+    return metric.value - (metric.change.value if metric.change else 0.0)
+
+
+def list_metrics(candidates: Iterable[Candidate]) -> set[str]:
+    """Return the names of the metrics that score the candidates' outputs."""
+    checked = [play.row.fidelity for one in candidates for play in one.plays]
+    found = [one.metric for one in checked if one and one.metric]
+    return {one.name for metric in found for one in (metric, *metric.other_outputs)}
+
+
+def refuse_drop_of_all(policy: Policy, metrics: Iterable[str]) -> None:
+    """Refuse a limit on a loss that any loss of one of these metrics keeps.
+
+    Raises:
+        UsageError: it is such a limit.
+    """
+    drop = policy.limits.get(Limit.DROP)
+    if drop is not None and Limit.DROP not in policy.shares:
+        for metric in metrics:
+            metric_names.refuse_drop_of_all(Limit.DROP, drop, metric)
+
+
+def judge_limits(
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    alpha: float = ALPHA,
+    measures: Mapping[str, ObjectiveValue] | None = None,
+) -> dict[str, tuple[Finding, ...]]:
+    """Return by label how each candidate stands to each limit.
+
+    Only a question that is uncertain takes a share of the chance of an error: its bounds rest on a sample of rows, the
+    run has not answered it, and its candidate can still be chosen. These share it step by step (Holm, `_step_down`).
+    So a limit with an exact figure, and a candidate that can't be chosen, leave all other answers as they are; another
+    uncertain question may take up to its share, and gives that back once it is answered.
+
+    Which candidates can be chosen is found out from exact figures and times alone. They don't depend on which rows the
+    sample holds, so the chance of an error is kept whatever they select. A question without a share is judged by
+    itself: its answer can't make its candidate the chosen one.
+
+    Args:
+        alpha: the chance of an error that these candidates share.
+        measures: their objectives by label, if these are known already.
+    """
+    measures = measures or {one.label: measure(policy, one) for one in candidates}
+    asked = {
+        one.label: [
+            _ask(_Asked(policy=policy, candidate=one, limit=limit, wanted=wanted, alpha=alpha))
+            for limit, wanted in wanted_limits(policy, one).items()
+        ]
+        for one in candidates
+    }
+    contenders = _find_contenders(policy, measures, asked)
+    sharing = [one for label in contenders for one in asked[label] if one.is_uncertain and not one.is_told_by_run]
+    for one, finding in zip(sharing, _step_down([one.asked for one in sharing], alpha), strict=True):
+        one.finding = finding
+    return {label: tuple(one.finding for one in mine) for label, mine in asked.items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Question:
+    """A limit of a candidate and its answer.
+
+    Attributes:
+        is_uncertain: whether the figure's bounds rest on a sample: they depend on how often they may miss the truth.
+        is_told_by_run: whether the run's own judgment answers it.
+    """
+
+    asked: _Asked
+    finding: Finding
+    is_uncertain: bool
+    is_told_by_run: bool
+
+
+def _ask(asked: _Asked) -> _Question:
+    """Return a question with the run's answer, or with the one that it has by itself."""
+    by_run, alone = _answer_of_run(asked), _judge(asked)
+    return _Question(
+        asked=asked,
+        finding=by_run or alone,
+        is_uncertain=alone != _judge(replace(asked, alpha=asked.alpha / 2)),
+        is_told_by_run=by_run is not None,
+    )
+
+
+def _judge(asked: _Asked) -> Finding:
+    figure = FIGURES[asked.limit](asked)
+    return judge_figure(asked.limit, asked.wanted, figure, implied=asked.limit not in asked.policy.limits)
+
+
+def _find_contenders(
+    policy: Policy, measures: Mapping[str, ObjectiveValue], asked: Mapping[str, Sequence[_Question]]
+) -> list[str]:
+    """Return the candidates that would be chosen if they met their uncertain limits, as far as is known.
+
+    All else about them is known to be met, and none that surely meets everything is known to be better.
+    """
+    fit = {
+        label: found
+        for label, found in measures.items()
+        if not found.fault
+        and not found.reason
+        and all(one.is_uncertain or one.finding.standing is Standing.MET for one in asked[label])
+    }
+    sure = [found for label, found in fit.items() if not any(one.is_uncertain for one in asked[label])]
+
+    def is_beaten(found: ObjectiveValue) -> bool:
+        return any(compare(policy, found, other).verdict is Verdict.SLOWER for other in sure if other is not found)
+
+    return [label for label, found in fit.items() if not is_beaten(found)]
+
+
+def _step_down(questions: Sequence[_Asked], alpha: float) -> list[Finding]:
+    """Return an answer to each question; all of them together are wrong with at most the chance `alpha`.
+
+    Each answer, met or broken, has half of that. Of m questions those are met that are so at alpha / m; with m less by
+    their number it is asked again, until no more are met. Likewise for broken.
+
+    Why that holds (Holm 1979, Scandinavian Journal of Statistics 6): up to the first wrong "met" all that were met are
+    truly so, so that the k limits that are truly broken are among those left, and each is asked at alpha / k or less.
+    One side of such an interval misses with half of that, k sides with alpha / 2 in all, whatever they have in common.
+    Steps that count both answers at once would be shorter, but what they err by is proven for independent samples only,
+    and candidates are judged by the same rows.
+    """
+    found: dict[int, Finding] = {}
+    least = alpha
+    for answer in (Standing.MET, Standing.BROKEN):
+        left = [*range(len(questions))]
+        while left:
+            level = alpha / len(left)
+            judged = {at: _judge(replace(questions[at], alpha=level)) for at in left}
+            new = {at: finding for at, finding in judged.items() if finding.standing is answer}
+            found |= new
+            left = [at for at in left if at not in new]
+            if not new:
+                least = min(least, level)
+                break
+    return [found.get(at) or _judge(replace(one, alpha=least)) for at, one in enumerate(questions)]
+
+
+def _answer_of_run(asked: _Asked) -> Finding | None:
+    """Return what the run's own judgment says of a limit; None if it says nothing.
+
+    The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
+    keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know
+    less than the run.
+    """
+    own = _limit_of_run(asked.limit, asked.candidate)
+    if own is None:
+        return None
+    is_looser = asked.wanted > own if LIMITS[asked.limit].side == "most" else asked.wanted < own
+    needed = Standing.MET if is_looser else Standing.BROKEN
+    if own == asked.wanted or _judge(replace(asked, wanted=own)).standing is needed:
+        return _judge(asked)
+    return None
+
+
+def _limit_of_run(limit: Limit, candidate: Candidate) -> float | None:
+    """Return the limit of this kind that the run held the candidate to; None if there was none."""
+    kind = {Limit.DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
+    metric = _metric_of(candidate)
+    return metric.limit if kind and metric and metric.limits == kind else None
+
+
+def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
+    """Return a figure's bounds against a limit."""
+    is_most = LIMITS[limit].side == "most"
+    standing = judge_limit(figure.low, figure.high, wanted, at_most=is_most)
+    best = figure.low if is_most else figure.high
+    excess = abs(best - wanted) / wanted if standing is Standing.BROKEN and best is not None and wanted else None
+    unknown = standing is Standing.UNKNOWN
+    return Finding(
+        limit=limit,
+        wanted=wanted,
+        implied=implied,
+        value=figure.value,
+        low=figure.low,
+        high=figure.high,
+        standing=standing,
+        reason=(figure.reason or _explain_between(limit, figure)) if unknown else None,
+        needs=(figure.needs or None) if unknown else None,
+        excess=excess,
+    )
+
+
+def tell_finding(finding: Finding) -> str:
+    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
+    quantity = LIMITS[finding.limit]
+    is_most, met = quantity.side == "most", finding.standing is Standing.MET
+    bound = finding.high if is_most is met else finding.low
+    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
+    if finding.standing is Standing.UNKNOWN:
+        told = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
+        wanted = f", limit {quantity.unit.tell_limit(finding.wanted)}" if told and finding.wanted else ""
+        return f"{finding.limit}{told}{wanted}: {finding.reason}"
+    figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
+    if met:
+        figure = quantity.unit.tell(bound or 0.0, limit_digits(finding.wanted))
+    return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
+
+
+def _explain_between(limit: Limit, figure: Bounds) -> str:
+    """Return why bounds that are known don't tell."""
+    told = LIMITS[limit].unit.tell
+    if (figure.low is None) is not (figure.high is None):
+        side, bound = ("upper", figure.high) if figure.low is None else ("lower", figure.low)
+        return f"only {'an' if side == 'upper' else 'a'} {side} bound is known, {told(bound or 0.0)}"
+    if figure.low is None or figure.high is None:
+        return "the value isn't known closely enough to compare it with the limit"
+    return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
+
+
+def _bound_p99(asked: _Asked) -> Bounds:
+    policy = asked.policy
+    if policy.load is None:
+        return _bound_p99_of_calls(asked)
+    return _bound_p99_served(asked.candidate, policy.load)
+
+
+def _bound_p99_of_calls(asked: _Asked) -> Bounds:
+    """Return one call after another."""
+    play = asked.candidate.alone
+    timing = play.row.end_to_end if play else None
+    if timing is None:
+        return Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
+    low, high = timing.p99_low_ns, timing.p99_highest_ns
+    reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
+    for other in asked.candidate.plays:  # the worst run counts, as of all other figures
+        more = other.row.end_to_end if other.row.scenario in ONE_BY_ONE else None
+        if more and low and high and more.p99_low_ns and more.p99_highest_ns:
+            low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
+    return _doubt_disturbed(Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs), asked)
+
+
+def _doubt_disturbed(figure: Bounds, asked: _Asked) -> Bounds:
+    """Return the bounds of a time without a lower one that breaks the limit if too many rounds were disturbed."""
+    play = asked.candidate.alone
+    share = play.group.void_share if play else 0.0
+    if share <= TOO_BUSY or figure.low is None or figure.low <= asked.wanted:
+        return figure
+    return replace(figure, low=None, reason=f"{100 * share:.0f} % of its rounds were disturbed", needs=MORE)
+
+
+def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
+    """Return why there is no p99 of calls, and what would tell it."""
+    if timing.restarts < LEAST_TAILS:
+        return _tell_count(timing.restarts, "restarts"), MORE
+    wanted, own = least_calls(0.99), own_calls(0.99)
+    if timing.samples < own * timing.restarts:
+        is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
+        reason = f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all"
+        return reason, "" if is_long else WITH_POLICY
+    if timing.samples < wanted:
+        return f"{timing.samples} of {wanted} calls", MORE
+    return "its short calls were not read one by one: its time was over", MORE
+
+
+def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
+    """Return the p99 under requests that arrive by themselves, at that rate or more: fewer are answered no later."""
+    play, needs = candidate.under(load), f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
+    served = play.row.serve if play else None
+    if served is None:
+        return Bounds(reason=_explain_unserved(candidate), needs=needs)
+    low, broken = None, math.nextafter(served.limit_ns, math.inf)
+    if play and has_failed_at(play, load):
+        return Bounds(low=broken, needs=needs)  # its p99 was beyond the limit in every restart
+    if served.rate_per_s.low < load:
+        return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
+    if served.holds is False and not served.searched and served.rate_per_s.value <= load:
+        low = broken
+    if served.p99_highest_ns is None and low is None:
+        return Bounds(value=served.p99_ns, reason=_explain_unserved(candidate), needs=needs)
+    return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
+
+
+def _explain_unserved(candidate: Candidate) -> str:
+    """Return why no p99 under requests is known."""
+    done = [found for play in candidate.plays if (found := play.group.served.get(play.row.arm))]
+    return explain_unknown(max(done, key=len)) if done else "never served requests"
+
+
+def _tell_count(count: int, what: str) -> str:
+    """Write `3 of 4 starts`."""
+    return f"{count} of {LEAST_TAILS} {what}"
+
+
+def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
+    """Tell how many rows are scored, and how many would settle it; half are scored unless the runs scored all."""
+    rows = counted(metric.rows, metric.unit)
+    if needed and metric.unit == "row":
+        scores_all = all(play.group.record.scores_all for play in asked.candidate.plays)
+        return f"{rows} scored; {tell_rows_to_bring(needed, scores_all=scores_all)}"
+    return f"{rows}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
+
+
+def _exact_bounds(value: float | None, reason: str, needs: str = "") -> Bounds:
+    return Bounds(value=value, low=value, high=value) if value is not None else Bounds(reason=reason, needs=needs)
+
+
+def _bound_error(asked: _Asked) -> Bounds:
+    errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
+    worst = None if None in errors else max((one for one in errors if one is not None), default=None)
+    return _exact_bounds(worst, "no error against the reference outputs are known")
+
+
+def _bound_agreement(asked: _Asked) -> Bounds:
+    metric = _metric_of(asked.candidate)
+    if metric and metric.against == "outputs":
+        return _bound_own_agreement(metric, asked)
+    shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
+    worst = None if None in shares else min((one for one in shares if one is not None), default=None)
+    return _exact_bounds(worst, "its outputs are not classes")
+
+
+def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
+    """Return the agreement with FP32's own outputs; plain FP32 has all of it, and without a limit nothing else has."""
+    if is_plain(asked.row):
+        return Bounds(value=1.0, low=1.0, high=1.0)
+    if metric.lower_is_better:
+        reason = f"lower is better in {metric.name}: limit it with {Limit.DROP}"
+        return Bounds(reason=reason, needs="--max-drop 0.01")
+    if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
+        return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs="--min-agreement 99%")
+    return _bound_mean_score(metric, asked)
+
+
+def _metric_of(candidate: Candidate) -> Metric | None:
+    """Return the metric of the output that stands worst in the run."""
+    plays = (play.row.fidelity.metric for play in candidate.plays if play.row.fidelity)
+    return next((one for one in plays if one), None)
+
+
+def _bound_least_metric(asked: _Asked) -> Bounds:
+    return _bound_directed_metric(asked, is_lower_better=False)
+
+
+def _bound_most_metric(asked: _Asked) -> Bounds:
+    return _bound_directed_metric(asked, is_lower_better=True)
+
+
+def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
+    metric = _metric_of(asked.candidate)
+    if metric is None:
+        return _without_metric(asked)
+    if metric.lower_is_better is not is_lower_better:
+        better, other = ("lower", Limit.MOST_METRIC) if metric.lower_is_better else ("higher", Limit.METRIC)
+        return Bounds(value=metric.value, reason=f"{better} is better in {metric.name}: limit it with {other}")
+    return _bound_mean_score(metric, asked)
+
+
+def _without_metric(asked: _Asked) -> Bounds:
+    """Return that there is none, and what would tell; a metric that failed says so itself."""
+    is_scored = any(play.cell.is_scored for play in asked.candidate.plays)
+    return Bounds(reason="no metric is measured", needs="" if is_scored else WITH_METRIC)
+
+
+def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
+    """Return the mean score of the worst output, with the interval that the shared chance of an error leaves it."""
+    found = [_bound_output(one, asked) for one in (metric, *metric.other_outputs)]
+    if metric.lower_is_better:
+        return max(found, key=lambda one: math.inf if one.high is None else one.high)
+    return min(found, key=lambda one: -math.inf if one.low is None else one.low)
+
+
+def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
+    if metric.low is None or metric.high is None:
+        return Bounds(value=metric.value, reason=f"all {counted(metric.rows, metric.unit)} have the same score")
+    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
+    needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
+    return Bounds(
+        value=metric.value, low=middle - reach, high=middle + reach, reason=_told_metric_rows(metric, needed, asked)
+    )
+
+
+def _bound_drop(asked: _Asked) -> Bounds:
+    """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none.
+
+    Of several outputs it is what the worst lost: by the policy's limit, or else by their own limits in the run.
+    """
+    if is_plain(asked.row):
+        return Bounds(value=0.0, low=0.0, high=0.0)
+    metric = _metric_of(asked.candidate)
+    if metric is None:
+        return _without_metric(asked)
+    others = metric.other_outputs if Limit.DROP in asked.policy.limits else ()
+    found = [_bound_drop_of_output(one, asked) for one in (metric, *others)]
+    if Limit.DROP in asked.policy.shares:  # each output's loss is a share of its own mean
+        means = [abs(_mean_before(one)) for one in (metric, *others)]
+        found = [_scale(one, means[0] / mean) if mean else one for one, mean in zip(found, means, strict=True)]
+    return max(found, key=lambda one: math.inf if one.high is None else one.high)
+
+
+def _scale(figure: Bounds, by: float) -> Bounds:
+    value, low, high = (None if one is None else one * by for one in (figure.value, figure.low, figure.high))
+    return replace(figure, value=value, low=low, high=high)
+
+
+def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
+    if (change := metric.change) is None:
+        return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
+    sign = 1.0 if metric.lower_is_better else -1.0
+    loss = sign * change.value + 0.0  # not -0
+    if doubt := tell_limit_doubt(metric, asked.wanted):
+        return Bounds(value=loss, reason=doubt)
+    middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
+    needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
+    if not change.sd:  # no row changed, and the interval is the exact one
+        needed = count_rows_for_rare(change.high / bound_rare(metric.rows), asked.wanted)
+    if (metric.limits, metric.limit) == ("drop", asked.wanted):
+        needed = metric.rows_needed  # as the run has told
+    if metric.worst is not None and loss < asked.wanted:
+        rare = count_rows_for_rare(metric.worst, asked.wanted, loss)
+    high = middle + reach
+    if metric.rows < rare:  # so few rows say nothing of a failure that is rare
+        high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
+    return Bounds(value=loss, low=middle - reach, high=high, reason=_told_metric_rows(metric, needed, asked))
+
+
+def _widening(asked: _Asked) -> float:
+    """Return by how much an interval of 95 % grows for the share of the chance of an error that this limit has."""
+    return quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
+
+
+def _bound_memory(asked: _Asked) -> Bounds:
+    """Return the most of all restarts of all its plays; its instances are in that process."""
+    found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
+    return _exact_bounds(max(found, default=None), "its memory isn't known")
+
+
+def _bound_size(asked: _Asked) -> Bounds:
+    return _exact_bounds(asked.row.artifact_bytes, "its size isn't known")
+
+
+def _bound_install(asked: _Asked) -> Bounds:
+    reason = "what its runtime takes on disk isn't known: a package has no record"
+    return _exact_bounds(asked.row.install_bytes, reason)
+
+
+def _bound_ready(asked: _Asked) -> Bounds:
+    """Return the slowest of at least four starts."""
+    rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
+    if not rows:
+        return Bounds(reason="its start isn't known")
+    slowest = max(row.ready_s for row in rows if row.ready_s is not None) * 1e9
+    usual = [row.load_s + (row.first_call_s or 0.0) for row in rows if row.load_s is not None]
+    starts = sum(row.starts or 0 for row in rows)
+    low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
+    if starts < LEAST_TAILS:
+        return Bounds(value=slowest, reason=_tell_count(starts, "starts"), needs=MORE)
+    return Bounds(value=slowest, low=low, high=slowest)
+
+
+def _bound_cpu(asked: _Asked) -> Bounds:
+    """Return the CPU time of a call, one after another; of several runs the worst."""
+    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and row.scenario in ONE_BY_ONE]
+    worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
+    if worst is None:
+        is_timed = asked.candidate.alone
+        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
+    if worst.restarts < LEAST_TAILS:
+        return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE)
+    return _doubt_disturbed(Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns), asked)
+
+
+def _bound_rate(asked: _Asked) -> Bounds:
+    utilization = asked.policy.utilization
+    rate = find_rate(asked.policy, asked.candidate)
+    return _scale(_bound_measured_rate(asked, rate, asked.wanted / utilization), utilization)
+
+
+def _bound_cost(asked: _Asked) -> Bounds:
+    """Return the cost of a million items, which is the less the higher the rate is."""
+    cost_at, rate = asked.policy.cost_at, find_costed_rate(asked.policy, asked.candidate)
+    found = _bound_measured_rate(asked, rate, cost_at(asked.wanted))
+    value, low, high = (cost_at(one) if one else None for one in (found.value, found.high, found.low))
+    return replace(found, value=value, low=low, high=high)
+
+
+def _bound_measured_rate(asked: _Asked, rate: Rate | str, wanted: float) -> Bounds:
+    """Return the bounds of a rate that must be so high; it has no upper one if it was given."""
+    needs = rate_needs(asked.policy)
+    if isinstance(rate, str):
+        return Bounds(reason=rate, needs=needs)
+    if math.isinf(rate.high):
+        return Bounds(value=rate.value, low=rate.low, reason=f"held {number(rate.low)}/s, and may do more", needs=needs)
+    play, high = rate_play(asked.policy, asked.candidate), rate.high
+    if play and has_failed_at(play, wanted):
+        high = min(high, wanted * (1 - 1e-9))  # it was tried at just above the limit
+    return Bounds(value=rate.value, low=rate.low, high=high)
+
+
+FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
+    Limit.P99: _bound_p99,
+    Limit.METRIC: _bound_least_metric,
+    Limit.MOST_METRIC: _bound_most_metric,
+    Limit.DROP: _bound_drop,
+    Limit.ERROR: _bound_error,
+    Limit.AGREEMENT: _bound_agreement,
+    Limit.MEMORY: _bound_memory,
+    Limit.SIZE: _bound_size,
+    Limit.INSTALL: _bound_install,
+    Limit.READY: _bound_ready,
+    Limit.CPU: _bound_cpu,
+    Limit.RATE: _bound_rate,
+    Limit.COST: _bound_cost,
+}

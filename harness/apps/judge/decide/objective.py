@@ -1,0 +1,314 @@
+"""The objective: what of each candidate is made least, and how two candidates compare in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from shootout.apps.judge.choice import find_fault
+from shootout.apps.judge.decide.candidates import Candidate, Play
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Objective, Policy
+from shootout.core.contract import NotRunKind, Scenario
+from shootout.core.messages import CPU, Scope
+from shootout.core.results.document import Rate, Row
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.leaders import is_indifferent
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.sessions import SESSION_FLOOR
+from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
+from shootout.core.units import counted
+from shootout.scenarios.p99_limit import SURELY
+
+EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
+
+BY_RATE = frozenset({Objective.RATE, Objective.COST})
+
+TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
+
+TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
+"""The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
+
+NO_CPU = "its CPU time isn't known: it starts processes of its own, or isn't on Linux"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveValue:
+    """One candidate's objective, the less the better.
+
+    Attributes:
+        value: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or bytes.
+        low, high: its own interval.
+        play: where it was timed; None: it is no time.
+        scope: of the blocks that it is compared by there, or `CPU`.
+        others: where else, in another run.
+        exact: nothing about it is noisy.
+        reason: why it isn't known, or why what was timed doesn't tell yet.
+        needs: what to add to `shootout run` to know it.
+        fault: why it may not be shipped, whatever another run says.
+        unvouched: why no verdict stands where its time was measured; None where nothing asks for a time.
+    """
+
+    value: float = math.inf
+    low: float = 0.0
+    high: float = math.inf
+    play: Play | None = None
+    scope: str = Scope.END_TO_END
+    others: tuple[Play, ...] = ()
+    exact: bool = False
+    reason: str | None = None
+    needs: str = ""
+    fault: str | None = None
+    unvouched: str | None = None
+
+
+def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+    """Return a candidate's objective."""
+    found = _measure_objective(policy, candidate)
+    if (play := found.play) and len(candidate.plays) > 1:
+        timed = [one for one in candidate.plays if one.row.end_to_end and _kind_of_times(one) == _kind_of_times(play)]
+        found = replace(found, others=tuple(one for one in timed if one is not play))
+    plays = [found.play] if found.play else candidate.plays
+    told = [(why, one.row.cause in TIMING) for one in plays if (why := _find_play_fault(policy, one))]
+    fault = next((why for why, of_timing in told if not of_timing), None)
+    reason = found.reason or next((why for why, of_timing in told if of_timing), None)
+    unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if asks_time(policy) else None
+    return replace(found, fault=fault, reason=reason, unvouched=unvouched)
+
+
+def asks_time(policy: Policy) -> bool:
+    """Tell whether the objective or a limit rests on how long calls take."""
+    return policy.objective not in EXACT or bool(TIMED & policy.limits.keys())
+
+
+def _find_play_fault(policy: Policy, play: Play) -> str | None:
+    """Return what stands against a row; where nothing asks for a time, it needs no steady one."""
+    row = play.row.model_copy(update={"serve": None})  # the limit on p99 is the policy's
+    if row.cause is NotRunKind.OFF_LIMITS:  # of the run's own policy: this one judges by the figures
+        return _left_early(policy, row)
+    if row.cause in (None, NotRunKind.NOT_REACHED) and not asks_time(policy):
+        return None
+    why = find_fault(play.cell, row)
+    return why.removeprefix(row.arm).strip() if why else None
+
+
+def _left_early(policy: Policy, row: Row) -> str | None:
+    """Explain an arm that broke a limit of its run: too few restarts to compare times by."""
+    played = row.end_to_end.restarts if row.end_to_end else 0
+    if played >= LEAST_TAILS or not asks_time(policy):
+        return None
+    return f"left its run after {counted(played, 'restart')}, by a limit of that run"
+
+
+def _kind_of_times(play: Play) -> tuple[str, bool]:
+    """Return what its times are: of a rate that was searched a request's, of one that was given the p99."""
+    return play.row.scenario, play.row.serve is not None and play.row.serve.searched
+
+
+def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+    if policy.objective is Objective.LATENCY:
+        return _measure_latency(policy, candidate)
+    if policy.objective is Objective.CPU:
+        return _measure_cpu(candidate)
+    if policy.objective in BY_RATE:
+        return _measure_rate(policy, candidate)
+    of_artifact = policy.objective is Objective.SIZE
+    count = candidate.row.artifact_bytes if of_artifact else candidate.row.install_bytes
+    if count is None:
+        return ObjectiveValue(reason=f"its {policy.objective} isn't known")
+    return ObjectiveValue(value=count, low=count, high=count, exact=True)
+
+
+def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+    """Return the median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
+    play = candidate.under(policy.load) if policy.load else candidate.alone
+    timing = play.row.end_to_end if play else None
+    if play is None or timing is None:
+        if policy.load:
+            return ObjectiveValue(reason="never served requests", needs=f"--scenario serve --rate {policy.load:g}/s")
+        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
+    served = play.row.serve
+    if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
+        return ObjectiveValue(
+            reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s"
+        )
+    if timing.restarts < LEAST_RESTARTS:
+        return ObjectiveValue(value=timing.median_ns, play=play)
+    return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
+
+
+def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
+    """Return the CPU time of a call, one call after another."""
+    play = candidate.alone
+    if play is None:
+        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
+    if (cpu := play.row.cpu) is None:
+        return ObjectiveValue(reason=NO_CPU)
+    if cpu.restarts < LEAST_RESTARTS:
+        return ObjectiveValue(value=cpu.median_ns, play=play, scope=CPU)
+    return ObjectiveValue(value=cpu.median_ns, low=cpu.low_ns, high=cpu.high_ns, play=play, scope=CPU)
+
+
+def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+    """Return the seconds of an item, or what a million of them cost."""
+    is_cost = policy.objective is Objective.COST
+    rate = find_costed_rate(policy, candidate) if is_cost else find_rate(policy, candidate)
+    if isinstance(rate, str):
+        return ObjectiveValue(reason=rate, needs=rate_needs(policy))
+    play = rate_play(policy, candidate)
+    if math.isinf(rate.high) and not (play and _is_searched_out(play)):
+        return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
+    worth = policy.cost_at(1.0) if is_cost else 1.0
+    return ObjectiveValue(value=worth / rate.value, low=worth / rate.high, high=worth / rate.low, play=play)
+
+
+def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
+    """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
+    timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
+    plays = [measures[one.label].play for one in candidates]
+    by_value = any(measures[one.label].scope == CPU for one in candidates)
+    if not by_value and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
+        baseline = plays[0].cell.baseline
+        ratios: dict[str, float] = {}
+        for one, play in zip(candidates, plays, strict=True):
+            timing = timings[one.label]
+            if play and play.row.arm == baseline:
+                ratios[one.label] = 1.0
+            elif timing and timing.ratio:
+                ratios[one.label] = timing.ratio.value
+        if len(ratios) == len(candidates):
+            return ratios
+    return {one.label: measures[one.label].value for one in candidates}
+
+
+def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
+    """Return the first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
+    if found := _side_by_side(one, other):
+        compared, vouched = found
+        return _apply_indifference(compared, policy.indifferent) if vouched else compared
+    return _apply_indifference(_compare_apart(one, other), policy.indifferent)
+
+
+def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Comparison, bool] | None:
+    """Return how they compare if both ran, in most restarts, and whether verdicts stand there; None: they never met."""
+    pairs = (
+        (mine, theirs)
+        for mine in (one.play, *one.others)
+        for theirs in (other.play, *other.others)
+        if mine and theirs and mine.cell is theirs.cell
+    )
+    met = [
+        (found, mine.cell.unvouched is None)
+        for mine, theirs in pairs
+        if (found := _compare_rows(mine, theirs, one.scope))
+    ]
+    return max(met, key=lambda pair: pair[0].restarts, default=None)
+
+
+def _compare_rows(mine: Play, theirs: Play, scope: str) -> Comparison | None:
+    if scope == Scope.END_TO_END:
+        return mine.cell.judged(mine.row.arm, theirs.row.arm)
+    found = mine.group.evidence(scope).compare(mine.row.arm, theirs.row.arm)
+    return replace(found, verdict=Verdict.CANT_TELL) if found and mine.cell.unvouched else found
+
+
+def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
+    """Apply the policy's own indifference: two known to be no further apart are the same."""
+    if is_indifferent(found, indifferent):
+        return replace(found, verdict=Verdict.SAME)
+    is_told = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
+    return found if is_told else replace(found, verdict=Verdict.CANT_TELL)
+
+
+def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
+    """Compare two that never ran side by side, or whose figures are exact."""
+    floor = 0.0 if one.exact else math.log1p(SESSION_FLOOR)
+    low = _log_quotient(one.low, other.high) - floor
+    high = _log_quotient(one.high, other.low) + floor
+    return Comparison(
+        value=math.exp(_log_quotient(one.value, other.value)),
+        low=ratio_at(low),
+        high=ratio_at(high),
+        verdict=judge(low, high, bias_floor=0.0),
+        restarts_needed=None,
+        sd=None,
+        restarts=0,
+    )
+
+
+def _log_quotient(one: float, other: float) -> float:
+    """Return log(one / other) of figures from 0 to inf: what costs nothing may stand on either side."""
+    if one == other:
+        return 0.0
+    if one == 0 or math.isinf(other):
+        return -math.inf
+    return math.inf if other == 0 or math.isinf(one) else math.log(one / other)
+
+
+def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
+    """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
+
+    Returns:
+        Its upper end is inf if it may do more: the rate was given, or a search took it for enough. If no measurement
+        can be held against the limit: why not, in a few words.
+    """
+    play = rate_play(policy, candidate)
+    if play is None:
+        if any(one.group.served.get(one.row.arm) for one in candidate.plays):
+            return "no rate is known to hold the limit on p99"
+        limited = Limit.P99 in policy.limits
+        return "no rate under requests is measured" if limited else "no throughput is measured"
+    row = play.row
+    assert row.end_to_end is not None, "`best` looks for timed plays"
+    if row.end_to_end.restarts < LEAST_TAILS:
+        return f"its rate has {row.end_to_end.restarts} of {LEAST_TAILS} restarts"
+    if row.serve:
+        found = row.serve.rate_per_s
+        return found.model_copy(update={"high": math.inf}) if row.serve.may_do_more else found
+    return row.items_per_s or "no throughput is measured"
+
+
+def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
+    """Return where its rate was measured; None if the policy's limit on p99 held nowhere.
+
+    A rate that was searched comes before one that was given, which only shows that it can do so much.
+    """
+    limit = policy.limits.get(Limit.P99)
+    if limit is None and (alone := candidate.best(Scenario.THROUGHPUT)):
+        return alone
+    held = [
+        (play, serve)
+        for play in candidate.plays
+        if (serve := play.row.serve) and play.restarts and serve.holds and (limit is None or serve.limit_ns <= limit)
+    ]
+    found = max(held, key=lambda one: (one[1].searched, one[0].restarts, one[1].rate_per_s.low), default=None)
+    return found[0] if found else None
+
+
+def _is_searched_out(play: Play) -> bool:
+    """Tell whether rates were searched as high as they go: higher ones failed, if only in disturbed rounds."""
+    served = play.group.served.get(play.row.arm, ())
+    return bool(served) and all(one.given_per_s is None and one.enough_per_s is None for one in served)
+
+
+def has_failed_at(play: Play, rate: float) -> bool:
+    """Tell whether a rate was searched and is no higher than this one, which failed in each of enough restarts."""
+    serve = play.row.serve
+    is_below = serve is not None and not serve.may_do_more and serve.rate_per_s.high <= SURELY * rate
+    return is_below and play.restarts >= LEAST_TAILS
+
+
+def rate_needs(policy: Policy) -> str:
+    """Return what to add to `shootout run` for a rate; for a cost, that of the whole machine."""
+    limit = policy.limits.get(Limit.P99)
+    needs = f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
+    return f"{needs} --threads all" if policy.asks_cost else needs
+
+
+def find_costed_rate(policy: Policy, candidate: Candidate) -> Rate | str:
+    """Return the rate of a candidate on all of its machine, which the price is of; or why it isn't known."""
+    if not candidate.takes_the_machine:
+        used = candidate.row.threads * candidate.row.instances
+        return f"measured on {used} of {candidate.machine.cpus} CPUs, and the price is of the whole machine"
+    return find_rate(policy, candidate)

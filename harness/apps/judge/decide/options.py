@@ -1,0 +1,266 @@
+"""The keys of a policy: the unit of each, which side of it is good, and its option of the command line.
+
+A `deploy.toml` is read by this table, and limits are judged and shown by it. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypedDict
+
+from shootout.commands.study_options import Flag, HelpGroup
+from shootout.core.constants import INDIFFERENT
+from shootout.core.errors import UsageError
+from shootout.core.units import duration, limit_digits, number, round_limit, size
+
+_QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a quantity is written in: each unit and what it is worth, "" where it has none.
+
+    Attributes:
+        what: as in "is not a time".
+        examples: how it is written.
+        told: a value as people read it, in so many digits; see `tell`.
+        most: no value is larger.
+    """
+
+    what: str
+    worth: Mapping[str, float]
+    examples: str
+    told: Callable[[float, int], str]
+    most: float = float("inf")
+
+    def read(self, key: str, given: Any, example: str = "") -> float:
+        """Return a value with its unit → a number in the basic one.
+
+        Args:
+            example: how this one is written; "": as the unit's.
+
+        Raises:
+            UsageError: it is none, or has no unit, or another's.
+        """
+        match = _QUANTITY.fullmatch(given if isinstance(given, str) else str(given))
+        is_number = isinstance(given, str | int | float) and not isinstance(given, bool)
+        if not is_number or match is None or match[2] not in self.worth:
+            raise UsageError(f"{key} is {given!r}: write {self.what} as {example or self.examples}")
+        value = float(match[1]) * self.worth[match[2]]
+        if not 0 < value <= self.most or not math.isfinite(value):
+            most = "" if self.most == float("inf") else f" and at most {self.tell(self.most)}"
+            raise UsageError(f"{key} is {given!r}: it must be more than 0, finite{most}")
+        return value
+
+    def tell(self, value: float, digits: int = 3) -> str:
+        """Write a value as people read it."""
+        return self.told(value, digits)
+
+    def tell_limit(self, value: float) -> str:
+        """Write a limit as it was given."""
+        return self.tell(value, limit_digits(value))
+
+    def tell_apart(self, value: float, limit: float) -> tuple[str, str]:
+        """Write a limit, and a value in as many digits as show which is larger; no value if six digits don't."""
+        wanted = self.tell_limit(limit)
+        for digits in range(3, 7):
+            told = self.tell(value, digits)
+            if self.tell(limit, digits) != told != wanted:
+                return told, wanted
+        return "", wanted  # all that is known of the value is on which side of the limit it lies
+
+
+def _tell_share(value: float, digits: int) -> str:
+    """Write a share in per cent; one below 100 % isn't rounded to that."""
+    told = f"{100 * value:.{digits}g}"
+    return f"{told} %" if told != "100" or not 0.99 < value < 1 or digits > 9 else _tell_share(value, digits + 1)
+
+
+NANOSECONDS = Unit(
+    what="a time with its unit", worth={"us": 1e3, "ms": 1e6, "s": 1e9}, examples="5ms, 800us or 2s", told=duration
+)
+BYTES = Unit(
+    what="a size with its unit",
+    worth={"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+    examples="250MB or 2GB",
+    told=lambda value, digits: size(round(value), digits),
+)
+SHARE = Unit(
+    what="a share with its unit",
+    worth={"%": 0.01},
+    examples="95%",
+    told=_tell_share,
+    most=1.0,
+)
+SCORE = replace(SHARE, what="a share", worth={"%": 0.01, "": 1.0}, examples="95% or 0.95")
+"""Metrics give such scores as parts of one too; of a margin, a bare 1 may be meant as 1 %."""
+PER_SECOND = Unit(
+    what="a rate with its unit",
+    worth={"/s": 1.0},
+    examples="200/s",
+    told=lambda value, digits: f"{number(value, digits)}/s",
+)
+PER_MILLION = Unit(
+    what="a cost with its unit",
+    worth={"/million": 1.0},
+    examples="0.05/million",
+    told=lambda value, digits: f"{value:.{digits}g} per million",
+)
+BARE = Unit(
+    what="a plain number",
+    worth={"": 1.0},
+    examples="1e-3",
+    told=lambda value, digits: f"{value:.{digits}g}".replace("e-0", "e-"),
+)
+AN_HOUR = replace(BARE, what="the price of this machine an hour", examples="0.0893")
+
+
+class Limit(StrEnum):
+    """A figure that a policy can limit."""
+
+    P99 = "p99"
+    METRIC = "min-metric"
+    MOST_METRIC = "max-metric"
+    DROP = "max-drop"
+    ERROR = "max-error"
+    AGREEMENT = "min-agreement"
+    MEMORY = "memory"
+    SIZE = "size"
+    INSTALL = "install"
+    READY = "ready"
+    CPU = "cpu"
+    RATE = "rate"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example, and its words.
+
+    Attributes:
+        read_as: how it is written, if also in another unit than it is told in.
+    """
+
+    unit: Unit
+    read_as: Unit | None = None
+    side: Literal["most", "least"] = "most"
+    example: str
+    words: str
+
+    @property
+    def help(self) -> str:
+        """Return its sentence."""
+        return f"{self.words}, at {self.side}."
+
+
+LIMITS: Mapping[Limit, Quantity] = {
+    Limit.P99: Quantity(
+        unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
+    ),
+    Limit.METRIC: Quantity(
+        unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better, such as accuracy"
+    ),
+    Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", words="Mean of a metric of which lower is better"),
+    Limit.DROP: Quantity(
+        unit=BARE,
+        read_as=replace(
+            BARE,
+            what="a drop in the metric's own unit, or a share of FP32's mean,",
+            worth={"": 1.0, "pp": 0.01, "%": 0.01},
+            examples="0.005, 0.5pp or 1%",
+        ),
+        example="0.005",
+        words="Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean",
+    ),
+    Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
+    Limit.AGREEMENT: Quantity(
+        unit=SCORE,
+        side="least",
+        example="99%",
+        words="Metric against FP32's own outputs, or else the share of inputs with the reference's first class",
+    ),
+    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", words="Peak memory of all its processes"),
+    Limit.SIZE: Quantity(unit=BYTES, example="50MB", words="Size of the model's files"),
+    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", words="Disk space of the runtime and all that it needs"),
+    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", words="Slowest start: time to load and answer a call"),
+    Limit.CPU: Quantity(unit=NANOSECONDS, example="2ms", words="CPU time of a call, of all its threads together"),
+    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
+    Limit.COST: Quantity(
+        unit=PER_MILLION, example="0.05/million", words="Cost of a million items or requests, by `price` and the rate"
+    ),
+}
+
+
+def write_option(limit: Limit, value: float) -> str:
+    """Return the option of `shootout decide` that gives a limit as it was given."""
+    decimal = {worth: name for name, worth in LIMITS[limit].unit.worth.items() if "i" not in name}
+    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
+    return f"--{limit} {value / worth:.12g}{decimal[worth]}"
+
+
+def accept_option(limit: Limit, value: float) -> str:
+    """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
+    unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
+    if unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
+        return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
+    decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
+    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
+    return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
+
+
+def _limit_flag(limit: Limit) -> Flag:
+    """Return the option of a limit."""
+    quantity = LIMITS[limit]
+    return Flag(group=HelpGroup.LIMITS, word=quantity.example, help=quantity.help)
+
+
+class PolicyOptions(TypedDict, total=False):
+    """The keys of a policy, each as in its file."""
+
+    objective: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="NAME",
+            help="What to optimize: latency (default), rate, cpu, cost, size, install.",
+        ),
+    ]
+    indifferent: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT,
+            word="SHARE",
+            help=f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}.",
+        ),
+    ]
+    load: Annotated[
+        str,
+        Flag(group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 holds at that rate or more."),
+    ]
+    price: Annotated[
+        str,
+        Flag(group=HelpGroup.WHAT, word="N", help="Price of this machine an hour, for objective cost and --cost."),
+    ]
+    utilization: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate that --rate counts on. Default: 70%."
+        ),
+    ]
+    p99: Annotated[str, _limit_flag(Limit.P99)]
+    min_metric: Annotated[str, _limit_flag(Limit.METRIC)]
+    max_metric: Annotated[str, _limit_flag(Limit.MOST_METRIC)]
+    max_drop: Annotated[str, _limit_flag(Limit.DROP)]
+    max_error: Annotated[str, _limit_flag(Limit.ERROR)]
+    min_agreement: Annotated[str, _limit_flag(Limit.AGREEMENT)]
+    memory: Annotated[str, _limit_flag(Limit.MEMORY)]
+    size: Annotated[str, _limit_flag(Limit.SIZE)]
+    install: Annotated[str, _limit_flag(Limit.INSTALL)]
+    ready: Annotated[str, _limit_flag(Limit.READY)]
+    cpu: Annotated[str, _limit_flag(Limit.CPU)]
+    rate: Annotated[str, _limit_flag(Limit.RATE)]
+    cost: Annotated[str, _limit_flag(Limit.COST)]

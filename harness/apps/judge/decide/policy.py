@@ -1,0 +1,182 @@
+"""Read `deploy.toml`: what a deployment needs, written down beside the model. All values but the price have a unit."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shootout.apps.judge.decide.options import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_option
+from shootout.core.constants import INDIFFERENT
+from shootout.core.errors import UsageError, tell_refusal, unknown
+
+UTILIZATION = 0.7
+"""The share that is counted on of what a machine was measured to do at most."""
+
+HOUR_S, MILLION = 3_600, 1e6
+
+KEYS = ("objective", "indifferent", "load", "utilization", "price", "limits")
+
+
+class Objective(StrEnum):
+    """What is made best among those that meet every limit."""
+
+    LATENCY = "latency"
+    RATE = "rate"
+    CPU = "cpu"
+    COST = "cost"
+    SIZE = "size"
+    INSTALL = "install"
+
+
+class Policy(BaseModel):
+    """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, per million).
+
+    Attributes:
+        indifferent: of two that differ by no more than this share, either may be shipped.
+        load: requests a second that are to be served; None: one call after another.
+        utilization: of a machine's measured rate, the share that a limit on the rate counts on.
+        price: of the runs' machine, for an hour.
+        shares: limits that are a share of plain FP32's own figure, and not in its unit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    objective: Objective = Objective.LATENCY
+    indifferent: float = INDIFFERENT
+    load: float | None = None
+    utilization: float = UTILIZATION
+    price: float | None = None
+    limits: Mapping[Limit, float] = {}
+    shares: frozenset[Limit] = frozenset()
+
+    @property
+    def asks_cost(self) -> bool:
+        """Tell whether it optimizes or limits a cost."""
+        return self.objective is Objective.COST or Limit.COST in self.limits
+
+    def cost_at(self, rate: float) -> float:
+        """Return the cost of a million items at so many a second; given a cost, the rate that has it."""
+        return (self.price or 0.0) / (rate * HOUR_S) * MILLION
+
+
+def write_policy(policy: Policy) -> list[str]:
+    """Return the options of `shootout decide` that give a policy."""
+    usual = read_policy(None, {})
+    objective = [f"--objective {policy.objective}"] if policy.objective is not usual.objective else []
+    shares = [
+        f"--{name} {100 * value:.12g}%"
+        for name, value, other in (
+            ("indifferent", policy.indifferent, usual.indifferent),
+            ("utilization", policy.utilization, usual.utilization),
+        )
+        if value != other
+    ]
+    load = [] if policy.load is None else [f"--load {policy.load:.12g}/s"]
+    price = [] if policy.price is None else [f"--price {policy.price:.12g}"]
+    return [*objective, *shares, *load, *price, *(write_option(*one) for one in policy.limits.items())]
+
+
+PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
+"""A policy, its keys, or the path of its file."""
+
+
+def as_policy(given: PolicyLike) -> Policy:
+    """Return the policy as such.
+
+    Raises:
+        UsageError: as `read_policy`, or it is none of these.
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str | PathLike):
+        return read_policy(Path(given), {})
+    if not isinstance(given, Mapping):
+        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict; received {given!r}")
+    keys, limits = {name: value for name, value in given.items() if name != "limits"}, given.get("limits", {})
+    if not isinstance(limits, Mapping):
+        raise UsageError(f"limits is a dict such as {{'p99': '5ms'}}; received {limits!r}")
+    for name in limits:
+        if name not in {*Limit}:
+            raise unknown("limit", str(name), Limit)
+    return read_policy(None, {**keys, **limits})
+
+
+def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
+    """Return the policy of a file with changes on top, as its own keys; a limit's key changes that limit.
+
+    Args:
+        path: None: no file, the changes are all.
+
+    Raises:
+        UsageError: the file can't be read, a key that there isn't, or a value without its unit; names the key.
+    """
+    fields = dict(_read_file(path)) if path else {}
+    source = f"{path}: " if path else ""
+    if not isinstance(fields.get("limits", {}), dict):
+        raise UsageError(f"{source}limits is a table: write [limits]")
+    limits = {key: value for key, value in changes.items() if key in {*Limit}}
+    own = {key: value for key, value in changes.items() if key not in limits}
+    merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}}
+    try:
+        return _check_fields(merged)
+    except UsageError as error:
+        raise UsageError(f"{source}{error}") from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file: name a deploy.toml")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"can't read the policy {str(path)!r}: {tell_refusal(error)}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file: save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+
+
+def _check_fields(fields: Mapping[str, Any]) -> Policy:
+    for key in fields:
+        if key in {*Limit}:
+            raise UsageError(f"{key} is a limit: write it below [limits]")
+        if key not in KEYS:
+            raise unknown("key", key, KEYS)
+    for key in fields["limits"]:
+        if key not in {*Limit}:
+            raise unknown("limit", key, map(str, Limit))
+    objective = fields.get("objective", Objective.LATENCY)
+    if not isinstance(objective, str) or objective not in {*Objective}:
+        raise unknown("objective", str(objective), map(str, Objective))
+    policy = Policy(
+        objective=Objective(objective),
+        indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
+        load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
+        utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
+        price=AN_HOUR.read("price", fields["price"]) if "price" in fields else None,
+        limits={Limit(key): read_limit(Limit(key), value) for key, value in fields["limits"].items()},
+        shares=frozenset(Limit(key) for key, value in fields["limits"].items() if _is_share(Limit(key), value)),
+    )
+    if policy.asks_cost and policy.price is None:
+        user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
+        raise UsageError(f"{user} needs the price of this machine an hour: write price = 0.0893, or --price 0.0893")
+    return policy
+
+
+def read_limit(limit: Limit, given: Any) -> float:
+    """Return a limit in its basic unit; of a metric's drop it may be a share of plain FP32's mean.
+
+    Raises:
+        UsageError: it has no such unit.
+    """
+    return (LIMITS[limit].read_as or LIMITS[limit].unit).read(limit, given)
+
+
+def _is_share(limit: Limit, given: Any) -> bool:
+    return limit is Limit.DROP and str(given).strip().endswith("%")

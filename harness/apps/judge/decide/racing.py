@@ -1,0 +1,242 @@
+"""A race toward a decision: what a policy needs measured, and which arms a broken limit makes needless."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.limits import (
+    SPREAD,
+    Bounds,
+    Finding,
+    judge_figure,
+    judge_limits,
+    refuse_drop_of_all,
+    tell_finding,
+)
+from shootout.apps.judge.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.policy import Objective, Policy
+from shootout.apps.judge.few_rows import refuse_few_rows as refuse_few_scored
+from shootout.commands import selection
+from shootout.core.contract import NotRun, NotRunKind, Scenario
+from shootout.core.errors import UsageError
+from shootout.core.exported.client import Request
+from shootout.core.exported.request import check_sizes, may_be_scored
+from shootout.core.journal.records import Played
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study.group import GroupRecord
+from shootout.core.study.plan import measure_of
+from shootout.core.study.schema import Study
+from shootout.scenarios.p99_limit import SURELY
+
+BY_CALL = (Scenario.LATENCY,)
+BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
+
+
+def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
+    """Choose the study as `selection.choose` does, and add what the policy needs measured.
+
+    Raises:
+        UsageError: as `selection.choose`, or the policy and the study don't fit together.
+    """
+    # A rate that is asked for belongs to the scenario that the policy brings.
+    brought = tuple(_choose_scenarios(policy))
+    chosen = selection.choose(name, {**({} if brought == BY_CALL else {"scenario": brought}), **options})
+    return fit_study(policy, chosen, options.keys())
+
+
+def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
+    """Refuse a policy's limit on a loss that any loss keeps, or that the run's rows are too few to show to be kept.
+
+    Args:
+        requests: one for each group.
+
+    Raises:
+        UsageError: it is such a limit, or they are.
+    """
+    requests = [one for one in requests if study.metric or may_be_scored(one)]
+    refuse_drop_of_all(policy, [measure_of(study).metric] * bool(requests))
+    drop = policy.limits.get(Limit.DROP)
+    if drop is None or study.stream or study.rows_by:
+        return
+    for request in requests:
+        if (rows := check_sizes(request)) is not None:
+            option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
+            refuse_few_scored(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
+
+
+def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
+    """Return the study with what the policy needs measured.
+
+    Args:
+        asked: keywords of `study.options` that the user gave, which stay as they are.
+
+    Raises:
+        UsageError: the two don't fit together.
+    """
+    by_rate = _is_by_rate(policy)
+    changes: dict[str, Any] = {}
+    brought = tuple(_choose_scenarios(policy))
+    if "scenario" not in asked and not (study.mix and brought == BY_CALL):  # a mix has times of calls, too
+        changes["scenario"] = brought
+    if "goal" not in asked:
+        changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
+    serves = Scenario.SERVE in changes.get("scenario", study.scenario)
+    if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
+        changes["rate"] = _given_rate(policy, policy.load)
+    elif serves and "rate" not in asked:
+        changes["enough_rate"] = _find_enough_rates(policy)
+    if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
+        changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
+    if "threads" not in asked and policy.asks_cost:
+        changes["threads"] = ("all",)
+    least = study.least_restarts
+    if SPREAD & policy.limits.keys() or by_rate or _asks_cpu(policy):
+        least = changes["least_restarts"] = max(least, LEAST_TAILS)
+    if policy.objective in EXACT and not by_rate and "goal" in changes:
+        changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # which is faster doesn't matter
+    return study.changed(**changes)
+
+
+def _is_by_rate(policy: Policy) -> bool:
+    return policy.objective in BY_RATE or bool(BY_RATE_LIMITS & policy.limits.keys())
+
+
+def _asks_cpu(policy: Policy) -> bool:
+    return policy.objective is Objective.CPU or Limit.CPU in policy.limits
+
+
+def _given_rate(policy: Policy, load: float) -> float:
+    """Return the rate at which the p99 is measured: the load, or what shows that the limits by rate are met."""
+    wanted = _list_wanted_rates(policy) if Limit.P99 in policy.limits else ()
+    return max((load, *map(math.ceil, wanted)))
+
+
+def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
+    """Return the rates beyond the highest of which nothing changes the decision; none: the more, the better.
+
+    That is the load, and what meets the limits on the rate and on the cost.
+    """
+    if policy.objective in BY_RATE:
+        return ()
+    return tuple(SURELY * one for one in (policy.load, *_list_wanted_rates(policy)) if one)
+
+
+def _list_wanted_rates(policy: Policy) -> list[float]:
+    """Return the rates that meet the limits on the rate and on the cost."""
+    rate, cost = policy.limits.get(Limit.RATE), policy.limits.get(Limit.COST)
+    wanted = [rate / policy.utilization] if rate else []
+    return [*wanted, policy.cost_at(cost)] if cost else wanted
+
+
+def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
+    limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
+    times = limited or policy.objective is Objective.LATENCY
+    if (times and policy.load is None) or not (times or by_rate) or _asks_cpu(policy):
+        yield Scenario.LATENCY
+    if by_rate and not limited:
+        yield Scenario.THROUGHPUT
+    if (times and policy.load is not None) or (by_rate and limited):
+        yield Scenario.SERVE
+
+
+def refuse_several(records: Iterable[GroupRecord]) -> None:
+    """Refuse a run that asks several questions, before it takes any time.
+
+    Raises:
+        UsageError: a policy decides on one model, and one batch of it.
+    """
+    asked = dict.fromkeys(
+        (record.arms[0].model, min(arm.batch for arm in record.arms), tuple(record.arms[0].parameters.items()))
+        for record in records
+    )
+    if len(asked) > 1:
+        models = "; ".join(dict.fromkeys(f"{model}, batch {batch}" for model, batch, _ in asked))
+        raise UsageError(
+            f"--policy decides on one model and batch, and this run has {len(asked)} ({models}): run one, weigh the "
+            "sizes by --mix, or decide on each afterwards, with `shootout decide RUN --group NAME`"
+        )
+
+
+def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
+    """Return by group the arms of a run in progress that are proven to break a limit.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    barred: dict[str, set[str]] = defaultdict(set)
+    if policy is None:
+        return barred
+    candidates = read_question([out]).candidates
+    findings = judge_limits(policy, candidates)
+    for one in candidates:
+        if any(found.standing is Standing.BROKEN for found in findings[one.label]):
+            for play in one.plays:
+                barred[play.cell.group].add(play.row.arm)
+    return barred
+
+
+def find_unsettled(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
+    """Return by group the arms that further restarts may show to meet the policy's limits, and that it might choose.
+
+    Raises:
+        UsageError: the folder holds no run.
+    """
+    unsettled: dict[str, set[str]] = defaultdict(set)
+    if policy is None:
+        return unsettled
+    candidates = read_question([out]).candidates
+    measures = {one.label: measure(policy, one) for one in candidates}
+    findings = judge_limits(policy, candidates, measures=measures)
+    standings = {label: {finding.standing for finding in found} for label, found in findings.items()}
+    met = [label for label in measures if standings[label] <= {Standing.MET} and not _is_out(measures[label])]
+    for one in candidates:
+        mine, unknown = measures[one.label], [f for f in findings[one.label] if f.standing is Standing.UNKNOWN]
+        is_beaten = any(compare(policy, mine, measures[other]).verdict is Verdict.SLOWER for other in met)
+        may_meet = unknown and all(map(_may_settle, unknown)) and Standing.BROKEN not in standings[one.label]
+        if may_meet and not mine.fault and not (is_beaten and not mine.reason):
+            for play in one.plays:
+                unsettled[play.cell.group].add(play.row.arm)
+    return unsettled
+
+
+def _is_out(found: ObjectiveValue) -> bool:
+    return bool(found.fault or found.reason)
+
+
+def _may_settle(finding: Finding) -> bool:
+    """Tell whether further restarts may show what isn't known.
+
+    The worst of several restarts gets no better, so one that is known to lie beyond its limit stays there.
+    """
+    if finding.limit in (Limit.CPU, Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
+        return True
+    return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE_LIMITS or finding.high is None)
+
+
+def find_breach(policy: Policy | None, by_metric: bool, line: Played, install_bytes: int | None) -> NotRun | None:
+    """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that.
+
+    Args:
+        by_metric: a metric tells the agreement, whose interval `find_barred` judges, and not the first class.
+    """
+    known = {
+        Limit.ERROR: line.fidelity.relative_l2,
+        Limit.AGREEMENT: None if by_metric else line.fidelity.top1_agreement,
+        Limit.MEMORY: line.peak_rss_bytes if line.gpu is None else None,
+        Limit.SIZE: line.executed.artifact_bytes,
+        Limit.INSTALL: install_bytes,
+    }
+    for limit, wanted in policy.limits.items() if policy else ():
+        if (value := known.get(limit)) is not None:
+            found = judge_figure(limit, wanted, Bounds(value=value, low=value, high=value))
+            if found.standing is Standing.BROKEN:
+                return NotRun(NotRunKind.OFF_LIMITS, f"{tell_finding(found)}, the policy's limit")
+    return None

@@ -1,0 +1,312 @@
+"""The gate's word: exact evidence first, then the slowdown's interval against its limit. Never silently a pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.decide.options import SHARE
+from shootout.apps.judge.decide.racing import find_breach
+from shootout.apps.judge.gate.evidence import SAME, Check, Limits, find_evidence
+from shootout.apps.judge.gate.reference import Reference
+from shootout.core.constants import SHIPPED
+from shootout.core.contract import NotRun, NotRunKind
+from shootout.core.errors import ExitCode, Unavailable, UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.records import Played
+from shootout.core.messages import Scope
+from shootout.core.race.runner import Breach
+from shootout.core.results.document import Part, Ratio, Row
+from shootout.core.results.group import Group
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.units import counted, duration, span
+from shootout.tell.wording import tell_close_ratio
+
+Outcome = Literal["pass", "fail", "undecided"]
+EXIT_CODES: Mapping[Outcome, ExitCode] = {
+    "pass": ExitCode.OK,
+    "fail": ExitCode.REFUSED,
+    "undecided": ExitCode.UNDECIDED,
+}
+SCHEMA = 3
+TIME = "time"
+"""The check that is the race."""
+
+
+class Gate(Part):
+    """What became of a candidate.
+
+    Attributes:
+        reasons: why it isn't a pass, the weightiest first.
+        given: the candidate's file as it was typed; null if the candidate is a target.
+        ratio: the candidate's time ÷ the reference's; null where they have none in common.
+        limit: the most that it may be.
+        earlier_restarts: how many of `restarts` an earlier command raced.
+        checks: the exact evidence.
+        notes: what else a reader must know, such as other versions than the reference was recorded with.
+        folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
+        again: the command that measures and ships an upgrade once its versions are installed; null if it is none.
+        next: the same command with more time; null if time wouldn't tell, or the command isn't known.
+    """
+
+    schema_version: int = Field(default=SCHEMA, serialization_alias="schema")
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    reference: str
+    candidate: str
+    recorded: str
+    ratio: Ratio | None
+    limit: float
+    wall_s: float
+    restarts: int
+    earlier_restarts: int = 0
+    checks: tuple[Check, ...]
+    notes: tuple[str, ...]
+    run: str
+    folder: str | None = None
+    given: str | None = None
+    again: str | None = None
+    next: str | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Return the command's exit code."""
+        return EXIT_CODES[self.outcome]
+
+
+def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *, packed: bool = False) -> Breach:
+    """Return what ends the race as soon as the exact evidence is red, however fast the candidate is.
+
+    Args:
+        out: the run's folder, which holds each restart before the next is planned.
+        packed: as `find_evidence` takes it.
+    """
+    seen = False
+
+    def find_red(line: Played, install_bytes: int | None) -> NotRun | None:
+        nonlocal seen
+        if why := find_breach(limits.policy, bool(limits.metric), line, install_bytes):
+            return why
+        if seen:
+            return None
+        checks = find_evidence(analyse_cells(out), reference, candidate, limits, packed=packed)
+        seen = bool(checks)  # a first restart may have been the candidate's alone
+        red = next((one for one in checks if one.standing is Standing.BROKEN), None)
+        return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
+
+    return find_red
+
+
+def judge_gate(
+    folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, *, packed: bool = False
+) -> Gate:
+    """Return what the run in a folder says of a candidate.
+
+    Args:
+        names: the labels of reference and candidate.
+        recorded: where the reference comes from.
+        packed: as `find_evidence` takes it.
+
+    Raises:
+        UsageError: there is no run, or the candidate is another model.
+        Unavailable: one of the two could not be built, loaded or timed here, and nothing that is known is red.
+    """
+    run = analyse_cells(folder)
+    rows = {row.arm: row for row in run.document.rows}
+    mine, other = (rows[name] for name in names)
+    checks = find_evidence(run, *names, limits, packed=packed)
+    ratio = other.end_to_end.ratio if other.end_to_end else None
+    fails = [tell_check(one) for one in checks if one.standing is Standing.BROKEN]
+    opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
+    if not fails:
+        _refuse_skipped(mine, other)
+    standing, why = _judge_speed(run, mine, other, ratio, limits)
+    if standing is Standing.BROKEN:
+        fails.append(why)
+    elif standing is Standing.UNKNOWN and not fails:
+        opens.insert(0, why)
+    elif standing is Standing.UNKNOWN:
+        why = f"not raced{' to the end' if ratio else ''}, because another limit is broken"
+    outcome: Outcome = "fail" if fails else "undecided" if opens else "pass"
+    return Gate(
+        outcome=outcome,
+        reasons=(*fails, *opens),
+        reference=names[0],
+        candidate=names[1],
+        recorded=recorded.place,
+        ratio=ratio,
+        limit=1 + limits.slower,
+        wall_s=run.document.wall_s,
+        restarts=other.end_to_end.restarts if other.end_to_end else 0,
+        checks=(*checks, _check_time((mine, other), standing, ratio, limits, why)),
+        notes=tuple(_make_notes(run, mine, recorded, limits)),
+        run=str(folder),
+        next=_find_next(run, mine) if standing is Standing.UNKNOWN and not fails else None,
+    )
+
+
+def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
+    """Return the word where nothing could be raced."""
+    return Gate(
+        outcome="undecided",
+        reasons=(f"nothing was raced: {why}",),
+        reference=names[0],
+        candidate=names[1],
+        recorded=recorded.place,
+        ratio=None,
+        limit=1 + limits.slower,
+        wall_s=0.0,
+        restarts=0,
+        checks=(),
+        notes=(),
+        run=str(folder),
+    )
+
+
+def _refuse_skipped(mine: Row, other: Row) -> None:
+    """Raise if one of the two can't run here, as it may turn out only while it is built or loaded."""
+    for what, row in (("reference", mine), ("candidate", other)):
+        if what == "reference" and row.cause is NotRunKind.UNFIT and row.backend.startswith(f"{SHIPPED}:"):
+            raise UsageError(f"the candidate is another model than the reference: {row.reason}")
+        if row.outcome == "skipped" or row.cause is NotRunKind.SOFTWARE:
+            why = "; ".join(filter(None, [row.reason, row.fix]))
+            raise Unavailable(f"the {what} {row.arm} can't run here: {why}")
+
+
+def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) -> Standing:
+    """Judge a candidate's time against the limit, by the interval that the race itself ends by.
+
+    Args:
+        slower: what the limit is, as a share of the reference's time.
+    """
+    known = group.evidence(Scope.END_TO_END)
+    found = known.compare(candidate, reference, limit=slower)
+    states = {Verdict.SLOWER: Standing.BROKEN, Verdict.FASTER: Standing.MET}
+    return states.get(found.verdict, Standing.UNKNOWN) if found else Standing.UNKNOWN
+
+
+def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
+    """Tell whether it is too slow, and how that is told."""
+    if ratio is None:
+        lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
+        why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they were never measured together"
+        return Standing.UNKNOWN, why
+    standing = Standing.UNKNOWN
+    if ratio.reason is None:
+        standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
+    limit = SHARE.tell_limit(limits.slower)
+    if standing is not Standing.UNKNOWN:
+        return standing, f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else ""
+    return (
+        standing,
+        ratio.reason or f"can't tell yet if the candidate is slower by more than {limit}: {_more_time(run)}",
+    )
+
+
+def _check_time(rows: tuple[Row, Row], standing: Standing, ratio: Ratio | None, limits: Limits, why: str) -> Check:
+    """Return the race as a line of the evidence."""
+    before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in rows)
+    return Check(
+        name=TIME,
+        reference=before,
+        candidate=f"{after}, {tell_slowdown(ratio)}" if ratio and ratio.low is not None else after,
+        limit=f"at most {SHARE.tell_limit(limits.slower)} slower",
+        standing=standing,
+        reason=why or None,
+    )
+
+
+def _needed_minutes(run: Analysed, more_s: float) -> int:
+    return math.ceil((run.document.wall_s + more_s) / 60)
+
+
+def _find_next(run: Analysed, mine: Row) -> str | None:
+    """Return the command that goes on with an unfinished gate, for as long as would tell, or else twice as long."""
+    nearest = run.document.nearest_open
+    more_s = run.document.wall_s if nearest is None or nearest.seconds is None else nearest.seconds
+    cell = run.cells.get(mine.group)
+    return None if cell is None or cell.complete else cell.resume(f"{_needed_minutes(run, more_s)}m")
+
+
+def _more_time(run: Analysed) -> str:
+    """Return what it would take to know."""
+    nearest = run.document.nearest_open
+    if nearest is None or nearest.restarts is None or nearest.seconds is None:
+        return "the time was over, and how much more it would take can't be estimated"
+    minutes = _needed_minutes(run, nearest.seconds)
+    more = counted(nearest.restarts, "more restart")
+    return f"the time was over; about {more}, {span(nearest.seconds)}, would settle it: --max-time {minutes}m"
+
+
+def count_restarts(folder: Path, candidate: str) -> int:
+    """Count the restarts in which a candidate was timed, by what a run folder holds."""
+    rows = analyse_cells(folder).document.rows if journal.begun(folder) else ()
+    return next((row.end_to_end.restarts for row in rows if row.arm == candidate and row.end_to_end), 0)
+
+
+def _make_notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
+    if limits.policy and not limits.policy.limits:
+        yield "the policy has no [limits], so only the gate's own limits apply"
+    if far := _tell_far(mine, recorded):
+        yield far
+    here: Mapping[str, str] = run.document.environment.get("libraries") or {}
+    changed = [
+        f"{name} {version} (here {here[name]})"
+        for name, version in sorted(recorded.libraries.items())
+        if here.get(name, version) != version
+    ]
+    if changed:
+        yield f"the reference was recorded with other versions: {_fold_texts(changed)}"
+    made = run.groups[mine.group].prepared.get(mine.arm)
+    if recorded.export and made and made.exported and made.exported != recorded.export:
+        yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
+    if run.document.void_share >= _NOISY:
+        yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
+    yield from run.document.warnings
+
+
+def _tell_far(mine: Row, recorded: Reference) -> str:
+    """Tell how many times its recorded time the reference takes, "" if the two are near."""
+    then, now = recorded.median_ns, mine.end_to_end
+    if then is None or now is None or (now.low_ns <= _FAR * then and now.high_ns >= then / _FAR):
+        return ""
+    return (
+        f"the reference took {now.median_ns / then:.2g} times its recorded time, {duration(now.median_ns)} a call, not "
+        f"{duration(then)}: this is another machine, or a busy one, or the reference is broken"
+    )
+
+
+_FAR = 2.0
+"""A reference that takes so many times its recorded time, or that part of it, is told: like machines differ by less."""
+_NOISY = 0.5
+_NAMED = 6
+
+
+def _fold_texts(texts: Sequence[str]) -> str:
+    more = f", {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
+
+
+def tell_check(one: Check) -> str:
+    """Return a check in a line: `size is 9 MB, reference 1 MB, limit at most 10 % more: +800 %`."""
+    parts = [f"{one.name} is {one.candidate}" if one.candidate else one.name]
+    parts += [f"reference {one.reference}"] if one.reference else []
+    parts += [f"limit {one.limit}"] if one.limit else []
+    return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
+
+
+def tell_decisive(one: Check) -> str:
+    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
+    found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
+    told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
+    return told + (f", limit {one.limit}" if one.limit else "")
+
+
+def tell_slowdown(ratio: Ratio) -> str:
+    """Return how much slower or faster the candidate is than the reference."""
+    return tell_close_ratio(ratio, "the reference")

@@ -1,0 +1,154 @@
+"""Show what rounding each layer or block alone does to a model: the answer, a table, how to read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from shootout.apps.sensitivity.rounded import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.core.contract import Precision
+from shootout.core.host.environment import SEVEN_BITS, saturates
+from shootout.core.schemes import write_floats
+from shootout.core.units import counted, size
+from shootout.tell.columns import Cell, fit_table
+from shootout.tell.screen import INDENT, labeled, typed
+
+NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
+FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
+"""The word of schemes that leave layers in float, and the precisions that have it."""
+MOST_LINES = 20
+"""The table has no more lines: JSON has all."""
+
+
+def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then: str = "") -> RenderableType:
+    """Render the answer of each precision, a table with the worst part first, how to read it, and what is next.
+
+    Args:
+        name: of the model and its size, for people.
+        columns: width of the console.
+        then: the command that makes a mix; "" for none.
+    """
+    first, *others = found
+    shown = first.parts[:MOST_LINES]
+    has_mixes = any(one.precision in OFFERING_FLOATS for one in found)
+    lines = [_tell_part(part, first, has_mixes=has_mixes) for part in shown]
+    for other in others:
+        known = {part.name: part for part in other.parts}
+        for line, part in zip(lines, shown, strict=True):
+            line[f"{SQNR} {other.precision}"] = _tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
+    headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
+    if others:  # a column for each precision has room, three for each have not
+        headers = [header for header in headers if header.startswith((*NAMES, SQNR))]
+    titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
+    answers = [Text(answer) for one in found for answer in tell_answer(one)]
+    notes = [Text(note) for note in _tell_notes(found)]
+    if then:
+        notes += [Text(""), *labeled("Next", ["search for the mix that keeps the limit, and race it:"], columns)]
+        notes += labeled("", [typed(then, columns - INDENT)], columns)
+    table = fit_table(headers, lines, columns, left=(first.by, "in float", "operator"), titles=titles)
+    return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
+
+
+def tell_answer(found: PrecisionSensitivity) -> list[str]:
+    """Say what to leave in float first, and what that is worth."""
+    worst, precision = found.parts[0], found.precision.upper()
+    if found.whole.sqnr_db == math.inf:
+        return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
+    told = [f"All of it in {precision}: {_tell_state(found.whole)}."]
+    if found.without_worst:
+        told = [*told, f"With {found.by} {worst.name} in float: {_tell_state(found.without_worst)}."]
+    if worst.sqnr_db == -math.inf:
+        advice = f"Leave {_name(worst, found)} in float: in {precision} it gives NaN or infinity."
+    elif found.unmeasured:
+        total = counted(len(found.parts) + found.unmeasured, found.by)
+        some = f"{len(found.parts)} of {total}"
+        advice = f"Of the {some} that --max-time left time for, {_name(worst, found)} errs most."
+    elif len(found.parts) == 1:
+        advice = f"{worst.name} is the only {found.by} of this model."
+    else:
+        share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
+        advice = f"Leave {_name(worst, found)} in float first{share}."
+    return [advice, " ".join(told)]
+
+
+def _name(part: LayerSensitivity, found: PrecisionSensitivity) -> str:
+    """Name a part, and the scheme that leaves it in float if its precision has one: `layer 8 (int8/float-4)`."""
+    scheme = f" ({found.precision}/{write_floats(_numbers(part))})" if found.precision in OFFERING_FLOATS else ""
+    return f"{found.by} {part.name}{scheme}"
+
+
+def _tell_state(part: LayerSensitivity) -> str:
+    score = part.score
+    if score is None:
+        return f"{SQNR} {_tell_decibels(part.sqnr_db)}"
+    told = f"{score.name} {score.after:.4g} ({score.before:.4g} in float)"
+    return f"{SQNR} {_tell_decibels(part.sqnr_db)}, {told}"
+
+
+def _tell_decibels(sqnr_db: float) -> str:
+    """Write a signal to noise ratio: `31.2 dB`, `exact` without noise, `NaN` if an output is no number."""
+    return f"{sqnr_db:.1f} dB" if math.isfinite(sqnr_db) else "exact" if sqnr_db > 0 else "NaN"
+
+
+def _tell_change(score: ScoreChange) -> str:
+    """Write how a score changed, in its own unit, with its 95 % interval."""
+    interval = "" if score.low is None or score.high is None else f" ({score.low:+.2g} to {score.high:+.2g})"
+    return f"{score.value:+.2g}{interval}"
+
+
+def _numbers(part: LayerSensitivity) -> list[int]:
+    return [layer.number for layer in part.layers]
+
+
+def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes: bool) -> dict[str, Cell]:
+    """Return the cells of a part's line, by header; `has_mixes`: layers have schemes, not just numbers."""
+    scheme = write_floats(_numbers(part))
+    operators = dict.fromkeys(layer.operator for layer in part.layers)
+    score = next((one.score.name for one in found.parts if one.score), "")
+    return {
+        found.by: part.name,
+        **({"in float": scheme} if has_mixes else {"number": scheme.removeprefix(FLOATS)}),
+        "operator": ", ".join(operators),
+        SQNR: _tell_decibels(part.sqnr_db),
+        "weights alone": "" if part.weights_db is None else _tell_decibels(part.weights_db),
+        "activations alone": "" if part.activations_db is None else _tell_decibels(part.activations_db),
+        "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
+        **({score: _tell_change(part.score) if part.score else ""} if score else {}),
+        "weights": size(part.weight_bytes) if part.weight_bytes else "",
+        "ops": f"{part.flops_share:.1%}",
+    }
+
+
+def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
+    """Say how to read the table, and what is missing from it."""
+    first, by = found[0], found[0].by
+    notes = []
+    if more := first.parts[MOST_LINES:]:
+        shares = [part.noise_share for part in more if part.noise_share is not None]
+        error = f", {math.fsum(shares):.1%} of the error" if len(shares) == len(more) else ""
+        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json has all.")
+    notes.append(
+        f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
+        "Rounded in the float graph itself, without a runtime's optimizations."
+    )
+    if len(found) > 1:
+        notes.append("Weights and activations apart from each other: name one precision, or --json.")
+    else:
+        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s.")
+    if any(one.precision in OFFERING_FLOATS for one in found):
+        notes.append(
+            f"{by}: its name in the model's file. in float: the scheme that leaves it in float. N of {FLOATS}N counts "
+            f"layers from 0 in the graph's order. A runtime may still round what that {by} reads: then leave the layer "
+            f"before it in float, too, as in {FLOATS}1.2."
+        )
+    else:
+        notes.append(f"{by}: its name in the model's file. number: counts layers from 0 in the graph's order.")
+    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
+        rows = counted(scored.rows, scored.unit)
+        notes.append(f"{scored.name}: its change on {rows} of the selection split, and its 95 % interval.")
+    if Precision.INT8 in {one.precision for one in found} and saturates():
+        notes.append(SEVEN_BITS.format("weights"))
+    return notes

@@ -1,0 +1,166 @@
+"""Find the arm of a run that is to be shipped: the named one, a policy's choice, or the run's own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.choice import UNSHIPPABLE, why_no_folder
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.core.contract import Arm
+from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
+from shootout.core.journal import journal
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Prepared
+from shootout.core.results.document import Answer, Document, Row
+from shootout.core.study.group import GroupRecord, find_named, short
+from shootout.tell.page.sources import PolicyAnswer
+from shootout.tell.reproduce import quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmToShip:
+    """An arm of a run that is to be shipped, with its records.
+
+    Attributes:
+        record: of its group.
+        prepared: of its build.
+        policy, decided: a policy's file and its decision; None without one.
+    """
+
+    folder: Path
+    document: Document
+    history: History
+    record: GroupRecord
+    arm: Arm
+    row: Row
+    prepared: Prepared
+    policy: Path | None = None
+    decided: PolicyAnswer | None = None
+
+
+def find_arm_to_ship(
+    folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None
+) -> ArmToShip:
+    """Find the arm to ship.
+
+    Args:
+        name: of the arm, as the document or its tables have it; None: the policy's choice, or the answer's.
+        group: the name of its group, or the beginning of that name; needed if there are several.
+
+    Raises:
+        UsageError: there is no such run, arm or cell, or the arm was not measured.
+        Undecided: the run can't tell what to ship.
+        Infeasible: nothing meets the policy's limits.
+    """
+    if name and policy:
+        raise UsageError("pass only one of --target and --policy: either names what is shipped")
+    document, decided = analyse(folder), None
+    if policy:
+        question = read_question([folder], group)
+        decided = PolicyAnswer(decide(read_policy(policy, {}), question), question)
+        chosen = _require_chosen(decided.decision)
+        row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
+        rows, name = [one for one in document.rows if one.group == row.group], row.arm
+    else:
+        groups = find_groups(document, group)
+        if name is None:
+            found = _require_answer([answer for answer in document.answer if answer.group in groups])
+            groups, name = {found.group}, found.ship.arm if found.ship else ""
+        rows = [row for row in document.rows if row.group in groups]
+    wanted = load_records(folder, document, _find_row(rows, name))
+    if why := UNSHIPPABLE.get(wanted.arm.scenario):
+        raise UsageError(why)
+    return replace(wanted, policy=policy, decided=decided)
+
+
+def find_groups(document: Document, group: str | None) -> set[str]:
+    """Find the groups that a name stands for; None: all but those that selected settings, which have no answer.
+
+    Raises:
+        UsageError: there is no such group.
+    """
+    groups = {row.group for row in document.rows}
+    if group is None:
+        return groups & {answer.group for answer in document.answer} or groups
+    if found := find_named(groups, group):
+        return found
+    raise unknown("group", group, groups)
+
+
+def _find_row(rows: Sequence[Row], name: str) -> Row:
+    named = [row for row in rows if name in (row.arm, short(row.arm))]
+    # what ran on a device that is a program was proven there, though its time means nothing
+    timed = [row for row in named if row.outcome == "measured" or row.cause is NotRunKind.SOFTWARE]
+    if not named:
+        raise unknown("target", name, {row.arm for row in rows})
+    if not timed:
+        raise UsageError(f"{name!r} was not measured: {named[0].reason}")
+    if len(timed) > 1:
+        raise SeveralGroups(f"{name!r} was measured in several groups", [row.group for row in timed])
+    return timed[0]
+
+
+def load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
+    """Load what a run's journal holds of a row.
+
+    Raises:
+        UsageError: it was never built.
+    """
+    history = journal.read(folder)
+    record = next(group for group in history.groups if group.name == row.group)
+    arm = next(raced for raced in record.arms if raced.label == row.arm)
+    made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
+    if not made:
+        raise UsageError(f"{row.arm!r} was never built: {row.reason}")
+    return ArmToShip(
+        folder=folder,
+        document=document,
+        history=history,
+        record=record,
+        arm=arm,
+        row=row,
+        prepared=made[-1],
+    )
+
+
+def refuse_without_folder(wanted: ArmToShip) -> None:
+    """Refuse a target that can't be put into a folder.
+
+    Raises:
+        SkippedArm: it can't; says what to do, and the command that ships another one.
+    """
+    row, answers = wanted.row, wanted.document.answer
+    why = why_no_folder(row)
+    if not why:
+        return
+    answer = next((one for one in answers if one.group == row.group), None)
+    other = answer and (answer.instead or (answer.ship if not answer.no_folder else None))
+    command = f"; or ship {short(other.arm)}: {answer.next}" if answer and other and answer.next else ""
+    raise SkippedArm(f"{row.arm} can't be shipped: {why}{command}", kind=NotRunKind.UNSUPPORTED)
+
+
+def _require_answer(answers: Sequence[Answer]) -> Answer:
+    if len(answers) > 1:
+        raise SeveralGroups("the run has an answer for each of its groups", [answer.group for answer in answers])
+    if not answers or answers[0].ship is None:
+        why = answers[0].reason if answers else "nothing was measured"
+        raise Undecided(f"the run has no answer: {why}; name what to ship with --target")
+    if answers[0].reason:
+        arm = short(answers[0].ship.arm)
+        way_out = f"continue the run, or name it: {quote(('--target', arm))}"
+        raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; {way_out}")
+    return answers[0]
+
+
+def _require_chosen(decision: Decision) -> str:
+    if decision.chosen:
+        return decision.chosen
+    if decision.outcome == "infeasible":
+        raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; see `shootout decide`")
+    settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
+    raise Undecided(f"not enough evidence for this policy: {decision.reason}{settle}")

@@ -1,0 +1,451 @@
+"""Finds each backend's best own settings by racing them, then races the winners: the stages of `shootout tune`.
+
+The winner among many was lucky too (the winner's curse), so the search only proposes: the gain comes from a race of the
+default and the winner alone, on restarts that the search never saw. Each stage is a run like any other, in a folder
+of its own below the tuning run's: it resumes, and can be looked at by itself. A stage is never continued once
+the next one began, since that one rests on its choice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from shootout import backends
+from shootout.apps.judge.decide.options import Limit
+from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
+from shootout.apps.tune.results import (
+    ALONE,
+    CONFIRMED,
+    STAGES,
+    TOGETHER,
+    TUNED,
+    Tuning,
+    TuningStage,
+    rank_settings,
+    read_stages,
+    read_tuning,
+    was_refused,
+)
+from shootout.apps.tune.settings import Change, apply_changes, combine, list_changes, widen_floats
+from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.constants import MAX_RESTARTS
+from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.host import environment
+from shootout.core.host.placement import place
+from shootout.core.host.store import open_sealed, sealed
+from shootout.core.journal import journal
+from shootout.core.journal.run_folder import new_folder, refuse_links
+from shootout.core.results.document import Document, Ratio
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.verdicts import Standing
+from shootout.core.study.feasibility import find_obstacles, needed_bytes
+from shootout.core.study.group import GroupRecord, is_exact, with_control
+from shootout.core.study.plan import Plan, PlannedGroup, make_plan
+from shootout.core.study.points import group_name, points, request, targets_of
+from shootout.core.study.schema import Study
+from shootout.tell import reproduce
+
+SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
+"""The most that each stage may take, as a share of the time that is left."""
+RANKING_SHARE = 0.2
+"""The most that ranking the layers may take, as a share of the time that is left once the model is exported."""
+RANKING = "ranking.json"
+"""The file in a tuning run's folder with the mixes that the ranking of the layers gave, sealed."""
+MOST_WIDENED = 4
+"""So many mixes are tried again with what lies before their layers in float, too: each takes a build."""
+MORE_TO_SEARCH = 3
+"""A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
+START_OVER = "add --fresh to start over there, or another --out"
+
+
+class Measure(Protocol):
+    """Runs a plan in a folder until then, or goes on with it, as `commands.run.measure` does."""
+
+    def __call__(self, plan: Plan, out: Path, *, limit: Deadline) -> Document:
+        """Measure a stage; return it with what was there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningSearch:
+    """The start of a tuning run: its study, and the limits of its candidates.
+
+    Attributes:
+        plan: the study's own: its groups, of one model, hold every target's default.
+        most_threads: that an arm can have here.
+        precisions: those that may be tried instead of a target's own.
+        limits: what a setting must keep, in basic units; None: nothing.
+        mixes: words of schemes that leave a part of the model in float, which are tried under a limit; those of single
+            layers are missing before `with_mixes`.
+    """
+
+    plan: Plan
+    most_threads: int
+    precisions: tuple[Precision, ...]
+    limits: Mapping[str, float] | None = None
+    mixes: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Return what the first stage's folder must hold for this search to go on in it."""
+        return self.plan_stage(ALONE, Tuning("", {})).identity
+
+    @property
+    def leaves_layers_in_float(self) -> bool:
+        """Return True if mixes of layers are to be tried, which need a ranking."""
+        return self.limits is not None and not {*SCALED}.isdisjoint(self.precisions)
+
+    @property
+    def defaults(self) -> dict[str, Arm]:
+        """Return the default arms by target."""
+        arms = (arm for group in self.plan.groups for arm in group.record.arms if not arm.control)
+        return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
+
+    def skip_of(self, default: Arm) -> NotRun | None:
+        """Return why a target can't be tuned here; each has the memory for itself."""
+        return find_obstacles([default], self.plan.here).get(default.label)
+
+    def plan_stage(self, name: str, before: Tuning) -> Plan:
+        """Plan one stage as a run, from what those before it found; starts nothing."""
+        groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
+        arms = [[f"{arm.label} {reproduce.words([arm])}" for arm in group.record.arms] for group in groups]
+        asked = [self.plan.identity, name, arms, *([] if self.limits is None else [dict(self.limits)])]
+        identity = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        limit = LEAST_RESTARTS + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
+        study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
+        searches = self.limits is not None and name in (ALONE, TOGETHER)
+        told: dict[str, Any] = {"limits": self.limits, "on_selection": searches}
+        told["planning_s"] = self.plan.planning_s if name == ALONE else 0.0
+        return replace(self.plan, study=study, groups=groups, identity=identity, **told)
+
+    def _stage_groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
+        rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
+        return [
+            self._make_group(f", {target}", [default, *rivals[target]], self.skip_of(default))
+            for target, default in self.defaults.items()
+            if rivals[target] or name == ALONE
+        ]
+
+    def _rivals_of(self, name: str, before: Tuning, target: str) -> list[Arm]:
+        """Return the arms that race the target's default in this stage."""
+        default = self.defaults[target]
+        if self.skip_of(default) or (name != ALONE and not before.found):
+            return []
+        if name == CONFIRMED:
+            best = before.found[target].best
+            return [best] if best else []
+        changes = list_changes(default, self.most_threads, self.precisions, self.mixes)
+        if self.limits is not None:  # each mix takes a build, so under a limit other knobs wait
+            changes = [change for change in changes if change.precision]
+        if name == ALONE:
+            return [apply_changes(default, [change]) for change in changes]
+        stage = before.stages[ALONE]
+        if self.limits is not None and before.found[target].best is None:
+            return self._widen_refused(stage, default, changes)
+        ratios, labels = stage.ratios(target), [apply_changes(default, [change]).label for change in changes]
+        helped = best_of_each(
+            [
+                (change, ratios.get(label), stage.standing(target, label))
+                for change, label in zip(changes, labels, strict=True)
+            ]
+        )
+        combined = [apply_changes(default, several) for several in combine(default, helped)]
+        return [apply_changes(default, helped[:1]), *combined] if combined else []
+
+    def _widen_refused(self, stage: TuningStage, default: Arm, changes: Sequence[Change]) -> list[Arm]:
+        """Return the mixes of layers that were refused, with what lies before their layers in float, too.
+
+        A runtime may round what a layer in float reads, since the layer before writes it so.
+        """
+        target, arms = str(default.target), [apply_changes(default, [change]) for change in changes]
+        rows, known = stage.rows(target), {arm.label for arm in arms}
+        found = dict[str, Arm]()
+        for arm, change in zip(arms, changes, strict=True):
+            row = rows.get(arm.label)
+            is_out = stage.standing(target, arm.label) is Standing.BROKEN or (row is not None and was_refused(row))
+            if is_out and (wider := widen_floats(change.scheme)):
+                one = apply_changes(default, [replace(change, scheme=wider)])
+                found |= {one.label: one} if one.label not in known else {}
+        return list(found.values())[:MOST_WIDENED]
+
+    def _final_group(self, before: Tuning) -> list[PlannedGroup]:
+        """Group the best setting of each target, against each other; empty if fewer than two are left.
+
+        One in another precision has its target's default beside it, which its accuracy is compared with.
+        """
+        ready = [tuned for tuned in before.found.values() if tuned.ready]
+        if len(ready) < 2:
+            return []
+        rounded = [one for one in ready if one.ship.target.precision is not one.default.target.precision]
+        pairs = {one.ship.label: one.default.label for one in rounded}
+        arms = list(
+            {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}.values()
+        )
+        arms.sort(
+            key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baselines(loads_quickly=True)[0])
+        )
+        return [self._make_group(", tuned", arms, None, pairs)]
+
+    def _make_group(
+        self, apart: str, arms: Sequence[Arm], skip: NotRun | None, references: Mapping[str, str] = MappingProxyType({})
+    ) -> PlannedGroup:
+        """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
+
+        The last ones are left out where memory won't hold all at once.
+
+        Args:
+            references: arm → the plain FP32 arm that its accuracy is compared with, by label.
+        """
+        baseline, here = arms[0], self.plan.here
+        skips = {baseline.label: skip} if skip else self._too_many(arms)
+        playing = [arm for arm in arms if arm.label not in skips]
+        there = {arm.label for arm in playing}
+        known = {arm: plain for arm, plain in references.items() if {arm, plain} <= there}
+        apart_from_baseline = [plain for arm, plain in known.items() if baseline.label not in (arm, plain)]
+        record = GroupRecord(
+            name=f"{group_name(points(self.plan.study)[0])}{apart}",
+            baseline=None if skip else baseline.label,
+            comparisons=max(len(playing) - 1, 0) + len(apart_from_baseline),
+            arms=tuple(arms) if skip else with_control(baseline, arms),
+            references=known,
+        )
+        # a search chooses by one half of the rows, and is confirmed by the other
+        request = replace(self.plan.groups[0].request, scores_all=False)
+        return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
+
+    def _too_many(self, arms: Sequence[Arm]) -> dict[str, NotRun]:
+        """Return why arms are left out of a group, by label: the last ones, as many as memory won't hold."""
+        here = self.plan.here
+        counts = range(len(arms), 1, -1)
+        fitting = next((count for count in counts if needed_bytes(arms[:count], here) <= here.memory_bytes), 1)
+        reason = f"memory holds {fitting} of the {len(arms)} settings of this race, besides the hidden copy"
+        why = NotRun(NotRunKind.TOO_BIG, reason, "choose a smaller model or batch, or make room")
+        return {arm.label: why for arm in arms[fitting:]}
+
+
+def make_search(
+    study: Study,
+    precisions: Collection[Precision],
+    limits: Mapping[Limit, float] | None = None,
+) -> TuningSearch:
+    """Find out what is here.
+
+    Args:
+        precisions: those that may be tried instead of a target's own.
+        limits: what a setting must keep; None: nothing.
+
+    Raises:
+        UsageError: the study asks for something unknown, or for more than one model, batch or thread count; or a limit
+            can't be judged.
+    """
+    if study.scenario != (Scenario.LATENCY,):
+        raise UsageError("tune looks at latency: leave --scenario out")
+    if (count := len(points(study))) > 1:
+        raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
+    asked = replace(request(study, points(study)[0]), scores_all=False)
+    if limits is not None:
+        refuse_unjudged(limits, study, asked)
+        _refuse_inexact(study)
+    plan, widest = make_plan(study), place("all")
+    kept = None if limits is None else {str(name): value for name, value in limits.items()}
+    found = TuningSearch(
+        plan=replace(plan, placement=widest),
+        most_threads=widest.threads,
+        precisions=tuple(dict.fromkeys(precisions)),
+        limits=kept,
+    )
+    return (
+        replace(found, mixes=tuple(list_schemes_for(limits or {}, study, asked)))
+        if found.leaves_layers_in_float
+        else found
+    )
+
+
+def with_mixes(
+    search: TuningSearch, out: Path, rank: Callable[[TuningSearch], Sequence[str]], *, fresh: bool
+) -> TuningSearch:
+    """Return the search with the mixes of layers to try: those kept in `out`, else as `rank` finds them.
+
+    What is found is kept there, since a run goes on with the candidates that it began with.
+
+    Args:
+        rank: returns words of schemes, in the order in which to build them.
+
+    Raises:
+        UsageError: `out` can't be written, has links, or holds another tuning run.
+    """
+    refuse_links(out, (*STAGES, RANKING))
+    if not search.leaves_layers_in_float:
+        return search
+    if not fresh and (kept := _read_mixes(search, out)):
+        return kept
+    if not fresh and journal.begun(out / ALONE):
+        raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
+    with Stopwatch() as watch:
+        mixes = list(rank(search))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / RANKING).write_text(sealed({"request": search.identity, "mixes": mixes}), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't write into {str(out)!r}: {tell_refusal(error, 'choose another --out')}") from None
+    plan = replace(search.plan, planning_s=search.plan.planning_s + watch.seconds)
+    return replace(search, plan=plan, mixes=(*search.mixes, *mixes))
+
+
+def _read_mixes(search: TuningSearch, out: Path) -> TuningSearch | None:
+    """Return the search with the mixes that a folder holds; None if it holds none of this search."""
+    try:
+        kept = open_sealed(out / RANKING)
+    except (OSError, ValueError):
+        return None
+    return replace(search, mixes=(*search.mixes, *kept["mixes"])) if kept["request"] == search.identity else None
+
+
+def _refuse_inexact(study: Study) -> None:
+    """Refuse targets in another precision than plain FP32 beside limits, which compare with that.
+
+    Raises:
+        UsageError: there is one; says how to try its precision.
+    """
+    for target in targets_of(study):
+        if not is_exact(target.precision, target.scheme, ""):
+            raise UsageError(
+                f"limits compare with plain FP32, and {target} isn't: name {target.backend} in --backends, and "
+                f"{target.precision} in --precision"
+            )
+
+
+def of_every_backend(study: Study) -> Study:
+    """Return what is tuned if no target is named: every backend as it comes, on the study's device and precision."""
+    if study.backend:
+        return study
+    return study.model_copy(
+        update={"targets": tuple(one for one in backends.names() if not backends.entry(one).own_files)}
+    )
+
+
+def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
+    """Return the precisions that may be tried, by their names.
+
+    Raises:
+        UsageError: one that isn't known.
+    """
+    known = {str(precision): precision for precision in Precision}
+    for name in names:
+        if name not in known:
+            raise unknown("precision in --precision", name, known)
+    return tuple(known[name] for name in names)
+
+
+def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
+    """Return `results/tune/<time>` here, or the newest unfinished one there of the same request."""
+    parent, fingerprint = Path("results") / "tune", _take_fingerprint()
+    for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
+        kept = _read_mixes(search, folder)
+        try:
+            begun = read_tuning(folder)
+        except UsageError:
+            if kept:  # it was ended behind the ranking
+                return folder
+            continue
+        first, wanted = begun.stages[ALONE], (kept or search).identity
+        if (first.history.header.identity, first.fingerprint) == (wanted, fingerprint) and not begun.complete:
+            return folder
+    return new_folder(parent)
+
+
+def tune(
+    search: TuningSearch,
+    out: Path,
+    measure: Measure,
+    *,
+    fresh: bool,
+    limit: Deadline,
+    say: Callable[[str], None],
+) -> None:
+    """Run the stages that are left; `results.read_tuning` then tells what was found.
+
+    Args:
+        limit: when the whole command ends.
+        say: tells people where it is.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
+        UsageError: `out` can't be used, or holds another tuning run.
+    """
+    for name in STAGES:
+        if fresh and journal.begun(out / name):
+            shutil.rmtree(out / name)
+    for name in STAGES:
+        before = read_stages(out)
+        plan = search.plan_stage(name, before)
+        if not _is_open(out, name, plan, before):
+            continue
+        if limit.left_s <= 0:
+            say(f"no time is left for the stage {name!r}; run the same command again to go on")
+            return
+        say(f"stage {name}: {_describe_contents(plan)}")
+        _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
+        for share in (SHARES[ALONE], 1.0) if name == ALONE else ():  # later stages have nothing to do yet
+            if limit.left_s > 0 and _found_nothing_yet(out):
+                _measure_until(limit.part(share), limit, measure, replace(plan, planning_s=0.0), out / name)
+        if name == ALONE and _found_nothing_yet(out):
+            say("no setting is measured well enough yet; run the same command again to go on")
+            return
+        if name == CONFIRMED and not journal.read(out / name).played_out:
+            say("not every winner is confirmed yet; run the same command again to go on")
+            return
+
+
+def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan, folder: Path) -> None:
+    """Measure a stage for a part of the time; what it waits for this machine puts the limit off."""
+    measure(plan, folder, limit=part)
+    limit.put_off(part.waited_s)
+
+
+def _found_nothing_yet(out: Path) -> bool:
+    """Return True if the first stage was cut short and no setting leads."""
+    return not journal.read(out / ALONE).played_out and not any(one.best for one in read_stages(out).found.values())
+
+
+def best_of_each(results: Sequence[tuple[Change, Ratio | None, Standing]]) -> list[Change]:
+    """Return the best value of each knob that helped, the largest gain first."""
+    best: dict[str, Change] = {}
+    for change in rank_settings(results):
+        best.setdefault(change.knob, change)
+    gains = {id(change): ratio.value for change, ratio, _ in results if ratio}
+    return sorted(best.values(), key=lambda change: gains[id(change)])
+
+
+def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
+    """Return True if this stage has something to measure.
+
+    Raises:
+        UsageError: its folder holds the stage of another request, or what it rests on was found elsewhere.
+    """
+    stage = before.stages.get(name)
+    if stage and stage.history.header.identity != plan.identity:
+        raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
+    later = STAGES[STAGES.index(name) + 1 :]
+    if not plan.groups or (stage and (stage.history.played_out or not before.stages.keys().isdisjoint(later))):
+        return False
+    if before.stages and before.stages[ALONE].fingerprint != _take_fingerprint():
+        raise UsageError(f"{str(out)!r} was begun on another machine or with other versions: {START_OVER}")
+    return True
+
+
+def _take_fingerprint() -> str:
+    return environment.fingerprint(environment.facts())
+
+
+def _describe_contents(plan: Plan) -> str:
+    arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
+    return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"

@@ -1,0 +1,225 @@
+"""Choose the study: by a study's or a model's name, with changes on top, none of them without effect."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from shootout import models
+from shootout.commands.study_options import StudyOptions, flags_of
+from shootout.core.contract import SCALED, Artifact, Device, Precision, Scenario
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.client import is_file
+from shootout.core.exported.request import open_axes
+from shootout.core.study import axes, schema
+from shootout.core.study.points import describe, targets_of
+from shootout.core.study.schema import Study
+from shootout.core.study.target import parse_targets
+from shootout.models.sources import hfconfig, trees
+from shootout.scenarios.mix import read_mix
+
+DEFAULT = "shootout"
+"""The study of a command that names none, or names a model."""
+WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
+"""The endings of files of weights that people take for models."""
+_FORMS = (
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, config.json "
+    f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
+)
+
+
+def choose(name: str, options: Mapping[str, object]) -> Study:
+    """Return the study of this name, or of this TOML file, with these changes to it; a model gets the default study.
+
+    Args:
+        options: as in `shootout.commands.study_options`; options that aren't a study's change nothing.
+
+    Raises:
+        UsageError: no such study or model, a value that it can't take, two answers to one question, or an option that
+            would have no effect.
+    """
+    if isinstance(targets := options.get("backends"), str):
+        raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
+    given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
+    given["targets"] = given.pop("backends")
+    _refuse_patterns([name, *map(str, axes.as_axis(given["model"]) or ())])
+    if _is_model(name):
+        name, given["model"] = DEFAULT, read_place(name, given["model"])
+    _refuse_studies(given["model"])
+    own = _load_study(name)
+    given |= _convert_trees(given, own if name != DEFAULT else None)
+    if name == DEFAULT:
+        given |= _choose_targets_of_files(given, own)
+    if given["mix"]:
+        first, *_ = axes.as_axis(given["model"] or own.model)
+        given["mix"] = read_mix(given["mix"], partial(open_axes, str(first)))
+    study = _drop_missing_baseline(own.changed(**given), own, given["baseline"])
+    for fault in _flags_without_effect(study, options):
+        raise UsageError(fault)
+    return study
+
+
+def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any]:
+    """Return the ONNX files that a library's own files are converted to, and the targets if none are named.
+
+    Args:
+        own: the study as it is written; None for the default one, whose targets such a model doesn't take.
+
+    Raises:
+        UsageError, ModelError: a file can't be read or converted.
+    """
+    named = axes.as_axis(given["model"] or (own.model if own else ()))
+    if not any(trees.find_library(str(one)) for one in named):
+        return {}
+    models_there = tuple(trees.convert_file(one) if trees.find_library(one) else one for one in map(str, named))
+    if own or any(given.get(name) for name in ("targets", "backend")):
+        return {"model": models_there}
+    converted = filter(None, (trees.open_converted(Path(one)) for one in models_there))
+    return {"model": models_there, "targets": [*dict.fromkeys(one.artifact for one in converted), "onnxruntime"]}
+
+
+def _choose_targets_of_files(given: Mapping[str, Any], own: Study) -> dict[str, Any]:
+    """Return the default study's targets that answer which of several ONNX files to take, if none are named.
+
+    They run the files themselves in plain FP32. Every other runtime, on each file, would take the time of that answer.
+    """
+    files = [str(one) for one in axes.as_axis(given["model"] or own.model) if is_file(str(one))]
+    named = {name for name in ("targets", "backend") if given.get(name)} | {*(given.get("parameters") or {})} & {
+        "backend"
+    }
+    if len(files) < 2 or named:
+        return {}
+    return {"targets": [text for text in own.targets if _runs_files(text)]}
+
+
+def _runs_files(text: str) -> bool:
+    (target,) = parse_targets(text, describe)
+    return target.precision is Precision.FP32 and set(describe(target.backend)[0].consumes) == {Artifact.ONNX}
+
+
+def _drop_missing_baseline(study: Study, own: Study, asked: str | None) -> Study:
+    """Drop the study's own baseline if its target is no longer among those asked for; then it is the default.
+
+    Args:
+        own: the study as it was.
+        asked: the baseline that the user asks for, which must be there.
+    """
+    fields = ("targets", "backend", "device", "precision")
+    if asked or not study.baseline or all(getattr(study, name) == getattr(own, name) for name in fields):
+        return study
+    target, *_ = re.split(r"[({#]", study.baseline)  # of a label, which goes on with its file, setting and number
+    is_there = {*targets_of(study)} & {*parse_targets(target, describe, study.pythons)}
+    return study if is_there else study.model_copy(update={"baseline": None})
+
+
+def read_place(name: str, other: Any) -> Any:
+    """Read a word in a model's place as `--model` reads it.
+
+    Args:
+        other: what `--model` itself gives, if anything.
+
+    Raises:
+        UsageError: that gives another.
+    """
+    if other:
+        models_given = ",".join(map(str, axes.as_axis(other)))
+        raise UsageError(f"two models are given, {name!r} and --model {models_given}: pass only one of them")
+    flag = flags_of(StudyOptions)["model"]
+    return flag.read(flag.name, name) if flag.read else name
+
+
+def is_meant(name: str) -> bool:
+    """Return whether this is meant as a study or a model; a user's own need not exist."""
+    return schema.is_named(name) or name.endswith(schema.SUFFIX) or _is_model(name)
+
+
+def _is_model(name: str) -> bool:
+    """Return whether a study's place holds a model; a study of the same name comes first."""
+    parts = name.split(",")
+    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+        return False
+    return all(
+        part in models.names() or is_file(part) or models.is_own(part) or trees.find_library(part) for part in parts
+    )
+
+
+def _load_study(name: str) -> Study:
+    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+        return schema.load(name)
+    if name.endswith(WEIGHTS):
+        raise UsageError(
+            f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
+            "makes it, as in net.py:make"
+        )
+    if inside := hfconfig.find_exports(Path(name)):
+        raise UsageError(f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}")
+    if (snapshot := hfconfig.find_snapshot(Path(name))) and (snapshot / hfconfig.CONFIG).is_file():
+        raise UsageError(
+            f"{name!r} is a folder of Hugging Face's cache, with a snapshot: shootout run {shlex.quote(str(snapshot))}"
+        )
+    near = _find_near_file(name)
+    if set(name) & set("./\\"):
+        raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")
+    if near:
+        raise UsageError(f"unknown study or model {name!r}:{near} {_FORMS}")
+    raise UsageError(f"{unknown('study or model', name, {*schema.shipped(), *models.names()})}; {_FORMS}")
+
+
+def _find_near_file(name: str) -> str:
+    """Name a model's file whose name is nearly this one, in the folder that it names; "" if there is none."""
+    place = Path(name).expanduser()
+    try:
+        files = [one.name for one in place.parent.iterdir() if is_file(one.name) or trees.find_library(str(one))]
+    except OSError:
+        return ""
+    near = get_close_matches(place.name, files, n=1) or [one for one in sorted(files) if Path(one).stem == place.name]
+    return f" did you mean {str(place.parent / near[0])!r}?" if near else ""
+
+
+def _refuse_studies(model: Any) -> None:
+    """Refuse a study in place of a model."""
+    for name in axes.as_axis(model) or ():
+        if name not in models.names() and schema.is_named(str(name)):
+            raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
+
+
+def _refuse_patterns(names: Iterable[str]) -> None:
+    """Refuse a pattern that the shell left as it is, and name the files that it stands for."""
+    for text in (part for name in names for part in name.split(",") if set(part) & set("*?[")):
+        place = Path(text).expanduser()
+        if place.exists():
+            continue
+        inside = Path(place.anchor).glob(str(place.relative_to(place.anchor)))
+        found = [one for one in sorted(map(str, inside)) if is_file(one)]
+        files = shlex.quote(",".join(found))
+        told = f"to race its files, give them with commas between: {files}" if found else "no ONNX file matches it"
+        raise UsageError(f"{text!r} is a pattern and no file: {told}")
+
+
+def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the user asks for in so many words, and would change nothing; a study's own keys don't count."""
+    asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
+    targets = targets_of(study)
+    wanted = {"energy": "--energy", "gpu": "--gpu"}
+    if not any(target.device.is_gpu for target in targets):
+        for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
+            yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
+    elif "energy" in asked and not any(target.device is Device.CUDA for target in targets):
+        yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
+    if "energy" in asked and not study.all_scenarios - {Scenario.THROUGHPUT, Scenario.SERVE}:
+        yield "--energy is of one call after another: add --scenario latency, or leave it out"
+    offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
+    for word in options.get("precision", ()):
+        if word in {*Precision} - offered:
+            yield f"--precision {word}: no target can run it; they can run {', '.join(sorted(offered))}"
+    precisions = {*(target.precision for target in targets), *options.get("precision", ())}
+    if "calibration" in asked and not precisions & {*SCALED}:
+        yield (
+            "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "
+            "leave it out"
+        )

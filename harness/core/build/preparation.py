@@ -1,0 +1,512 @@
+"""Prepare what is raced: exports by group and variant, then a build of each arm, the quick ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+from shootout import backends
+from shootout.core import budget
+from shootout.core.adapter import Built
+from shootout.core.build.builder import Builder, BuiltArm, Exports, export_all, leading_of, needs_of, open_delivery
+from shootout.core.build.pool import BuildPool, lanes, lanes_on_gpu
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, NotRun, NotRunKind
+from shootout.core.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.core.exported.delivery import ProbeKey
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host import store
+from shootout.core.host.scratch import collect
+from shootout.core.messages import Progress
+from shootout.core.stats.goals import Aim
+from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
+from shootout.core.study.plan import Plan, PlannedGroup, measure_of
+from shootout.core.study.target import open_once, provider
+from shootout.core.units import counted, span
+from shootout.models.metrics import scoring
+
+AT_ONCE_S = 1.0
+QUICK_BUILD_S, QUICK_LOAD_S = 12.0, 4.0
+"""Targets that take longer to build, or to load in each restart, wait until there is a first answer without them."""
+MOST_OFF = 10.0
+"""A rule of thumb for a build's seconds may be so many times too long."""
+ENOUGH = 2
+"""With so many targets there can be a first answer."""
+TOO_LATE = "not built in the time that --max-time leaves for builds"
+MORE_TIME = "run the same command again, with more time: what was built is kept"
+
+OTHER_EXPORT = (
+    "this run was begun on another export of {model}, and times over other inputs don't belong in one series; "
+    "--fresh measures again"
+)
+
+
+class Ledger(Protocol):
+    """Record what became of the arms, by their group's name."""
+
+    def is_out(self, group: str, arm: Arm) -> bool:
+        """Return whether this arm was skipped or failed."""
+
+    def hung(self, group: str, arm: Arm) -> bool:
+        """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
+
+    def note(self, group: str, arm: Arm, why: NotRun) -> None:
+        """Note why an arm is out."""
+
+    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
+        """Note that an arm was built; `runs`: it can run here too."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuildJob:
+    """Hold one arm to build, and its model; `kept`: the build is in the cache."""
+
+    group: PlannedGroup
+    arm: Arm
+    model: ExportedModel
+    kept: bool
+
+    @property
+    def expected_s(self) -> float:
+        """Return the seconds that the build takes by rule of thumb."""
+        return 0.0 if self.kept else expected_s(self.group, self.arm)
+
+
+@dataclass(slots=True, kw_only=True)
+class Preparation:
+    """Export and build all that a run needs, in two steps if there is an answer to be had from the first alone.
+
+    Attributes:
+        plan: what is available here, and where it may run.
+        machine: what makes a build one of this machine (`environment.fingerprint`).
+        deadline: when the whole run ends. Exports and builds have shares of the time until then: arms that aren't ready
+            when those are over are not reached, and what is ready goes on.
+        begun_on: by group and label, the key of the exported model that an earlier process of this run built the arm
+            from.
+    """
+
+    plan: Plan
+    machine: str
+    logs: Path
+    ledger: Ledger
+    progress: Progress
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    begun_on: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _probes: dict[ProbeKey, ExportedModel] = field(default_factory=dict, init=False)
+    _waiting: set[BuildJob] = field(default_factory=set, init=False)
+    _later: list[BuildJob] = field(default_factory=list, init=False)
+    _builder: Builder | None = field(default=None, init=False)
+    _imports: list[Future[None]] = field(default_factory=list, init=False)
+
+    def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+        """Export every model, and build what the first answer needs; `build_next` builds the rest.
+
+        What can't be had becomes a skip or a failure.
+
+        Returns:
+            By group and label, each arm that can be loaded.
+
+        Raises:
+            ShootoutError: no model could be exported at all.
+        """
+        for group in groups:
+            self._skip_the_impossible(group)
+        collect(store.cache_folder())
+        wanted = {group.record.name: group for group in groups if group.building}
+        arms = {name: self._arms_to_build(group) for name, group in wanted.items()}
+        self.progress.stage(self._describe_work([(wanted[name], arm) for name, some in arms.items() for arm in some]))
+        builder = self._open_builder()
+        with self._ended_on_error():
+            with self._begin_imports([arm for some in arms.values() for arm in some], builder):
+                exports = self._obtain_exports([*wanted.values()])
+            self._try_metric([*wanted.values()], exports)
+            self._probes.update(exports.probes)
+            jobs = [
+                one for name, group in wanted.items() for one in self._hand_out(group, arms[name], exports, builder)
+            ]
+            limit = budget.builds(self.deadline)
+            held = [job for name in wanted for job in self._hold_back(_of(name, jobs), limit)]
+            for job in held:
+                if job.group.record.selects_for:  # one that comes later can't be held against those that have left
+                    self._not_reached(job)
+                else:
+                    self._later.append(job)
+            return self._build([job for job in jobs if job not in held], limit)
+
+    @property
+    def holds_back(self) -> bool:
+        """Tell whether there are builds that wait for the first answer."""
+        return bool(self._later)
+
+    @property
+    def has_next(self) -> bool:
+        """Tell whether one of these builds would end in time."""
+        limit = budget.builds(self.deadline)
+        return any(_ends_in_time(job, limit) for job in self._later)
+
+    def count_held(self, group: str) -> int:
+        """Count the targets of a group that wait and can run here."""
+        return sum(job.arm.label not in job.group.skips for job in _of(group, self._later))
+
+    def build_next(self) -> dict[str, dict[str, Built]]:
+        """Build of what was held back all that ends in time; if nothing does, the shortest.
+
+        A rule of thumb may be far off, so a build that seems to take too long is tried when nothing else is left to do,
+        and one at a time: what ends is raced before the next one takes its time.
+        """
+        limit = budget.builds(self.deadline)
+        jobs = [job for job in self._later if _ends_in_time(job, limit)]
+        if not jobs:
+            jobs, limit = [min(self._later, key=lambda job: job.expected_s)], budget.last_builds(self.deadline)
+            if not limit.allows(jobs[0].expected_s / MOST_OFF):
+                self.give_up()
+                return {}
+        self._later[:] = [job for job in self._later if job not in jobs]
+        count = sum(job.arm.label not in job.group.skips for job in jobs)
+        self.progress.stage(f"building {counted(count or len(jobs), 'more target')}")
+        with self._ended_on_error():
+            return self._build(jobs, limit)
+
+    def give_up(self) -> None:
+        """Note of what is still held back that there was no time for it."""
+        for job in self._later:
+            self._not_reached(job)
+        self._later.clear()
+        self._close_builder()
+
+    def _hold_back(self, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
+        """Return the builds of one group that wait until the others have raced.
+
+        They are those that don't end in time. In a race for the best they are also those that take long, load slowly,
+        can't be shipped or can't run here, if the others are enough for an answer.
+        """
+        if not jobs:
+            return []
+        group = jobs[0].group
+        late = self._find_late(jobs, limit)
+        if group.record.goal.aim is not Aim.BEST or group.record.selects_for or self.plan.study.turns:
+            return late
+        leading = leading_of([group], any_error=self.plan.study.max_error > 0)
+        here = [job for job in jobs if job not in late and job.arm.label not in group.skips]
+        quick = [job for job in here if _is_quick(job, leading) or _is_baseline(job)]
+        return [job for job in jobs if job not in quick] if len(quick) >= ENOUGH else late
+
+    def _find_late(self, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
+        """Return the builds that seem not to end in time, each behind those that begin before it."""
+        late, lanes_s = list[BuildJob](), [0.0] * len(lanes(self.plan.placement))
+        for job in self._order(jobs) if limit.seconds is not None else ():
+            ends_s = min(lanes_s) + job.expected_s
+            if limit.allows(ends_s) or job.kept:
+                lanes_s[lanes_s.index(min(lanes_s))] = ends_s
+            else:
+                late.append(job)
+        return late
+
+    def _build(self, jobs: Sequence[BuildJob], limit: Deadline) -> dict[str, dict[str, Built]]:
+        """Build side by side, those for a GPU behind all others, as many at once as its memory holds.
+
+        Those that choose kernels by timing them there come last, one by one.
+        """
+        self._waiting.update(jobs)
+        builder, are_stopped = self._open_builder(), False
+        alone = [job for job in jobs if job.arm.target.device.is_gpu]
+        timing = [job for job in alone if backends.entry(job.arm.target.backend).times_kernels]
+        together = [job for job in alone if job not in timing]
+        cpus = lanes(self.plan.placement)
+        needs_bytes = [device_bytes(job.arm, job.model) for job in together]
+        shared = lanes_on_gpu(cpus, sum(map(len, cpus)), needs_bytes) if together else cpus[:1]
+        ready: dict[tuple[str, str], Built] = {}
+        beside = [job for job in jobs if job not in alone]
+        for some, sets in ((beside, cpus), (together, shared), (timing, cpus[:1])):
+            with BuildPool[BuildJob, BuiltArm](sets, builder.stop) as pool:
+                for job in self._order(some):
+                    pool.submit(job, partial(self._build_arm, job, builder, limit), spared=job.kept)
+                ready |= self._collect_builds(pool, limit)
+            are_stopped |= bool(pool.stopped)
+        if not self._await_imports(limit) or are_stopped or not self._later:
+            self._close_builder()
+        groups = {job.group.record.name: job.group for job in jobs}
+        return {name: self._of_group(group, ready) for name, group in groups.items()}
+
+    def _open_builder(self) -> Builder:
+        """Return what builds, with the processes that builds are forked from: they are idle while arms race."""
+        if self._builder is None:
+            self._builder = Builder(
+                cache=store.cache_folder(),
+                placement=self.plan.placement,
+                probes=self._probes,
+                machine=self.machine,
+                logs=self.logs,
+                interpreters=self.plan.interpreters,
+                progress=self.progress,
+                delivery=self.plan.delivery,
+            )
+        return self._builder
+
+    def _close_builder(self) -> None:
+        if self._builder:
+            self._builder.close()
+            self._builder = None
+
+    @contextmanager
+    def _ended_on_error(self) -> Iterator[None]:
+        """End what builds are forked from if anything is raised, since a thread may wait for it."""
+        try:
+            yield
+        except BaseException:
+            if self._builder:
+                self._builder.stop()
+            self._close_builder()
+            raise
+
+    def _await_imports(self, limit: Deadline) -> bool:
+        """Wait until nothing is imported any more: nothing else runs while arms race. False if that takes too long."""
+        is_done = True
+        while self._imports:
+            try:
+                self._imports.pop().result(None if limit.seconds is None else max(0.0, limit.left_s))
+            except TimeoutError:
+                is_done = False
+        return is_done
+
+    @contextmanager
+    def _begin_imports(self, arms: Sequence[Arm], builder: Builder) -> Iterator[None]:
+        """Import what builds begin with, on the last CPUs, while an export goes on: that of a kept one ends at once."""
+        place, is_over = lanes(self.plan.placement)[-1], Event()
+
+        def begin() -> None:
+            if not is_over.wait(AT_ONCE_S):
+                for arm in sorted(arms, key=lambda arm: backends.entry(arm.target.backend).build_s):
+                    if not is_over.is_set():
+                        builder.begin_imports(arm, place, self.deadline)
+
+        thread = ThreadPoolExecutor(1)
+        self._imports.append(thread.submit(begin))
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.shutdown(wait=False)
+
+    def _order(self, jobs: Sequence[BuildJob]) -> list[BuildJob]:
+        """Return jobs in the order in which they begin: the longest first, so that all lanes are busy to the end.
+
+        If there is a limit, cached builds and the baseline come first, then the shortest, so that no long one takes the
+        time of several short ones. Under a tuning run's limits it is each group's own order, which begins with the most
+        telling.
+        """
+        if self.deadline.seconds is None:
+            return sorted(jobs, key=lambda job: -job.expected_s)
+        place = {
+            job: 0 if self.plan.limits is None else [arm.label for arm in job.group.record.arms].index(job.arm.label)
+            for job in jobs
+        }
+        return sorted(
+            jobs,
+            key=lambda job: (
+                not job.kept,
+                self._hung_before(job),
+                not _is_baseline(job),
+                place[job],
+                job.expected_s,
+            ),
+        )
+
+    def _obtain_exports(self, groups: Sequence[PlannedGroup]) -> Exports:
+        """Export what the groups need, or open what another machine exported for them.
+
+        Raises:
+            ShootoutError: nothing that could be measured could be exported.
+        """
+        if self.plan.delivery:
+            return open_delivery(self.plan.delivery)
+        every = [*self.plan.groups, *groups]  # since others of a model may join later
+        leading = leading_of(every, any_error=self.plan.study.max_error > 0)
+        return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs_of(every), leading)
+
+    def _try_metric(self, groups: Sequence[PlannedGroup], exports: Exports) -> None:
+        """Refuse a metric that fails on the reference outputs of a model's first call, before anything is built.
+
+        Raises:
+            UsageError: it fails; says the shapes.
+        """
+        measure = measure_of(self.plan.study)
+        made = {
+            one.model: one
+            for group in groups
+            for arm in group.building
+            if isinstance(one := exports.of(group, arm), ExportedModel)
+        }
+        for model, exported in made.items():
+            if fault := scoring.try_first_call(measure, exported, min(scoring.TRIAL_S, self.deadline.left_s)):
+                raise UsageError(f"--metric {measure.metric} can't score the outputs of {Path(model).name}: {fault}")
+
+    def _describe_work(self, arms: Sequence[tuple[PlannedGroup, Arm]]) -> str:
+        """Describe the work, and its time limit if there is one."""
+        what = f"exporting and building, {counted(len(arms), 'target')}"
+        if self.deadline.seconds is None or not arms:
+            return what
+        takes = f"builds take about {span(self._expect_all_s([expected_s(*one) for one in arms]))} if none is cached"
+        return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
+
+    def _expect_all_s(self, seconds: Sequence[float]) -> float:
+        """Return how long builds of so many seconds take side by side; 0 without any."""
+        return max(sum(seconds) / len(lanes(self.plan.placement)), *seconds, 0.0)
+
+    def _hung_before(self, job: BuildJob) -> bool:
+        return self.ledger.hung(job.group.record.name, job.arm)
+
+    def _time_for(self, job: BuildJob, limit: Deadline) -> Deadline:
+        """Return the time that a build which begins now may take: all that builds have, if those that wait have a lane
+        of their own.
+        """
+        if limit.seconds is None or len(self._waiting) < len(lanes(self.plan.placement)):
+            return limit
+        return Deadline(budget.one_arm_s(limit, job.expected_s))
+
+    def _not_reached(self, job: BuildJob) -> None:
+        """Note that there was no time for it; if the arm can't run here anyway, note the reason for that."""
+        self._waiting.discard(job)
+        late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
+        self.ledger.note(job.group.record.name, job.arm, job.group.skips.get(job.arm.label, late))
+
+    def _skip_the_impossible(self, group: PlannedGroup) -> None:
+        for arm in group.record.arms:
+            if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
+                self.ledger.note(group.record.name, arm, why)
+
+    def _arms_to_build(self, group: PlannedGroup) -> list[Arm]:
+        """Return the arms of a group that are built: a control is its baseline's."""
+        return [arm for arm in group.building if not arm.control and not self.ledger.is_out(group.record.name, arm)]
+
+    def _hand_out(self, group: PlannedGroup, arms: Sequence[Arm], exports: Exports, builder: Builder) -> list[BuildJob]:
+        """Return a job for each arm of a group whose model can be had; of the others say why not."""
+        models: dict[str, ExportedModel] = {}
+        refused: dict[str, NotRun] = {}
+        for arm in arms:
+            exported = exports.of(group, arm)
+            if isinstance(exported, SkippedArm):
+                refused[arm.label] = exported.why
+            elif isinstance(exported, ShootoutError):
+                kind = exported.kind if isinstance(exported, ModelError) else NotRunKind.FAILED
+                broken = NotRun(kind, str(exported), during="export")
+                refused[arm.label] = group.skips.get(arm.label, broken)
+            elif (key := self.begun_on.get((group.record.name, arm.label))) and key != exported.key:
+                raise UsageError(OTHER_EXPORT.format(model=exported.model))
+            elif why := check_export(arm, exported):
+                refused[arm.label] = why
+            elif arm.target.folder and (theirs := open_once(arm.target.folder).misfit(exported)):
+                raise UsageError(theirs)
+            else:
+                models[arm.label] = exported.for_selection() if self.plan.on_selection else exported
+        refused |= check_memory_of_exports(arms, models, self.plan.here.memory_bytes)
+        jobs = list[BuildJob]()
+        for arm in arms:
+            if why := refused.get(arm.label):
+                self.ledger.note(group.record.name, arm, why)
+                continue
+            model, runs = models[arm.label], arm.label not in group.skips
+            jobs.append(BuildJob(group, arm, model, builder.holds(arm, model, self._version_of(arm), runs)))
+        return jobs
+
+    def _version_of(self, arm: Arm) -> str:
+        """Return the library's version, part of what a build is kept by."""
+        version = self.plan.available[provider(arm.target)].version
+        other = self.plan.interpreters.get(arm.target.python)
+        return f"{version} {other.digest}" if other else version
+
+    def _build_arm(self, job: BuildJob, builder: Builder, limit: Deadline, cpus: frozenset[int]) -> BuiltArm:
+        self._waiting.discard(job)
+        runs = job.arm.label not in job.group.skips
+        return builder.prepare(
+            job.arm, job.model, self._version_of(job.arm), runs=runs, cpus=cpus, limit=self._time_for(job, limit)
+        )
+
+    def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
+        """Collect the builds by group and label, and report each to the ledger as it ends."""
+        ready: dict[tuple[str, str], Built] = {}
+        waiting = pool.keys()
+        count = len(waiting)
+        self._show_progress(waiting, count)
+
+        def look() -> bool:
+            self._show_progress(waiting, count)
+            return limit.allows(0.0)
+
+        for job, future in pool.results(look):
+            waiting.remove(job)
+            name, why = job.group.record.name, job.group.skips.get(job.arm.label)
+            build = self._take_result(job, future, stopped=job in pool.stopped)
+            self._show_progress(waiting, count)
+            if build is None:
+                continue
+            why = why or build.elsewhere
+            self.ledger.built(name, job.arm, build, runs=why is None)
+            if why:
+                self.ledger.note(name, job.arm, why)
+            else:
+                ready[name, job.arm.label] = build.built
+        return ready
+
+    def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
+        """Return a group's part of what is ready, its control included."""
+        name = group.record.name
+        own = {label: built for (of, label), built in ready.items() if of == name}
+        copies = [arm for arm in group.playing if arm.control and not self.ledger.is_out(name, arm)]
+        controls = copies if group.record.baseline in own else []
+        return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
+
+    def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
+        try:
+            return future.result()
+        except (CancelledError, ArmOut) as error:
+            if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
+                self._not_reached(job)
+            elif isinstance(error, ArmOut):
+                self.ledger.note(job.group.record.name, job.arm, _why_unbuilt(job, error.why))
+            return None  # called off otherwise: its model can't be had, as the ledger knows
+
+    def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
+        """Show what is being built: the first jobs that wait, since the order is first come, first served."""
+        if waiting:
+            names = ", ".join(job.arm.label for job in waiting[: len(lanes(self.plan.placement))])
+            self.progress.detail(f"{count - len(waiting)} of {count} built, now {names}")
+
+
+def expected_s(group: PlannedGroup, arm: Arm) -> float:
+    """Return the seconds that a build of a group's arm takes by rule of thumb."""
+    row = backends.entry(arm.target.backend)
+    return row.expect_build_s(arm.target.mode, arm.target.precision, group.weight_bytes)
+
+
+def _of(name: str, jobs: Sequence[BuildJob]) -> list[BuildJob]:
+    return [job for job in jobs if job.group.record.name == name]
+
+
+def _is_quick(job: BuildJob, leading: Collection[str]) -> bool:
+    """Tell whether a target belongs to the first answer: it can be shipped, and is built and loaded within seconds."""
+    loads_s = backends.entry(job.arm.target.backend).ready_s
+    may_lead = str(job.arm.target.precision) in leading
+    return may_lead and job.expected_s <= QUICK_BUILD_S and loads_s <= QUICK_LOAD_S
+
+
+def _ends_in_time(job: BuildJob, limit: Deadline) -> bool:
+    return limit.allows(job.expected_s)
+
+
+def _why_unbuilt(job: BuildJob, why: NotRun) -> NotRun:
+    """Return why an arm has no build; if it can't run here anyway, it is a skip though its build failed."""
+    skip = job.group.skips.get(job.arm.label)
+    if skip is None or not why.failed:
+        return replace(why, during="build")
+    return replace(skip, kind=NotRunKind.UNAVAILABLE, reason=f"{skip.reason}; its build failed too: {why.reason}")
+
+
+def _is_baseline(job: BuildJob) -> bool:
+    return job.arm.label == job.group.record.baseline

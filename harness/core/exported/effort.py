@@ -1,0 +1,327 @@
+"""Decide how much an export may do from the seconds that it has and what a call takes, and note what it leaves out.
+
+The export process makes one `Effort`, reports its progress in a file, and asks it before each long step. The parent
+reads that file and ends an export that overruns all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from shootout.core import budget
+from shootout.core.clock import Deadline, Stopwatch, cpu_ns
+from shootout.core.constants import BUILD_TIMEOUT_S, INPUT_BUFFERS, MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.core.contract import SCALED, Precision
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.exported.workload import Work, product_flops
+from shootout.core.units import span
+
+T = TypeVar("T")
+PROGRESS = "report.json"
+LEAST_RUNS = 5.0
+"""The least number of runs of each input buffer. They give the reference outputs, FP32's error (two runs, with what
+rounding costs), and half a run checks that the same inputs give the same outputs.
+"""
+FIRST_CALL = "a first call"
+"""Name the step that times a call of a file. Nothing tells before whether that call ends."""
+LONGEST_CALL_S = BUILD_TIMEOUT_S / (LEAST_RUNS * MIN_INPUT_BUFFERS)
+"""End an export after so long a first call: the fewest runs would take longer than any export may."""
+ALL_RUNS = 42.0
+"""The number of runs of each input buffer if the error of every precision is predicted, with what rounding in the graph
+costs. Besides, every set that gives the ranges of integers is run once.
+"""
+PREDICTED = frozenset(
+    (
+        Precision.FP16,
+        Precision.BF16,
+        Precision.TF32,
+        Precision.INT4,
+        Precision.INT8,
+        Precision.INT8_DYNAMIC,
+        Precision.FP8,
+    )
+)
+SHORT_CALL_S = 0.2
+"""After a shorter first call a second one is timed."""
+LIKELY_SHARE = 0.7
+"""A step that can't be cut begins where there is so much of the time that it is likely to take."""
+BRIEF_SETS = 8
+TRIED_FLOPS = 1e9
+"""Try a call of fewer operations without foreseeing its time."""
+RATE_SIZE, RATE_TRIES = 1_024, 5
+MOST_BESIDE = 4
+"""Run at most so many input sets side by side: each needs memory of its own for what the graph computes."""
+MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportProgress:
+    """Hold what an export reports of its progress.
+
+    Attributes:
+        model: whose exported model is made.
+        doing: what is done now.
+        whole_s: seconds that all of it takes, as far as can be told from a first call; None before that.
+    """
+
+    model: str
+    doing: str
+    whole_s: float | None = None
+
+
+def read_progress(path: Path) -> ExportProgress | None:
+    """Return an export's last report; None before the first one."""
+    try:
+        return ExportProgress(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def beside() -> int:
+    """Return how many input sets of a file are run side by side."""
+    return min(MOST_BESIDE, len(os.sched_getaffinity(0)))
+
+
+@cache
+def product_rate() -> float:
+    """Measure the operations a second of a matrix product in NumPy's library, as the best of some.
+
+    CPU time counts, so that other programs don't slow it down; but the library must have one thread, since several
+    wait for each other.
+    """
+    side, best_ns = np.ones((RATE_SIZE, RATE_SIZE), np.float32), math.inf
+    for _ in range(RATE_TRIES):
+        with Stopwatch() as watch:
+            before_ns = cpu_ns(0)
+            side @ side
+            after_ns = cpu_ns(0)
+        spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
+        best_ns = min(best_ns, spent_ns or 1e9 * watch.seconds)
+    return 1e9 * product_flops(side.shape, RATE_SIZE) / best_ns
+
+
+class Effort:
+    """Decide what one export may do in its time.
+
+    Args:
+        model: its name for people.
+        limit: when the whole run ends: an export that can't make the least by then gives up.
+        plan: when the export should end: what doesn't fit before that is left out.
+        share: when it is ended.
+        needs: the precisions whose error is needed, so that no others are predicted; none: those of all.
+        leading: the precisions that may be the answer; if there isn't time for all, no others are predicted.
+        report: the file for reports of progress; None: no process reads it.
+    """
+
+    def __init__(
+        self,
+        model: str = "",
+        *,
+        limit: Deadline | None = None,
+        plan: Deadline | None = None,
+        share: Deadline | None = None,
+        needs: Collection[str] = (),
+        leading: Collection[str] = (),
+        report: Path | None = None,
+    ) -> None:
+        self.model = model
+        self.limit, self.plan, self.share = (one or Deadline(None) for one in (limit, plan, share))
+        self.whole_s: float | None = None
+        self.needs, self.leading = frozenset(needs), frozenset(leading)
+        self._parts: set[str] = set()
+        self._report = report
+        self.unpredicted: list[str] = []
+        """The precisions whose error it left out, for want of time or because it isn't needed."""
+        self._longest_s = 0.0
+        self._input_sets = ""
+        self._late: list[str] = []
+        self._had_s = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether the export has to end at some time."""
+        return self.plan.seconds is not None
+
+    def tell(self, doing: str) -> None:
+        """Say what is done now."""
+        if self._report:
+            fresh = self._report.with_suffix(".new")
+            told = ExportProgress(model=self.model, doing=doing, whole_s=self.whole_s)
+            fresh.write_text(json.dumps(asdict(told)), encoding="utf-8")
+            fresh.replace(self._report)
+
+    @property
+    def is_brief(self) -> bool:
+        """Return whether anything was left out."""
+        return bool(self._input_sets or self._late)
+
+    @property
+    def most_sets(self) -> int | None:
+        """Return how many drawn sets quantizers get; None: all there are."""
+        return BRIEF_SETS if self._input_sets else None
+
+    def foresee(self, count: int, work: Work | None, lanes: int = 1) -> None:
+        """Check before the first call that there is time for the fewest of `count` input buffers.
+
+        Args:
+            work: of a call; None where it isn't known, and then the call shows.
+            lanes: how many calls run side by side.
+
+        Raises:
+            SkippedArm: there is no time, even if one thread did nothing but products, as fast as NumPy's.
+        """
+        if work and work.flops and work.flops > TRIED_FLOPS:
+            call_s = work.flops / product_rate() / lanes
+            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS) * call_s, call_s)
+
+    def _require_time(self, seconds: float, call_s: float) -> None:
+        if not self.limit.allows(seconds):
+            raise SkippedArm(
+                f"exporting {self.model} takes {span(seconds)} at least (a call takes about {call_s:.2g} s), "
+                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for all",
+                MORE_TIME,
+                NotRunKind.NOT_REACHED,
+            )
+
+    def require(self, seconds: float, what: str) -> None:
+        """Check that there is time for a step that is all or nothing, and can't go on next time.
+
+        Args:
+            seconds: that it is likely to take; somewhat fewer do.
+            what: it is, for people.
+
+        Raises:
+            SkippedArm: there is no time.
+        """
+        self.tell(what)
+        if not self.share.allows(LIKELY_SHARE * seconds):
+            raise SkippedArm(
+                f"{what} of {self.model} takes about {span(seconds)}, and --max-time leaves "
+                f"{span(max(self.share.left_s, 0.0))} for it; the file's own export is kept",
+                MORE_TIME,
+                NotRunKind.NOT_REACHED,
+            )
+
+    def buffers(
+        self,
+        count: int,
+        call_s: float,
+        least: int = MIN_INPUT_BUFFERS,
+        *,
+        load_s: float = 0.0,
+        scored: int = 0,
+    ) -> int:
+        """Return for how many of `count` input buffers there is time, all else included.
+
+        Args:
+            call_s: seconds of a call of what the reference outputs are made with; of several side by side, a part.
+            least: the fewest that will do; of a stream one clip, and only whole clips are taken.
+            load_s: seconds to load the model, which each run of the buffers takes once.
+            scored: calls of the rows that a metric scores, which are made once and never left out.
+
+        Raises:
+            SkippedArm: not even for the fewest.
+        """
+        if self.expect(count, call_s, load_s=load_s, scored=scored):
+            return count
+        fewest = min(count, least)
+        self._require_time(LEAST_RUNS * (fewest * call_s + load_s) + scored * call_s, call_s)
+        kept = fewest
+        if count > INPUT_BUFFERS:  # a user's own: more of them show more
+            whole_s = [self._foresee_whole(sets, call_s, load_s, scored) for sets in range(count)]
+            within_s = budget.export_s(self.limit, self.plan)
+            kept = max([fewest, *(sets for sets in range(0, count, least) if whole_s[sets] <= within_s)])
+        self._longest_s = 2 * (call_s * kept + load_s)
+        if kept < count:
+            self._had_s = self.plan.left_s
+            self._input_sets = f"{count - kept} of {count} input sets"
+            self._tell_outputs(kept, call_s)
+        return kept
+
+    def _foresee_whole(self, count: int, call_s: float, load_s: float, scored: int) -> float:
+        """Return the seconds of an export that leaves nothing out, of so many input buffers."""
+        runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(self.predicted) / len(PREDICTED)
+        ranges = RANGE_SETS * bool(self.predicted.intersection(SCALED))
+        return runs * (count * call_s + load_s) + (ranges + scored) * call_s
+
+    def _tell_outputs(self, count: int, call_s: float) -> None:
+        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
+
+    def expect(self, count: int, call_s: float, *, load_s: float = 0.0, scored: int = 0) -> bool:
+        """Return whether there is time for all of `count` input buffers, whose number is fixed.
+
+        Args:
+            call_s, load_s, scored: as in `buffers`.
+        """
+        self.whole_s = self._foresee_whole(count, call_s, load_s, scored)
+        self._tell_outputs(count, call_s)
+        is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
+        if budget.takes_little(self.whole_s, self.limit):
+            self.plan = budget.small_export(self.limit)
+        return is_whole
+
+    @property
+    def predicted(self) -> frozenset[str]:
+        """Return the precisions whose error takes runs of its own to predict."""
+        return PREDICTED if self._wanted_precisions is None else PREDICTED & self._wanted_precisions
+
+    def wait_for(self, precisions: Collection[str]) -> None:
+        """Predict these too, whatever the arms are: an error bound that is waited for is made of theirs."""
+        self._parts |= set(precisions)
+
+    @property
+    def _wanted_precisions(self) -> frozenset[str] | None:
+        """Return the precisions to predict; None: every one that the model has."""
+        wanted = self.leading if self.leading and self._input_sets else self.needs
+        return wanted | self._parts if wanted else None
+
+    def wants(self, precisions: Collection[str]) -> bool:
+        """Return whether any of these is predicted; if none is, the preparations for them can be left out too."""
+        if self._wanted_precisions is None or self._wanted_precisions & set(precisions):
+            return True
+        self.unpredicted.extend(precisions)
+        return False
+
+    def allows(self, precision: str) -> bool:
+        """Return whether a prediction of this precision's error ends in time, if it takes as long as the longest so
+        far.
+        """
+        if self._wanted_precisions is not None and precision.partition("/")[0] not in self._wanted_precisions:
+            self.unpredicted.append(precision)
+            return False
+        if self.plan.allows(self._longest_s):
+            self.tell(f"predicting the error of {precision}")
+            return True
+        if not self.is_brief:
+            self._had_s = self.plan.left_s
+        self.unpredicted.append(precision)
+        self._late.append(precision)
+        return False
+
+    def predict(self, run: Callable[[], T]) -> T:
+        """Predict an error, and remember how long that took."""
+        with Stopwatch() as watch:
+            found = run()
+        self._longest_s = max(self._longest_s, watch.seconds)
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return a row's notes on an exported model that was made in a hurry."""
+        if not self.is_brief:
+            return ()
+        errors = f"what error {', '.join(self._late)} explain" if self._late else ""
+        left_out = "; ".join(filter(None, (self._input_sets, errors)))
+        time = f"all of it takes {span(self.whole_s or 0.0)}"
+        if self.is_limited:
+            time += f", and the export had {span(max(self._had_s, 0.0))}"
+        return (f"left out of the export for want of time ({time}): {left_out}",)

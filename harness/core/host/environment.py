@@ -1,0 +1,478 @@
+"""Record the environment of a measurement: the machine, its libraries, its clock. Every record carries it.
+
+Nothing is imported to learn its version. Nothing identifies the user or the machine: the host's name stays out, and the
+machine's key is a hash that can't be reversed. Parsers of text read CPUs and GPUs from the system's files, so recorded
+machines can test them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from time import get_clock_info
+from typing import Any
+
+from shootout.core.clock import utc_now
+from shootout.core.host import cgroup, cuda_driver, gpu
+from shootout.core.host.cgroup import read
+from shootout.core.host.gpu import UsedGpu
+from shootout.core.host.placement import CHANGING, SECRET, allowed_cpus, cpuset
+
+SYSTEM = Path("/sys")
+PROC = Path("/proc")
+_MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_BOARD = "device-tree/model"
+_CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
+_OTHER_PACKAGES = (
+    "onnxruntime-gpu",
+    *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cublas", "nvidia-cublas-cu12", "triton"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+)
+"""Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
+_SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
+_VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
+_APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|parquet|report|site|testing)['\"]")
+"""Our extras that take no part in a measurement: developers' tools, Ray, pages and tables. All others are recorded."""
+_GIT_TIMEOUT_S = 10
+FLAGS = (
+    *("sse4_2", "f16c", "fma", "avx", "avx2", "avx_vnni"),
+    *("avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+    *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
+)
+"""The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+ARM_CORES = {
+    ("0x41", "0xd03"): "Cortex-A53",
+    ("0x41", "0xd04"): "Cortex-A35",
+    ("0x41", "0xd05"): "Cortex-A55",
+    ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd08"): "Cortex-A72",
+    ("0x41", "0xd09"): "Cortex-A73",
+    ("0x41", "0xd0a"): "Cortex-A75",
+    ("0x41", "0xd0b"): "Cortex-A76",
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd41"): "Cortex-A78",
+    ("0x41", "0xd42"): "Cortex-A78AE",
+    ("0x41", "0xd44"): "Cortex-X1",
+    ("0x41", "0xd46"): "Cortex-A510",
+    ("0x41", "0xd47"): "Cortex-A710",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4b"): "Cortex-A78C",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x4e", "0x004"): "NVIDIA Carmel",
+    ("0xc0", "0xac3"): "Ampere-1",
+}
+"""Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
+VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+"""Any of them multiplies 8-bit integers and adds up in 32 bits."""
+_GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
+"""Instruction sets that a compiler uses for the x86 CPU that it runs on; on ARM it uses all of the CPU's."""
+SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
+"""The note of a row whose quantizer left a bit out because of `saturates`."""
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""By NVML's numbers."""
+_EMULATORS = ("qemu", "rosetta")
+"""Parts of the names of programs that run others for another kind of CPU: Docker has a `buildkit-qemu-aarch64`."""
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def facts() -> dict[str, Any]:
+    """Return the environment as JSON values; a value is None (or empty) if the system doesn't tell it."""
+    import psutil
+
+    return {
+        "date_utc": utc_now(),
+        "shootout": {"version": version_of("shootout") or None, "commit": commit()},
+        "machine": machine_key(),
+        "os": {"name": _os_name(), "system": platform.system(), "kernel": platform.release()},
+        "cpu": cpu_facts(),
+        "memory": {"total_bytes": psutil.virtual_memory().total, "limit_bytes": _memory_limit_bytes()},
+        "gpus": gpu_facts(),
+        "cuda_driver": cuda_driver.version(),
+        "virtualisation": virtualisation(),
+        "python": {"version": platform.python_version(), "implementation": sys.implementation.name},
+        "libraries": libraries(),
+        "clock": clock(),
+        "variables": variables(os.environ),
+    }
+
+
+def fingerprint(environment: Mapping[str, Any]) -> str:
+    """Hash what must not change within one run: machine, system, processors, libraries.
+
+    Args:
+        environment: what `facts` returned, here or read back from a record.
+    """
+    same = {key: environment.get(key) for key in _SAME_RUN}
+    cpu = same["cpu"]
+    if isinstance(cpu, Mapping):
+        same["cpu"] = {key: value for key, value in cpu.items() if key not in _VOLATILE}
+    same["gpus"] = [{key: gpu[key] for key in gpu if key not in _VOLATILE} for gpu in same["gpus"] or ()]
+    return _hash_text(json.dumps(same, sort_keys=True))
+
+
+def machine_key() -> str:
+    """Return a name for this machine that reveals nothing.
+
+    The processor is part of it because images share their machine id. Two machines of one image with the same processor
+    and as many CPUs share a name.
+    """
+    return _hash_text(f"{first_line(_MACHINE_ID)}|{cpu_model()}|{os.cpu_count()}")
+
+
+def memory_available_bytes() -> int:
+    """Return the memory that can still be taken: the smaller of what the machine and the control group have left."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    free = cgroup.memory_free_bytes(cgroup.folders("memory"))
+    return available if free is None else min(available, free)
+
+
+def disk_available_bytes(folder: Path) -> int:
+    """Return what is free on the disk that holds a folder."""
+    return shutil.disk_usage(folder).free
+
+
+def libraries() -> dict[str, str]:
+    """Return the version of every installed package that shootout can use, and of those that bring further backends."""
+    try:
+        wanted = required(metadata.requires("shootout") or ())
+    except metadata.PackageNotFoundError:
+        wanted = set()
+    wanted |= {point.dist.name for point in metadata.entry_points(group="shootout.backends") if point.dist}
+    versions = {name: version_of(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
+    return {name: version for name, version in versions.items() if version}
+
+
+def required(requirements: Iterable[str]) -> set[str]:
+    """Return the package names in requirement lines, without those that take no part in a measurement."""
+    used = (line for line in requirements if not _APART.search(line))
+    return {name.group() for line in used if (name := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
+
+
+@functools.cache  # what is installed stays while we run
+def installed() -> dict[str, str]:
+    """Return the version of every installed package."""
+    return {one.name: one.version for one in sorted(metadata.distributions(), key=lambda one: one.name)}
+
+
+@functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run
+def version_of(package: str) -> str:
+    """Return the installed version of a package, "" if it isn't installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def commit() -> str | None:
+    """Return the commit of this package's own checkout, with "-dirty" if files differ; None outside of a checkout."""
+    here = Path(__file__).resolve()
+    # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
+    if _run_git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+        return None
+    head = _run_git(here.parent, "rev-parse", "HEAD")
+    # Not `describe --dirty`, which writes the index.
+    is_dirty = _run_git(here.parent, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}-dirty" if head and is_dirty else head
+
+
+def _run_git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def clock() -> dict[str, Any]:
+    """Describe the clock that this package reads: its kind, its resolution, and the hardware behind it."""
+    info = get_clock_info("perf_counter")
+    return {
+        "implementation": info.implementation,
+        "resolution_ns": info.resolution * 1e9,
+        "source": first_line([SYSTEM / _CLOCK_SOURCE]) or None,
+    }
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change how the libraries run, without secrets and without the ids of GPUs."""
+    used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
+    return {name: cuda_driver.nameless(environment[name]) for name in used}
+
+
+def _memory_limit_bytes() -> int | None:
+    import psutil
+
+    limit = cgroup.memory_limit_bytes(cgroup.folders("memory"))
+    return limit if limit is not None and limit < psutil.virtual_memory().total else None
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.platform(terse=True)
+
+
+def _hash_text(text: str) -> str:
+    return hashlib.sha256(f"shootout:{text}".encode()).hexdigest()[:16]
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
+    import psutil
+    from archspec import cpu as archspec
+
+    host = archspec.host()
+    table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
+    flags = cpu_flags()
+    allowed = allowed_cpus()
+    return {
+        "model": cpu_model(),
+        "kind": cpu_kind(read(PROC / "cpuinfo") or "", read(PROC / _BOARD) or "") or platform.machine(),
+        "vendor": table.get("vendor_id") or host.vendor,
+        "microarchitecture": host.name,
+        "microcode": table.get("microcode"),
+        "flags": [flag for flag in FLAGS if flag in flags],
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cpus": os.cpu_count(),
+        "cpuset": list(cpuset()),
+        "allowed_cpus": list(allowed),
+        "quota_cpus": cgroup.cpu_quota(cgroup.folders("cpu")),
+        "smt": _read_switch(SYSTEM / "devices/system/cpu/smt/active"),
+        "numa_nodes": len(list((SYSTEM / "devices/system/node").glob("node[0-9]*"))) or None,
+        "cache_bytes": caches(SYSTEM / f"devices/system/cpu/cpu{allowed[0]}/cache"),
+        **clock_facts(SYSTEM / "devices/system/cpu", allowed[0]),
+    }
+
+
+def architecture_of(environment: Mapping[str, Any]) -> str:
+    """Return the architecture of the CPU in what `facts` returned: "x86_64", "aarch64"; "" if it isn't known."""
+    from archspec import cpu as archspec
+
+    found = archspec.TARGETS.get(str((environment.get("cpu") or {}).get("microarchitecture")))
+    return str(found.family) if found else ""
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the CPU's instruction sets by their names in Linux."""
+    table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
+    if flags := (table.get("flags") or table.get("Features") or "").split():
+        return frozenset(flags)
+    from archspec import cpu as archspec  # which another interpreter need not have
+
+    return frozenset(archspec.host().features)
+
+
+def saturates() -> bool:
+    """Return whether INT8 products of 8-bit weights overflow: an x86 CPU without VNNI adds two of them in 16 bits."""
+    return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
+
+
+def saturates_there(environment: Mapping[str, Any]) -> bool:
+    """Return what `saturates` would, on the machine of an environment that `facts` returned there."""
+    flags = {*((environment.get("cpu") or {}).get("flags") or ())}
+    return "sse4_2" in flags and not VNNI & flags  # which every x86 CPU of the last 15 years has
+
+
+def native_flags() -> tuple[str, ...]:
+    """Return the instruction sets that code compiled for the compiling CPU itself may use."""
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return tuple(sorted(flag for flag in cpu_flags() if not is_x86 or _GENERATED.fullmatch(flag)))
+
+
+def prefers_signed() -> bool:
+    """Return whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
+    return platform.machine().lower() in {"aarch64", "arm64"}
+
+
+def cpu_model() -> str:
+    """Return the processor's own name, or at least its architecture."""
+    text = read(PROC / "cpuinfo") or ""
+    return parse_cpuinfo(text).get("model name") or arm_model(text) or platform.processor() or platform.machine()
+
+
+def arm_model(text: str) -> str:
+    """Name an ARM processor's kinds of cores, and its board if the kernel knows that; "" of a core that isn't known.
+
+    For example `Cortex-A55 + Cortex-A76 (Rock 5B)`. ARM has numbers for names in /proc/cpuinfo.
+
+    Args:
+        text: of /proc/cpuinfo.
+    """
+    tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
+    parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
+    names = sorted({ARM_CORES.get(part, "") for part in parts})
+    board = (read(PROC / _BOARD) or "").strip("\0\n ")
+    return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
+
+
+def cpu_kind(cpuinfo: str, board: str) -> str:
+    """Return what tells a kind of CPU: the numbers of an ARM CPU's makers and parts, and its board; else its name.
+
+    A shipped folder's load.py holds this function's text, and so compares what the same lines say: no table, no import.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+        board: the text of /proc/device-tree/model; "" without one.
+    """
+    facts = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in cpuinfo.splitlines())]
+    makers = [value for name, value in facts if name == "CPU implementer"]
+    parts = [value for name, value in facts if name == "CPU part"]
+    if parts:
+        cores = {"/".join(core) for core in zip(makers, parts, strict=False)}
+        return ", ".join([*sorted(cores), *filter(None, [board.strip("\0\n ")])])
+    return next((value for name, value in facts if name == "model name"), "")
+
+
+def parse_cpuinfo(text: str) -> dict[str, str]:
+    """Read the first processor's table from the text of /proc/cpuinfo."""
+    first = text.strip().split("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
+def caches(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
+    return {name: count for name, count, _ in _list_caches(folder)}
+
+
+def cache_held(name: str, cpus: Iterable[int]) -> int:
+    """Return the bytes in all caches called `name` of these CPUs, a shared one counted once; 0 if not known."""
+    sizes: dict[str, int] = {}
+    for cpu in cpus:
+        seen = _list_caches(SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
+        sizes |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
+    return sum(sizes.values())
+
+
+def _list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
+    for index in sorted(folder.glob("index[0-9]*")):
+        level, kind, size, sharers = (
+            _read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
+        )
+        letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
+        if (count := parse_size(size)) is not None:
+            yield f"L{level}{letter}", count, sharers
+
+
+def parse_size(text: str) -> int | None:
+    """Read bytes from "48K", "2M" or "512"; None from anything else."""
+    digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
+    return int(digits) * _UNITS.get(unit, 1) if digits.isdecimal() else None
+
+
+def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
+    """Return the frequency governor, and whether turbo may raise the clock; None in most virtual machines."""
+    turbo = _read_switch(folder / "cpufreq/boost")
+    no_turbo = _read_switch(folder / "intel_pstate/no_turbo")
+    return {
+        "governor": _read_line(folder / f"cpu{cpu}/cpufreq/scaling_governor"),
+        "turbo": turbo if no_turbo is None else not no_turbo,
+    }
+
+
+@functools.cache
+def emulator() -> str:
+    """Return the name of the program that runs this process for another kind of CPU, such as `qemu-aarch64-static`; ""
+    if the CPU itself runs it.
+
+    QEMU answers for `/proc/self` itself, as if it weren't there, but not for `/proc/thread-self`.
+    """
+    with suppress(OSError):
+        name = (PROC / "thread-self/exe").readlink().name
+        return name if any(word in name for word in _EMULATORS) else ""
+    return ""
+
+
+def virtualisation() -> list[str]:
+    """Return "emulated CPU (program)", "virtual machine (product)" and "container" if there are signs of them; empty on
+    bare metal.
+    """
+    flags = (parse_cpuinfo(read(PROC / "cpuinfo") or "").get("flags") or "").split()
+    signs = [f"emulated CPU ({name})"] if (name := emulator()) else []
+    if "hypervisor" in flags or read(SYSTEM / "hypervisor/type") is not None:
+        product = _read_line(SYSTEM / "class/dmi/id/product_name")
+        signs.append(f"virtual machine ({product})" if product else "virtual machine")
+    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
+        signs.append("container")
+    return signs
+
+
+def gpu_facts() -> list[dict[str, Any]]:
+    """Describe each NVIDIA GPU of the machine in its driver's words; empty without one, or without nvidia-ml-py.
+
+    A value is None if the driver doesn't tell. `visible` marks the one GPU that is used; only its L2 cache is known.
+    """
+    api = gpu.start_nvml()
+    if api is None:
+        return []
+    card = UsedGpu.open()
+    visible, count = card.index() if card else None, gpu.ask_nvml(api, "nvmlDeviceGetCount") or 0
+    handles = [gpu.ask_nvml(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    return [
+        _describe_gpu(api, index, handle, index == visible)
+        for index, handle in enumerate(handles)
+        if handle is not None
+    ]
+
+
+def _describe_gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
+    def ask(name: str, *arguments: Any) -> Any:
+        return gpu.ask_nvml(api, name, handle, *arguments)
+
+    memory, milliwatts = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    capability, mode = ask("nvmlDeviceGetCudaComputeCapability"), ask("nvmlDeviceGetComputeMode")
+    return {
+        "index": index,
+        "visible": visible,
+        "name": ask("nvmlDeviceGetName"),
+        "memory_bytes": memory.total if memory else None,
+        "l2_bytes": cuda_driver.l2_bytes() if visible else None,
+        "compute_capability": ".".join(map(str, capability)) if capability else None,
+        "sm_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_SM_CLOCK),
+        "memory_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_MEMORY_CLOCK),
+        "power_limit_w": milliwatts / 1_000 if milliwatts else None,
+        "ecc": gpu.is_on_now(ask("nvmlDeviceGetEccMode")),
+        "persistence": gpu.is_on(ask("nvmlDeviceGetPersistenceMode")),
+        "compute_mode": None if mode is None else _COMPUTE_MODES[mode],
+        "mig": gpu.is_on_now(ask("nvmlDeviceGetMigMode")),
+        "driver": gpu.ask_nvml(api, "nvmlSystemGetDriverVersion"),
+    }
+
+
+def _read_line(path: Path) -> str | None:
+    text = read(path)
+    return text.strip() if text and text.strip() else None
+
+
+def _read_switch(path: Path) -> bool | None:
+    return {"0": False, "1": True}.get(_read_line(path) or "")
+
+
+def first_line(paths: Iterable[Path]) -> str:
+    """Return the text of the first of these one-line files that has any, or ""."""
+    return next((text for path in paths if (text := _read_line(path))), "")

@@ -1,0 +1,296 @@
+"""Place the parent and the arms on CPUs, make the arms' environment, and check that an arm stays within both.
+
+The parent keeps off the arms' CPUs, and an arm gets as many CPUs as it has threads: with more, the same code's time
+varies far more from one process to the next. Each physical core gives one CPU before any core's second thread is taken,
+low numbers first, which stays on one NUMA node as long as possible.
+
+Affinity and environment are set before a process starts. A library may move its threads, or rewrite the thread counts,
+while it loads: `current_bounds` reads both back afterwards from the kernel and from the process, thread by thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from shootout.core.contract import is_among
+from shootout.core.errors import UsageError
+from shootout.core.host import cgroup
+
+CHANGING = re.compile(
+    r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
+    r"(?:(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*)"
+)
+"""Variables that change how the libraries run, and which GPU they find."""
+_PASSED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|PWD|TERM|TZ|LANG|LANGUAGE|LC_\w+|TMPDIR|TEMP|TMP|XDG_\w+|SSL_CERT_\w+"
+    r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|CC|CXX|CPATH|LIBRARY_PATH|\w+_INCLUDE_PATH|C(XX|PP)?FLAGS|LDFLAGS"
+    r"|(GOTO|NUMEXPR|ATEN|AOT_INDUCTOR|TRITON|TBB|TF|TFLITE|LITERT|NCNN|OPENVINO|NNCF|TENSORRT|TRT|HF_HUB|TRANSFORMERS"
+    r"|CUDNN|CUBLAS|NCCL|NV|VK|MESA|LP|HIP|HSA|ROCM?|SHOOTOUT)_\w+|HF_HOME|TORCHINDUCTOR\w*"
+)
+"""Other variables that a library or a compiler may need to work at all."""
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
+"""In names of variables that are never passed on by themselves."""
+MORE = "SHOOTOUT_ENV"
+"""Names more variables, separated by commas: those of `--env`."""
+CPU_FOLDER = Path("/sys/devices/system/cpu")
+TASKS = Path("/proc/self/task")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "PJRT_NPROC",
+)
+
+PADDING = "SHOOTOUT_PADDING"
+"""A variable whose length shifts an arm's memory layout, drawn again in each restart."""
+
+Threads = int | Literal["all", "default"] | None
+"""The threads that the user asked for: a number, every CPU, each library's own default, or (None) the usual number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Hold the CPUs of the harness and of the arms.
+
+    Attributes:
+        parent: the CPUs of the harness itself.
+        arms: the CPUs of every arm; as many as `threads`.
+        threads: compute threads per arm.
+        note: what to know about it, "" when parent and arms are apart.
+    """
+
+    parent: frozenset[int]
+    arms: frozenset[int]
+    threads: int
+    note: str = ""
+
+    def narrowed(self, threads: int) -> Placement:
+        """Return the placement of an arm of fewer threads: as few of the arms' CPUs, the parent's last; 0: all."""
+        if threads == 0 or threads >= self.threads:
+            return self
+        cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
+        return replace(self, arms=frozenset(cpus[:threads]), threads=threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessBounds:
+    """Hold what a process may use: its CPUs, its threads (alive now), and the variables that limit thread pools."""
+
+    cpus: frozenset[int]
+    os_threads: int
+    variables: Mapping[str, str]
+
+    def left(self, later: ProcessBounds) -> str | None:
+        """Say in which way `later` bounds leave these, those that the process began with; None if they don't."""
+        if stray := sorted(later.cpus - self.cpus):
+            return f"was given the CPUs {sorted(self.cpus)}, but has threads that may run on {stray}"
+        for name, value in self.variables.items():
+            if later.variables.get(name) != value:
+                return f"was started with {name}={value}, which is {later.variables.get(name, 'unset')} after loading"
+        return None
+
+
+def allowed_cpus() -> tuple[int, ...]:
+    """Return the CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
+    ordered = cpuset()
+    quota = cgroup.cpu_quota(cgroup.folders("cpu"))
+    return ordered if quota is None else ordered[: max(1, int(quota))]
+
+
+def cpuset() -> tuple[int, ...]:
+    """Return the CPUs that a library sees: the affinity mask, whatever the quota, in the order to use them."""
+    mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return one_per_core_first(mask, core_of)
+
+
+def core_of(cpu: int) -> str:
+    """Name the physical core that holds `cpu`; the CPU's own number if the system doesn't tell."""
+    text = cgroup.read(CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+    return text.strip() if text and text.strip() else str(cpu)
+
+
+def one_per_core_first(cpus: Iterable[int], core: Callable[[int], str]) -> tuple[int, ...]:
+    """Sort `cpus` upward, but put the second thread of a core behind the first thread of every core."""
+    seen: dict[str, int] = {}
+    ranked = []
+    for cpu in sorted(cpus):
+        rank = seen.get(core(cpu), 0)
+        seen[core(cpu)] = rank + 1
+        ranked.append((rank, cpu))
+    return tuple(cpu for _, cpu in sorted(ranked))
+
+
+def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
+    """Divide the CPUs: the first one to the parent, and one per thread of the rest to the arms.
+
+    Args:
+        threads: per arm; None means all CPUs but one (at least 1), "all" every CPU, the parent's too; "default" every
+            CPU that a library sees, whatever the quota, since it starts a thread for each of them.
+        allowed: the CPUs to share, in the order of use; `allowed_cpus()` when None.
+
+    Raises:
+        UsageError: `threads` is below 1 or above the number of CPUs.
+    """
+    if allowed is None:
+        allowed = cpuset() if threads == "default" else allowed_cpus()
+    cpus = tuple(allowed)
+    count = max(1, len(cpus) - 1) if threads is None else threads if isinstance(threads, int) else len(cpus)
+    if not 1 <= count <= len(cpus):
+        raise UsageError(f"invalid threads {threads}: this process may use {len(cpus)} CPUs; use 1 to {len(cpus)}")
+    rest = cpus[1:]
+    if count <= len(rest):
+        return Placement(parent=frozenset(cpus[:1]), arms=frozenset(rest[:count]), threads=count)
+    note = "only one CPU is allowed" if not rest else f"{count} threads use every allowed CPU"
+    return Placement(
+        parent=frozenset(cpus[:1]),
+        arms=frozenset(cpus),
+        threads=count,
+        note=f"{note}: the harness shares it with what it measures, so expect more noise",
+    )
+
+
+def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Placement:
+    """Return the placement of the most threads that fit, which `narrowed` gives to arms of fewer.
+
+    Args:
+        asked: thread counts; those above the number of CPUs are left out, unless all are.
+        allowed: as in `place`.
+
+    Raises:
+        UsageError: a count is below 1, or all of them are above the number of CPUs.
+    """
+    most = len(allowed if allowed is not None else allowed_cpus())
+    fitting = [count for count in asked if not isinstance(count, int) or count <= most]
+    return max((place(count, allowed) for count in fitting or asked), key=lambda placement: placement.threads)
+
+
+def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables that a process with other people's code gets: those that it works by, and no secrets.
+
+    Args:
+        more: names of others that it needs; one that ends in `*` means all that begin so, secrets apart.
+    """
+    named = {*more, *own.get(MORE, "").split(",")}
+    return {name: value for name, value in own.items() if name in named or _is_passed_on(name, named)}
+
+
+def _is_passed_on(name: str, named: Collection[str]) -> bool:
+    known = CHANGING.fullmatch(name) or _PASSED.fullmatch(name) or is_among(name, named)
+    return bool(known) and not SECRET.search(name)
+
+
+def pass_on(names: Iterable[str]) -> None:
+    """Pass these variables on to every process that is started from here, too.
+
+    Raises:
+        UsageError: one isn't set.
+    """
+    wanted = list(names)
+    if absent := [name for name in wanted if name not in os.environ]:
+        raise UsageError(f"--env {absent[0]}: this variable isn't set: set it, or leave it out")
+    os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
+
+
+@contextmanager
+def passing_on_ends() -> Iterator[None]:
+    """Restore at the end which variables are passed on, because a notebook's process goes on."""
+    before = os.environ.get(MORE)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(MORE, None)
+        else:
+            os.environ[MORE] = before
+
+
+def withheld(name: str) -> bool:
+    """Return whether we have this variable and don't pass it on."""
+    return name in os.environ and name not in passed_on(os.environ)
+
+
+def hint(name: str) -> str:
+    """Return how to pass on a variable that other people's code missed; "" if we don't have it, or pass it on."""
+    return f" (a variable that isn't passed on: --env {name})" if withheld(name) else ""
+
+
+def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:
+    """Return the environment of an arm's process: the variables passed on, and the thread counts.
+
+    What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
+    would for the user.
+
+    Args:
+        threads: compute threads, for every threading library that reads a variable; 0 sets none of these.
+        more: names of other variables that the arm's backend needs.
+        padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
+            (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009), and the worker
+            shifts its heap by as many (`worker.fork_server`). A hash seed does the like, hence a new one in each
+            process that is started. A forked process has stack and seed from the process that it is forked from, which
+            is a new one in each restart.
+    """
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {}
+    return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", PADDING: "x" * padding}
+
+
+@contextmanager
+def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
+    """Keep this thread on `cpus`; children started inside inherit them before any code of theirs runs."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def move_threads(process: int, cpus: frozenset[int]) -> None:
+    """Let every thread of a process run on these CPUs only; one that ends meanwhile needs no move.
+
+    A thread that begins meanwhile has its maker's CPUs, so the list is read again until none is left to move.
+    """
+    moved: set[str] = set()
+    while threads := {task.name for task in _list_tasks(process)} - moved:
+        for thread in threads:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), cpus)
+        moved |= threads
+
+
+def _list_tasks(process: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{process}/task").iterdir())
+    except OSError:
+        return []
+
+
+def node_of(cpu: int) -> str:
+    """Return the name of the NUMA node that holds `cpu`; "" if the system doesn't tell."""
+    return next((node.name for node in (CPU_FOLDER / f"cpu{cpu}").glob("node*")), "")
+
+
+def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> ProcessBounds:
+    """Return this process's bounds now; `names` are the variables to look at."""
+    threads = [int(task.name) for task in TASKS.iterdir()] if TASKS.is_dir() else []
+    cpus = [_affinity_of(thread) for thread in threads] or [_affinity_of(0)]
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    return ProcessBounds(cpus=frozenset[int]().union(*cpus), os_threads=len(threads), variables=variables)
+
+
+def _affinity_of(thread: int) -> frozenset[int]:
+    try:
+        return frozenset(os.sched_getaffinity(thread))
+    except (OSError, AttributeError):  # the thread has ended, or this system has no affinities
+        return frozenset()

@@ -1,0 +1,350 @@
+"""The journal's lines: frozen, raw, unit-bearing, versioned. docs/reference/keys.md is made of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
+from shootout.core.exported.workload import Work
+from shootout.core.host.noise import Disturbance
+from shootout.core.journal.environment import Environment
+from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
+from shootout.core.study.group import GroupRecord
+
+SCHEMA = 4
+"""The version of the journal and its lines; each line ends with a checksum."""
+
+
+class Record(BaseModel):
+    """One line. Unknown keys are refused: another version says so in its header instead."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Header(Record):
+    """The first line: what is to be measured, where, and with which seed.
+
+    Attributes:
+        schema_version: of the journal.
+        created: when the run began, in UTC.
+        identity: a hash of what is measured.
+        seed: of the shuffles and of the environment padding.
+        max_restarts: the most that the study allows.
+        bias_floor: the share by which two arms must differ at least.
+        named: the targets that were named in `--backends`.
+        given: options that no arm tells, the user's files and interpreters (see `shootout.tell.reproduce`).
+        command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
+        began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
+        on: the address by which that command reached this machine; "" if it was typed here.
+        limits: what the settings of a tuning run must keep, by a policy's keys in their basic units; null without.
+    """
+
+    kind: Literal["header"] = "header"
+    schema_version: int = SCHEMA
+    created: str
+    study: str
+    identity: str
+    seed: int
+    max_restarts: int
+    bias_floor: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    named: tuple[str, ...]
+    groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
+    environment: Environment
+    given: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    began_in: str = ""
+    on: str = ""
+    limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return what was given by the options' names; of one that was given several times, the last."""
+        return dict(zip(self.given[::2], self.given[1::2], strict=True))
+
+
+class Confirming(Record):
+    """A group that was added when another one had selected settings, to measure them again."""
+
+    kind: Literal["confirming"] = "confirming"
+    group: GroupRecord
+
+
+class Prepared(Record):
+    """An arm was exported and built: seconds, and what the permutation probe found.
+
+    Attributes:
+        build_s: seconds of the first, uncached build.
+        build_cached: whether it came from the cache.
+        artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
+        built_nodes_by_precision: of such an arm, the compute nodes of what was built.
+        notes: what a search chose, one line each.
+        work: what one call of the model takes.
+        exported: the key of the export that it was built from.
+        install_bytes: of its runtime's packages, all that they require included; null where that isn't known.
+    """
+
+    kind: Literal["prepared"] = "prepared"
+    group: str
+    arm: str
+    export_s: float
+    build_s: float
+    build_cached: bool
+    probe: str | None
+    artifact_bytes: int | None = None
+    built_nodes_by_precision: dict[str, int] | None = None
+    notes: tuple[str, ...] = ()
+    work: Work | None = None
+    exported: str = ""
+    install_bytes: int | None = None
+
+
+class Checked(Record):
+    """An arm was loaded, and its outputs held against the reference's: what stays known of it if it never plays a
+    round.
+
+    Written once, in the first restart that it enters; `load_s` and `first_call_s` are that restart's.
+
+    Attributes:
+        scores: by the user's own metric; null without one.
+    """
+
+    kind: Literal["checked"] = "checked"
+    group: str
+    arm: str
+    load_s: float
+    first_call_s: float
+    executed: Executed
+    fidelity: Fidelity
+    scores: Scores | None = None
+
+
+class TriedRate(Record):
+    """One rate that an arm was offered.
+
+    Attributes:
+        rate_per_s: requests a second that were offered.
+        requests: how many were sent.
+        held: whether p99 stayed within the limit.
+        bound_ns: p99's 99 % upper bound; null if it was given up early.
+        counts: whether its round was undisturbed, so that the arm's failure there bounds a search and breaks a limit.
+    """
+
+    rate_per_s: float
+    requests: int
+    bound_ns: float | None
+    held: bool
+    counts: bool = True
+
+
+class LoadTestResult(Record):
+    """What an arm did under requests that arrived by themselves.
+
+    Attributes:
+        given_per_s: the rate that was given; null where the highest that holds the limit was searched.
+        enough_per_s: the highest rate that the search tried if it held; null if it took no rate for enough.
+        limit_ns: what p99 must keep to.
+        steps: each rate that was offered.
+        unloaded_ns: the median of its calls without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    given_per_s: float | None = None
+    enough_per_s: float | None = None
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+    steps: tuple[TriedRate, ...]
+
+
+class PlayedOnGpu(Record):
+    """What one restart tells of the GPU, of an arm on it.
+
+    Attributes:
+        cost: what loading took of the device.
+        sm_clock_mhz: the median right after the blocks; null where the driver doesn't tell.
+        reference_mhz: the highest clock of the restart, which flags go by.
+        on_gpu: steps, events, memory and energy, after the last round.
+    """
+
+    cost: GpuCost | None = None
+    sm_clock_mhz: int | None = None
+    reference_mhz: int | None = None
+    on_gpu: OnGpu | None = None
+
+
+class Played(Record):
+    """What one arm did in one restart.
+
+    Attributes:
+        warm_up_calls: how many calls it made before its first block.
+        steady_from: the call from which it was steady; null if it never was.
+        per_reading: by scope, how many calls share one reading.
+        rss_before_bytes, rss_after_bytes: what was resident before and after loading.
+        os_threads: how many threads it had.
+        served: null unless it served; with its rates.
+        bins: time over time under sustained load, in which a restart has one turn; none in other scenarios.
+        block_median_ns: by scope, the median of each round's block, in order; under sustained load, the time per call
+            at the end of the turn. As `cpu`, the CPU time of a call in its block end to end, if that is known of every
+            round.
+        flagged: which of these, by position, are of flagged rounds.
+        samples: the .npz file of this restart's raw readings, relative to the run folder.
+        peak_rss_bytes: null where the run's time was over before it could be asked.
+        gpu: null for an arm on the CPU.
+        cpus: where its threads could run after the warm-up.
+        spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
+        forked: whether its process was forked from a fresh one that others of the restart were forked from too.
+    """
+
+    kind: Literal["played"] = "played"
+    group: str
+    arm: str
+    restart: int
+    load_s: float
+    first_call_s: float
+    warm_up_calls: int
+    steady_from: int | None
+    executed: Executed
+    fidelity: Fidelity
+    per_reading: dict[str, int]
+    block_median_ns: dict[str, tuple[float, ...]]
+    flagged: tuple[int, ...] = ()
+    rss_before_bytes: int
+    rss_after_bytes: int
+    peak_rss_bytes: int | None
+    samples: str
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
+    served: LoadTestResult | None = None
+    bins: tuple[TimeBin, ...] = ()
+    gpu: PlayedOnGpu | None = None
+    spent_s: dict[str, float] = Field(default_factory=dict)
+    forked: bool = False
+
+
+class Rounds(Record):
+    """A restart is complete: how many rounds it played and which are flagged, with the reasons.
+
+    Attributes:
+        tried: how many rounds were played.
+        wall_s: seconds of the whole restart.
+        voided: the flagged rounds, by number, with the reasons.
+        spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `hand_off` (between the
+            turns of the rounds), `leave`.
+        killed: the label of an arm for each time that its process was killed.
+    """
+
+    kind: Literal["rounds"] = "rounds"
+    group: str
+    restart: int
+    tried: int
+    voided: tuple[tuple[int, tuple[Disturbance, ...]], ...]
+    wall_s: float
+    spent_s: dict[str, float] = Field(default_factory=dict)
+    killed: tuple[str, ...] = ()
+
+    @property
+    def lasting_s(self) -> float:
+        """Return the seconds that the next restart of these arms is likely to take, without what hung."""
+        return self.wall_s - self.spent_s.get("hung", 0.0)
+
+
+class Skip(Record):
+    """An arm of a group that can't run here.
+
+    Attributes:
+        during: the step at which it left; "" where it never began.
+    """
+
+    kind: Literal["skip"] = "skip"
+    group: str
+    arm: Arm
+    reason: str
+    fix: str
+    cause: NotRunKind = NotRunKind.UNAVAILABLE
+    during: str = ""
+
+    @property
+    def why(self) -> NotRun:
+        """Return the reason as the rest of the program knows it."""
+        return NotRun(self.cause, self.reason, self.fix, self.during)
+
+
+class Failure(Record):
+    """An arm that failed or whose outputs were wrong; a killed one (`cause`) counts until it has played again."""
+
+    kind: Literal["failure"] = "failure"
+    group: str
+    arm: Arm
+    during: str
+    reason: str
+    cause: NotRunKind = NotRunKind.FAILED
+
+    @property
+    def why(self) -> NotRun:
+        """Return the reason as the rest of the program knows it."""
+        return NotRun(self.cause, self.reason, during=self.during)
+
+
+PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
+"""The same command tries an arm again that had no time, or was killed."""
+
+
+def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
+    """Return the line that says why an arm of a group is out."""
+    if why.failed:
+        return Failure(group=group, arm=arm, during=why.during, reason=why.reason, cause=why.kind)
+    return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind, during=why.during)
+
+
+class Ended(Record):
+    """A process stopped writing here: `complete` when nothing is left to measure of what the study allows.
+
+    Attributes:
+        complete: nothing is left to measure of what the study allows.
+        why: why it stopped, in one line.
+        settled: whether no pair is open that more restarts could decide.
+        wall_s: seconds since it took over, its planning apart.
+        planning_s: seconds to find out what works here.
+        budget_s: seconds of racing after which it stopped without a limit of the user's; null if it stopped otherwise.
+    """
+
+    kind: Literal["ended"] = "ended"
+    complete: bool
+    settled: bool = True
+    why: str
+    wall_s: float
+    planning_s: float = 0.0
+    budget_s: float | None = None
+
+
+Line = Annotated[
+    Header | Confirming | Prepared | Checked | Played | Rounds | Skip | Failure | Ended,
+    Field(discriminator="kind"),
+]
+LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))
+"""An infinity or NaN is written as its name: as `null` it could not be read back, and its arm was gone."""
+_ANY_SIGN = frozenset(
+    {
+        *("fidelity", "scores", "parameters", "voided", "start_late_ns", "celsius", "total_mj", "bound_ns"),
+        *("kernel_ns", "flops_by_precision"),  # as a library tells them
+        *("seed", "weights", "limits"),  # as a user gave them: their own types refuse what is no number
+    }
+)
+"""Keys below which a figure may be negative, infinite or NaN; every other one is a count, a size or a time."""
+_MOST = 1 << 63
+"""No count, size or time reaches it."""
+
+
+def is_possible(line: Line) -> bool:
+    """Return whether all numbers of a line are ones that a run can have measured: finite, and none below 0."""
+    return _is_possible(LINE.dump_python(line))
+
+
+def _is_possible(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(key in _ANY_SIGN or _is_possible(inner) for key, inner in value.items() if key != "environment")
+    if isinstance(value, list | tuple):
+        return all(map(_is_possible, value))
+    return not isinstance(value, int | float) or 0 <= value < _MOST

@@ -1,0 +1,282 @@
+"""Raw samples: one .npz file per group and restart, written before the journal names it.
+
+A run that was packed (see `shootout.core.journal.pack`) has one file instead; whatever is measured later comes
+beside it. Both hold their numbers in parts, one behind the other. `words` are texts, and a row of `parts` has the
+numbers of the part's words, then whole numbers of its own, the last of which is its count.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.core.contract import Array
+from shootout.core.errors import ShootoutError, tell_refusal
+from shootout.core.host import npz
+from shootout.core.host.regular_files import resolve_inside
+from shootout.core.journal.journal import PACKED as PACKED_JOURNAL
+from shootout.core.journal.journal import sync_folder
+from shootout.core.messages import Turn
+
+FOLDER, PACKED = "samples", "samples.npz"
+"""The folder of a run's samples, and the one file of a packed run."""
+_UNREADABLE = (OSError, LookupError, ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
+"""The errors of reading a file that is gone or damaged."""
+SINGLE = "single"
+"""In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
+MOST_ROWS = 1 << 26
+"""The most readings, parts and words that one call of `Samples.of` takes; the largest run has a thirtieth. A file of
+1 MB can hold 10^8 of them, and a journal can name it for any number of restarts."""
+MOST_PARTS = 1 << 20
+"""The most parts of a file: one for each arm of a group, scope and restart, or round."""
+_MOST_WORD_BYTES = 1 << 24
+UNKNOWN = -1
+"""In place of a restart: an older version packed these readings, and didn't keep restarts apart."""
+
+Key = tuple[str, str, str, int, int]
+"""Group, arm, scope, restart, and how many calls share a reading."""
+
+
+def write(
+    folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]] = ()
+) -> None:
+    """Write the readings of one restart.
+
+    Args:
+        folder: the run folder.
+        name: the file's path inside it, e.g. `samples/g0-003.npz`.
+        turns: by arm label, one `Turn` per round.
+        single_ns: by arm label, calls read one by one after that: of round -1.
+
+    Raises:
+        ShootoutError: the disk is full or gone; nothing of the file is left.
+    """
+    readings = {
+        (label, scope.value, index): latency
+        for label, rounds in turns
+        for index, turn in enumerate(rounds)
+        for scope, latency in turn.latency_ns.items()
+    }
+    readings |= {(label, SINGLE, -1): latency for label, latency in single_ns}
+    path = folder / name
+    temporary = path.with_suffix(".tmp")
+    try:
+        if not path.parent.exists():
+            path.parent.mkdir()
+            sync_folder(folder)
+        with temporary.open("wb") as file:
+            np.savez(file, **_name_parts(readings, texts=2, numbers=2), latency_ns=_join(readings, np.float64))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ShootoutError(
+            f"can't write {str(path)!r}: {tell_refusal(error)}. Everything measured before this restart is "
+            "kept; run the same command again to resume"
+        ) from None
+
+
+def write_packed(folder: Path, readings: Mapping[Key, Array]) -> None:
+    """Write the one file of a packed run.
+
+    Sorted readings are small as differences; of computed ones, which aren't whole, those of their bits.
+
+    Args:
+        readings: of each part sorted, in ns.
+    """
+    is_whole = all(part.dtype.kind == "i" for part in readings.values())
+    bits = np.int64 if is_whole else np.uint64
+    steps = {key: _step(part if is_whole else part.astype(np.float64).view(bits)) for key, part in readings.items()}
+    np.savez_compressed(folder / PACKED, **_name_parts(readings, texts=3, numbers=3), steps=_join(steps, bits))
+
+
+def _step(values: Array) -> Array:
+    return np.diff(values, prepend=values.dtype.type(0))
+
+
+def _name_parts(readings: Mapping[Any, Array], texts: int, numbers: int) -> dict[str, Any]:
+    """Return what a file says of its parts: so many texts and numbers of each, the last of which is its count."""
+    named = np.array([key[:texts] for key in readings], dtype=np.str_).reshape(-1, texts)
+    words, places = np.unique(named, return_inverse=True)
+    own = [[*key[texts:], part.size] for key, part in readings.items()]
+    table = np.array(own, dtype=np.int64).reshape(-1, numbers)
+    return {"words": words, "parts": np.hstack([places.reshape(named.shape), table])}
+
+
+def _join(readings: Mapping[Any, Array], dtype: type) -> Array:
+    return np.concatenate([np.array([], dtype), *readings.values()], dtype=dtype)
+
+
+class _Rows:
+    """Count the rows that may still be read; a part and a word, which take time too, count as one each."""
+
+    def __init__(self, left: int | None = None) -> None:
+        self.left = MOST_ROWS if left is None else left
+
+    def take(self, count: int) -> None:
+        """Count rows as read.
+
+        Raises:
+            ValueError: there are more than may be read.
+        """
+        if count > self.left:
+            raise ValueError(f"more than {MOST_ROWS} rows")
+        self.left -= count
+
+
+class Samples:
+    """The readings of a run, from either form of its files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lost: set[str] = set()
+        self._rows = _Rows()
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return a warning if files are gone or can't be read: their readings are in no percentile."""
+        if not self._lost:
+            return ()
+        if (self._folder / PACKED_JOURNAL).exists() and not (self._folder / PACKED).exists():
+            return ("packed without its samples, so p99 and counts of samples are missing: `pack --raw` keeps them",)
+        first, count = min(self._lost), len(self._lost)
+        files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
+        return (
+            f"{files} gone or damaged, or larger than any run's: their readings are missing from p99 and from the "
+            "counts of samples",
+        )
+
+    def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
+        """Return one arm's readings (ns) in one scope by restart; files that are gone or damaged count as empty.
+
+        All files together, with the one of a packed run, have `MOST_ROWS` at most; a file beyond that is lost.
+
+        Args:
+            scope: or `SINGLE`.
+            names: the files of its restarts, as the journal names them.
+
+        Returns:
+            Under None what an older version has packed: nothing tells its restarts apart.
+        """
+        readings = dict(self._packed_readings.get((group, arm, scope), {}))
+        rows = _Rows(self._rows.left)
+        for restart, name in names.items():
+            try:
+                own = _read_restart_file(self._folder, name, arm, scope, rows)
+            except _UNREADABLE:
+                if not self._has_restart(group, restart):
+                    self._lost.add(name)
+                continue
+            if own.size:
+                readings[restart] = own
+        return readings
+
+    def _has_restart(self, group: str, restart: int) -> bool:
+        """Return whether a packed run's file has readings of a restart, or doesn't tell its restarts apart."""
+        known = self._packed_restarts_by_group.get(group, set())
+        return None in known or restart in known
+
+    @cached_property
+    def _packed_restarts_by_group(self) -> dict[str, set[int | None]]:
+        by_group: dict[str, set[int | None]] = {}
+        for (group, _, _), restarts in self._packed_readings.items():
+            by_group.setdefault(group, set()).update(restarts)
+        return by_group
+
+    @cached_property
+    def _packed_readings(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+        """Return what the one file of a packed run holds, by group, arm and scope, and by restart."""
+        try:
+            return _read_packed(self._folder, self._rows)
+        except _UNREADABLE:
+            if (self._folder / PACKED).exists():
+                self._lost.add(PACKED)
+            return {}
+
+
+def _read_packed(folder: Path, rows: _Rows) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+    """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
+    words, parts, steps = _read_file(resolve_inside(folder, PACKED), rows, "steps", texts=3, numbers=3)
+    readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
+    if np.any(parts[:, -2] < 1):
+        raise ValueError("no call shares a reading")
+    ends = np.cumsum(parts[:, -1]).tolist()
+    for (*places, restart, calls, _), (begin, end) in zip(parts.tolist(), pairwise([0, *ends]), strict=True):
+        reading_ns = np.cumsum(steps[begin:end])
+        if steps.dtype == np.uint64:
+            reading_ns = reading_ns.view(np.float64)
+        _refuse_no_times(reading_ns)
+        group, arm, scope = (words[place] for place in places)
+        own = readings.setdefault((group, arm, scope), {})
+        own.setdefault(None if restart == UNKNOWN else restart, []).append(reading_ns / calls)
+    return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()}
+
+
+def read(folder: Path, name: str, arm: str, scope: str) -> Array:
+    """Return one arm's readings (ns) in one scope of one restart's file, in order; none if it is gone or damaged.
+
+    Args:
+        folder: the run folder.
+        name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
+    """
+    try:
+        return _read_restart_file(folder, name, arm, scope, _Rows())
+    except _UNREADABLE:
+        return np.array([])
+
+
+def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
+    """Read as `read` does, but raise one of `_UNREADABLE`."""
+    words, parts, latency_ns = _read_file(resolve_inside(folder, name), rows, "latency_ns", texts=2, numbers=2)
+    _refuse_no_times(latency_ns)
+    is_arm, is_scope = (np.array([word == one for word in words], dtype=bool) for one in (arm, str(scope)))
+    wanted = is_arm[parts[:, 0]] & is_scope[parts[:, 1]]
+    readings_ns: Array = latency_ns[np.repeat(wanted, parts[:, -1])].astype(np.float64)
+    return readings_ns
+
+
+def _refuse_no_times(readings_ns: Array) -> None:
+    """Refuse readings that no clock gives.
+
+    Raises:
+        ValueError: one isn't finite and above 0.
+    """
+    if not np.all((readings_ns > 0) & (readings_ns < np.inf)):
+        raise ValueError("it holds readings that are no times")
+
+
+def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> tuple[list[str], Array, Array]:
+    """Read a file's words, parts and readings.
+
+    Args:
+        rows: how many may be read; those of this file, with its parts and words, are taken from them.
+        name: of the readings.
+        texts, numbers: how many of each a part has.
+
+    Raises:
+        OSError, LookupError, ValueError, EOFError: one of `_UNREADABLE`: it isn't one of ours, or is too large.
+    """
+    columns = texts + numbers
+    most_bytes = {"words": _MOST_WORD_BYTES, "parts": 8 * columns * MOST_PARTS, name: 8 * rows.left}
+    words, parts, values = npz.read(path, most_bytes).values()
+    if words.dtype.kind != "U" or words.ndim != 1 or parts.dtype != np.int64 or parts.shape[1:] != (columns,):
+        raise ValueError("its parts have other columns")
+    places, counts = parts[:, :texts], parts[:, -1]
+    if places.size and not 0 <= places.min() <= places.max() < len(words):
+        raise ValueError("a part has a word that isn't there")
+    if values.dtype.kind not in "fiu" or values.ndim != 1 or np.any(parts[:, texts:] < UNKNOWN):
+        raise ValueError("it holds other numbers")
+    if np.any(counts < 0) or np.any(counts > values.size) or counts.sum() != values.size:
+        raise ValueError("its parts don't fill it")
+    rows.take(values.size + len(parts) + len(words))
+    return words.tolist(), parts, values

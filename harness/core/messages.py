@@ -1,0 +1,336 @@
+"""Define the messages between the harness and a worker, pickled over a pipe, and the listener to a run's progress.
+
+Imports NumPy and the contract only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Literal, Protocol
+
+from shootout.core.contract import Array, Executed, Fidelity
+from shootout.core.trace_events import Event
+
+
+def path_of(text: str) -> Path:
+    """Read a path from a message."""
+    return Path(text)
+
+
+# The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
+ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
+
+
+class Scope(StrEnum):
+    """Name what lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to
+    host.
+    """
+
+    END_TO_END = "end_to_end"
+    COMPUTE = "compute"
+
+
+CPU = "cpu"
+"""In place of a scope: the CPU time of a call end to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCost:
+    """Hold what an arm took of the GPU before its first timed call, by the device's own account; None if not known.
+
+    Attributes:
+        context_s: seconds to make the process's CUDA context, which `load_s` doesn't hold.
+        context_bytes: device memory that the context alone took.
+        loaded_bytes: device memory that loading, the first call and all staged inputs took on top.
+    """
+
+    context_s: float
+    context_bytes: int | None
+    loaded_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """Hold the GPU's state right after an arm's block, while its clock is still the block's; None if not known.
+
+    Attributes:
+        sm_clock_mhz: of the streaming multiprocessors.
+        throttled: why the clock is held down, in NVML's words without prefix: `hw_thermal_slowdown`, `hw_slowdown` …;
+            reasons that are no disturbance (idle, a clock that the user set, the power cap) are left out.
+        power_capped: the clock is as low as the power limit makes it, which a heavy arm meets by its own work.
+    """
+
+    sm_clock_mhz: int | None = None
+    throttled: tuple[str, ...] = ()
+    power_capped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Electrical energy by the GPU's own counter (NVML), over seconds of calls; measured, not modeled.
+
+    Attributes:
+        calls, seconds: what was run, one call after the other.
+        total_mj: millijoules that the counter rose by.
+        idle_w: power before, with the context there and nothing running.
+    """
+
+    calls: int
+    seconds: float
+    total_mj: float
+    idle_w: float
+
+    @property
+    def per_call_mj(self) -> float:
+        """Return the millijoules of one call, the idle GPU's share included."""
+        return self.total_mj / max(self.calls, 1)
+
+    @property
+    def above_idle_mj(self) -> float:
+        """Return the millijoules of one call above what the idle GPU takes in that time."""
+        return (self.total_mj - 1e3 * self.idle_w * self.seconds) / max(self.calls, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnGpu:
+    """Hold a GPU arm's figures beside its verdict; nanoseconds are medians over some calls, each step waited for.
+
+    Attributes:
+        stage_ns, compute_ns, fetch_ns: the steps of one call.
+        event_ns: of `compute`, by events on the device's own clock; None where the library has none.
+        dispatch_ns: how long `execute` takes to return without waiting for the device: what an unsynchronized timer
+            shows. Only if the study asks for the trap.
+        copies: see `GpuSide`; "" if it isn't told.
+        allocator_held_bytes: what the library's allocator holds of the device, `allocator_peak_bytes` the most it did.
+        energy: only where the study asks for it.
+        faults: what could not be told though it should, and how telling broke.
+    """
+
+    stage_ns: float
+    compute_ns: float
+    fetch_ns: float
+    event_ns: float | None = None
+    dispatch_ns: float | None = None
+    copies: str = ""
+    allocator_held_bytes: int | None = None
+    allocator_peak_bytes: int | None = None
+    energy: Energy | None = None
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Hold how long an arm took to become ready, and what that took.
+
+    Attributes:
+        rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
+        gpu: what it took of the GPU; None for an arm on the CPU.
+        forked: whether its process was forked from one that had imported what it begins with; else it was started.
+    """
+
+    load_s: float
+    first_call_s: float
+    rss_before_bytes: int
+    rss_after_bytes: int
+    gpu: GpuCost | None = None
+    forked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadStart:
+    """Hold what a forked worker was spared, so that it reports the same figures as one that did it.
+
+    Attributes:
+        import_s: seconds that its library's import took, under the same loads beside it.
+        rss_before_bytes: what was resident before.
+    """
+
+    import_s: float
+    rss_before_bytes: int
+
+
+MOST_SCORE = 1e100
+"""A score has to be smaller, or its square might be infinite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Hold the scores that a metric gives the report split.
+
+    Attributes:
+        name: the metric's, for people.
+        against: what the outputs were compared with: the user's `truth`, or the model's own FP32 `outputs`.
+        rows: a score for each unit, whose mean is the metric.
+        lower_is_better: else higher is.
+        unit: what is drawn by itself: a `row`, or what `--rows-by` groups rows by, such as a `speaker`.
+        worst: what the metric may lose, times the units, if one unit fails; 0: as far as the scores lie apart.
+        fault: why there are none.
+        output: the output that is scored, if the model has several; "" for a metric of the user's own.
+        parts: by part of the data (`class 7`), the score of each row that has some of it, by the row's number.
+        other_outputs: the scores of the other outputs that the truth has.
+    """
+
+    name: str
+    against: Literal["truth", "outputs"] = "truth"
+    rows: tuple[float, ...] = ()
+    lower_is_better: bool = False
+    unit: str = "row"
+    worst: float = 0.0
+    fault: str = ""
+    output: str = ""
+    parts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    other_outputs: tuple[Scores, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """Hold the runtime's own account and the outputs' error against the reference outputs.
+
+    Attributes:
+        fault: why the gate closed.
+        call_s: seconds of the fastest of the calls that checked it, the first apart; of varying sizes the mean of
+            each size's; None: no call ended as it should.
+        scores: by the user's own metric, which no worker runs; None without one, and in an arm's later restarts.
+    """
+
+    executed: Executed
+    fidelity: Fidelity
+    fault: str | None
+    call_s: float | None = None
+    scores: Scores | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warming:
+    """Some more warm-up calls: nanoseconds of each, end to end."""
+
+    latency_ns: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """Hold what the timed blocks of this restart will use: calls per reading, and about how long a call takes."""
+
+    per_reading: Mapping[Scope, int]
+    call_ns: Mapping[Scope, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateStep:
+    """Requests that arrive by themselves, for one turn of an arm that serves.
+
+    Attributes:
+        rate_per_s: requests a second, on average; each is one call.
+        requests: how many count, after `lead_in` more that only fill the queue.
+        seed: of the arrivals, see `concurrent.schedule_ns`.
+        limit_ns: how long a request may take from its arrival.
+        most_late: so many may take longer; at one more the turn ends early, its answer known. None: it never does.
+    """
+
+    rate_per_s: float
+    requests: int
+    lead_in: int
+    seed: int
+    limit_ns: float
+    most_late: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBin:
+    """Hold what calls end to end, one after the other, came to in one part of a long turn.
+
+    Attributes:
+        at_s: seconds from the turn's first call to the bin's.
+        seconds: of its calls together.
+        calls: how many.
+        mhz: the clock right after the last one: the mean of the arm's CPUs, or the GPU's multiprocessors; None if the
+            kernel or driver doesn't tell.
+        celsius: the hottest of the CPU's temperature sensors, likewise; None of an arm on a GPU.
+    """
+
+    at_s: float
+    seconds: float
+    calls: int
+    mhz: float | None = None
+    celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Hold one arm's share of a round: one block per scope, in nanoseconds per call.
+
+    Attributes:
+        offer: what an arm that serves was asked; its latencies count from each request's arrival.
+        start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
+            (the lower decile of all): what the harness itself adds.
+        read_ns: what all calls took that were read, where sizes vary and latencies are weighted means; else None.
+        cpu_ns: CPU time of a call end to end, of all the process's threads and of the processes that it started and saw
+            end: the mean over the block of calls one after another. None in other scenarios, and where
+            the system doesn't tell.
+        gpu: how the GPU was right after the blocks; None for an arm on the CPU.
+        bins: of a turn under sustained load, whose readings are their times per call; else empty.
+        fault: what was wrong with answers that were asked for after that; "" for nothing.
+        began_ns, ended_ns: what the worker's clock said at its beginning and at its end.
+    """
+
+    latency_ns: Mapping[Scope, Array]
+    offer: RateStep | None = None
+    start_late_ns: float = 0.0
+    read_ns: float | None = None
+    cpu_ns: float | None = None
+    bins: tuple[TimeBin, ...] = ()
+    gpu: GpuState | None = None
+    fault: str = ""
+    began_ns: int = 0
+    ended_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Hold what some calls of a session look like from inside.
+
+    Attributes:
+        steps: of each call without a profiler, (name, began, ended) of its steps, in nanoseconds.
+        events: of a few more calls, by the backend's own profiler; empty where it has none, or it broke.
+        fault: how it broke.
+    """
+
+    steps: tuple[tuple[tuple[str, int, int], ...], ...]
+    events: tuple[Event, ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Report a command that raised: the exception's type and message. A command that can't run answers with its
+    `NotRun`.
+
+    Attributes:
+        missing: the package that isn't installed, where that is the reason.
+    """
+
+    kind: str
+    message: str
+    missing: str = ""
+
+
+class Progress(Protocol):
+    """Listen to a run's progress; a fake in tests, the terminal otherwise (`shootout.tell.progress`)."""
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+
+    def stage(self, headline: str) -> None:
+        """Say that something begins that takes a while."""
+
+    def detail(self, text: str) -> None:
+        """Show what happens right now."""
+
+    def restart(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
+        """Show that a restart begins; the run takes at least `left_s` more seconds (0: unknown), and `standing`
+        leads.
+        """

@@ -1,0 +1,338 @@
+"""One arm in one worker process: every command that a restart gives it, with the timeout that it deserves.
+
+`ClockCheck` holds the worker's clock against the harness's own: a process whose clock was replaced can't time anything.
+Adapters, their libraries and a user's own module run in the worker. If one of them replaces a clock there, as
+`freezegun` does, the readings change. The harness reads its own clock around each turn, in a process without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.core import budget
+from shootout.core.adapter import Built
+from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.constants import (
+    BLOCK_TIMEOUT_FACTOR,
+    BLOCK_TIMEOUT_S,
+    ENERGY_S,
+    INPUT_BUFFERS,
+    LEAD_IN_CALLS,
+    LOAD_TIMEOUT_S,
+    MIN_ROUNDS,
+    WARM_UP_NS,
+)
+from shootout.core.contract import Arm, Device, Scenario
+from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
+from shootout.core.host.placement import ProcessBounds
+from shootout.core.host.scratch import scratch
+from shootout.core.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.core.race.pace import too_slow
+from shootout.core.units import duration
+from shootout.core.worker import reported
+from shootout.core.worker.process import WorkerProcess
+from shootout.models.metrics.scoring import Measure, score
+from shootout.scenarios.streams import CLIPS
+
+if TYPE_CHECKING:
+    from shootout.core.race.launcher import Launcher
+
+SLACK_NS = 1_000_000
+"""Allow so much between two clocks. All processes of a machine read one clock, so a worker's readings lie between two
+of the harness's; the CPUs of some machines don't quite agree.
+"""
+LEAST_READ, LEAST_READ_ON_GPU = 0.3, 0.1
+"""Expect so much of the best of some turns to be read. A block reads its calls, and its lead-in makes a few more: about
+0.8 of a turn on a CPU is read, and 0.5 where each block is one long call. On a GPU, 50 ms of lead-in come before 20 ms
+of calls.
+"""
+_CAUSE = "something in its process (the adapter, a library or the model's own code) replaces the clock; take that out"
+
+
+@dataclass(slots=True, kw_only=True)
+class ClockCheck:
+    """Keep what an arm's turns in one restart have shown of its process's clock."""
+
+    _read: list[float] = field(default_factory=list, init=False)
+
+    def find_fault(self, arm: Arm, turn: Turn, asked: Stopwatch, per_reading: Mapping[Scope, int]) -> str:
+        """Return why a turn's times can't be believed, "" if they can.
+
+        Args:
+            arm: the readings make up a turn if it calls alone.
+            asked: the harness's own stopwatch, around the whole turn.
+            per_reading: calls in each reading.
+        """
+        if (behind_ns := asked.began_ns - turn.began_ns) > SLACK_NS:
+            return f"its clock is {duration(behind_ns)} behind the harness's: {_CAUSE}"
+        if (ahead_ns := turn.ended_ns - asked.ended_ns) > SLACK_NS:
+            return f"its clock is {duration(ahead_ns)} ahead of the harness's: {_CAUSE}"
+        if turn.bins:
+            return longer_than(1e9 * sum(one.seconds for one in turn.bins), asked)
+        if arm.scenario not in (Scenario.LATENCY, Scenario.VARYING):
+            return ""
+        read_ns = turn.read_ns
+        if read_ns is None:
+            read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
+        if fault := longer_than(read_ns, asked):
+            return fault
+        self._read.append(read_ns / max(asked.ended_ns - asked.began_ns, 1))
+        least = LEAST_READ_ON_GPU if arm.target.device.is_gpu else LEAST_READ
+        if len(self._read) < MIN_ROUNDS or (most := max(self._read)) >= least:
+            return ""
+        return f"its calls come to at most {most:.0%} of its {len(self._read)} turns by the harness's clock: {_CAUSE}"
+
+
+def longer_than(read_ns: float, asked: Stopwatch) -> str:
+    """Return why readings of calls one after the other can't be believed: they come to more than the harness's time."""
+    took_ns = asked.ended_ns - asked.began_ns
+    if read_ns <= took_ns + SLACK_NS:
+        return ""
+    told = f"its calls come to {duration(read_ns)} by its own clock, and to {duration(took_ns)} by the harness's"
+    return f"{told}: {_CAUSE}"
+
+
+TOO_LATE = (
+    "--max-time was over before it could be measured",
+    "run the same command again, with more time",
+    NotRunKind.NOT_REACHED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where an arm's threads may run, read back from the kernel, and how many threads there are, sleeping ones too."""
+
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
+
+
+class ArmProcess:
+    """One arm in one worker process, for one restart.
+
+    Args:
+        launcher: what the run asks of every arm.
+        first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
+        seed: see `Worker.load`.
+    """
+
+    def __init__(self, process: WorkerProcess, built: Built, launcher: Launcher, *, first: bool, seed: int = 0) -> None:
+        self._process = process
+        self._built = built
+        self._launcher = launcher
+        self._first = first
+        self._seed = seed
+        self._max_call_s = launcher.max_call_s if first else 0.0
+        self._call_s = 1.0
+        self._per_reading: Mapping[Scope, int] = {}
+        self._clock = ClockCheck()
+        self._stopped = False
+
+    def _ask_in_time(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
+        """Ask the worker; if the run's time is short, no arm takes all of it from the others.
+
+        Args:
+            limit_s: the most seconds to wait in a run without end.
+            takes_s: about what the answer takes.
+
+        Raises:
+            Hung: the arm's part of the run's time was over, and there was no answer.
+            SkippedArm: the run's time was over, and there was none.
+        """
+        end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
+        part_s = budget.one_answer_s(end, takes_s)
+        try:
+            return self._process.ask(command, min(limit_s, part_s), **arguments)
+        except Hung as hung:
+            if limit_s <= part_s:
+                raise
+            if not end.allows(0.0):
+                raise SkippedArm(*TOO_LATE) from None
+            raise Hung(hung.why.reason, had_part=True) from None
+
+    def move(self, cpus: frozenset[int]) -> None:
+        """Let all its threads run on these CPUs, and on no others."""
+        self._process.move(cpus)
+
+    def load(self) -> Loaded:
+        """Load and call once; where that takes far too long, a second call decides, since the first may compile.
+
+        Raises:
+            SkippedArm: a call takes far longer than the study's cap.
+        """
+        loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built, seed=self._seed)
+        self._call_s = loaded.first_call_s
+        if too_slow(self._call_s, self._max_call_s):
+            self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
+        if why := too_slow(self._call_s, self._max_call_s):
+            raise SkippedArm(why.reason, why.fix, why.kind)
+        return loaded
+
+    def verify(self) -> Verified:
+        """Check every buffer against the reference outputs; the first restart also runs the report split."""
+        exported = self._built.exported
+        sets = CLIPS * exported.stream.steps if exported.stream else INPUT_BUFFERS
+        calls_s = (sets + (exported.report_calls if self._first else 0)) * self._call_s
+        limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
+        allowed = self._launcher.max_error
+        ask = partial(self._ask_in_time, "verify", limit_s, calls_s, max_error=allowed, is_scored=exported.is_scored)
+        measure = self._launcher.measure if self._first and exported.is_scored else None
+        with scratch() if measure else nullcontext() as keep:
+            verified: Verified = ask(keep=keep)
+            scores = self._score_outputs(keep, measure) if keep and measure and not verified.fault else None
+        return replace(verified, executed=reported.check_account(verified.executed), scores=scores)
+
+    def _score_outputs(self, outputs: Path, measure: Measure) -> Scores:
+        """Score the outputs in a folder by a metric; see `_ask_in_time` for how long.
+
+        A metric that took all of an arm's part isn't tried on other arms: the time is for their calls.
+
+        Raises:
+            SkippedArm: the run's time was over, and there were no scores.
+        """
+        if self._launcher.hung:
+            return self._launcher.hung
+        end = self._launcher.loaded_by
+        part_s = min(LOAD_TIMEOUT_S, budget.one_answer_s(end))
+        part = Deadline(part_s)
+        scores = score(measure, outputs, self._built.exported, part_s)
+        if scores.fault and not part.allows(0.0):
+            if not end.allows(0.0):
+                raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
+            self._launcher.hung = scores
+        return scores
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Make some calls one after the other, and read each.
+
+        Raises:
+            ArmFailed: its clock is wrong.
+        """
+        limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        with Stopwatch() as watch:
+            warming: Warming = self._ask_in_time("warm", limit_s, self._call_s, calls=calls, ns=ns)
+        if fault := longer_than(float(warming.latency_ns.sum()), watch):
+            raise ArmFailed(fault)
+        return warming
+
+    def tune(self) -> Tuned:
+        """Fix the calls per reading."""
+        tuned: Tuned = self._ask_in_time("tune", *self._limit_s(self._call_s))
+        for of in (tuned.per_reading, tuned.call_ns):
+            if set(of) != set(Scope) or min(of.values()) <= 0:
+                raise ArmFailed("it did not report how long its calls take")
+        self._call_s = sum(tuned.call_ns.values()) / 1e9
+        self._per_reading = tuned.per_reading
+        return tuned
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """Run one block of each scope.
+
+        Raises:
+            ArmFailed: its answers are wrong, now that it is timed, or its clock is.
+        """
+        limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
+        turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        # The worker counts its own process, and those that ended: a part of the cost would be taken for all of it.
+        return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
+
+    def serve(self, offer: RateStep) -> Turn:
+        """Send requests as offered; an arm that can't follow takes as long as its calls do."""
+        requests = offer.requests + offer.lead_in
+        limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
+        return self._make_turn("serve", limits_s, (Scope.END_TO_END,), offer=offer)
+
+    def sustain(self, seconds: float) -> Turn:
+        """Call without a pause for so many seconds.
+
+        Raises:
+            ArmFailed: its answers are wrong, now that it is timed, or its clock is.
+        """
+        limit_s = seconds + self._limit_s(self._call_s)[0]
+        return self._make_turn("sustain", (limit_s, seconds), (Scope.END_TO_END,), seconds=seconds)
+
+    @staticmethod
+    def _limit_s(takes_s: float) -> tuple[float, float]:
+        """Return the most seconds to wait for an answer that takes about so many, and these."""
+        return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
+
+    def _make_turn(
+        self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any
+    ) -> Turn:
+        with Stopwatch() as watch:
+            turn: Turn = self._ask_in_time(command, *limits_s, **arguments)
+        if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
+            raise ArmFailed("it timed something else than it was to")
+        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
+            raise ArmFailed(fault)
+        return turn
+
+    def placed(self) -> Placed:
+        """Return where its threads may run now, after calls on its own CPUs.
+
+        Raises:
+            ArmFailed: one of them may run elsewhere.
+        """
+        own = ProcessBounds(cpus=self._launcher.place(self._built.arm, lane=0), os_threads=0, variables={})
+        now: ProcessBounds = self._ask_in_time("bounds", BLOCK_TIMEOUT_S)
+        if stray := own.left(now):
+            raise ArmFailed(stray)
+        return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
+
+    def on_gpu(self) -> OnGpu | None:
+        """Return its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
+        if not self._built.arm.target.device.is_gpu:
+            return None
+        is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
+        energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
+        limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
+        asked = {"unsynchronized": self._launcher.unsynchronized, "energy_s": energy_s}
+        found: OnGpu = self._ask_in_time("on_gpu", limit_s, energy_s + self._call_s, **asked)
+        return found
+
+    def peak_memory(self) -> int:
+        """Return the most bytes that the process had resident."""
+        peak: int = self._ask_in_time("memory", BLOCK_TIMEOUT_S)
+        return peak
+
+    def recheck(self) -> None:
+        """Make one more call, after the rounds.
+
+        Raises:
+            ArmFailed: its answer is wrong.
+        """
+        if fault := self._ask_in_time("recheck", *self._limit_s(self._call_s)):
+            raise ArmFailed(fault)
+
+    def cpu_ns(self) -> int | None:
+        """Return the CPU time (ns) that the process, and what it started, used so far; None where that isn't told."""
+        return self._process.cpu_ns()
+
+    def hold(self) -> None:
+        """Stop the process: idle threads spin. One that shares its CUDA context with others waits on its pipe.
+
+        Only called after an answer, and a worker answers when nothing is pending on its device.
+        """
+        if self._launcher.shares_context and self._built.arm.target.device is Device.CUDA:
+            return
+        self._process.hold()
+        self._stopped = True
+
+    def release(self) -> None:
+        """Let it run, if it was stopped."""
+        if self._stopped:
+            self._process.release()
+            self._stopped = False
+
+    def end(self) -> None:
+        """Let the thread that waits for its answer hear that it died; from any thread."""
+        self._process.end()
+
+    def kill(self) -> None:
+        """End it."""
+        self._process.kill()

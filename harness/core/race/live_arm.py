@@ -1,0 +1,187 @@
+"""One arm in one restart: its process, and all that it has shown so far.
+
+An arm is loaded and checked first (`race.loading`), beside others. Then it is warmed up alone, and plays rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shootout.core.clock import Stopwatch
+from shootout.core.constants import (
+    GPU_LEAD_IN_NS,
+    LEAD_IN_CALLS,
+    LONG_CALL_NS,
+    LONG_WARM_UP_CALLS,
+    SHORT_CALL_NS,
+    SINGLE_CALLS,
+    SINGLE_LEAD_IN,
+    TAIL_S,
+    WARM_UP_CALLS,
+    WARM_UP_LONG_CALL_NS,
+    WARM_UP_LONG_CALLS,
+    WARM_UP_NS,
+    WARM_UP_SHORT_CALL_NS,
+    WARM_UP_SHORT_NS,
+)
+from shootout.core.contract import Arm, Array, Scenario
+from shootout.core.errors import ArmOut
+from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
+from shootout.core.stats.warmup import steady_from
+
+if TYPE_CHECKING:
+    from shootout.core.race.arm_process import ArmProcess, Placed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """How a restart's warm-up went; `steady_from` is None if no steady state was found."""
+
+    calls: int
+    steady_from: int | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LiveArm:
+    """One arm in one restart: first loaded, then warm.
+
+    Attributes:
+        padding: bytes more in its process's environment.
+        process: set once it is started.
+        loaded: set once it is loaded.
+        verified: set once its outputs were checked.
+        error: why it is out; None if it loaded and its outputs are right.
+        warm_up, tuned, placed: set once it is warm.
+        spent_s: seconds of the steps before the rounds, by name; `load` begins with the process.
+        turns: one per round, flagged ones too.
+        sm_clock_mhz: the highest SM clock after any of its turns: its reference.
+        peak_rss_bytes: the most that was ever resident, asked after the rounds; None if no time was left for it.
+        on_gpu: its figures beside the verdict, likewise.
+        single_ns: calls end to end read one by one, likewise; empty if its rounds have told enough of them, or are
+            of several sessions at once.
+    """
+
+    arm: Arm
+    padding: int = 0
+    process: ArmProcess = field(init=False)
+    loaded: Loaded = field(init=False)
+    verified: Verified = field(init=False)
+    error: ArmOut | None = None
+    warm_up: WarmUp = field(init=False)
+    tuned: Tuned = field(init=False)
+    placed: Placed = field(init=False)
+    spent_s: dict[str, float] = field(default_factory=dict)
+    turns: list[Turn] = field(default_factory=list)
+    sm_clock_mhz: int | None = None
+    peak_rss_bytes: int | None = None
+    on_gpu: OnGpu | None = None
+    single_ns: Array = field(default_factory=lambda: np.array([]))
+
+    @property
+    def is_started(self) -> bool:
+        """Tell whether it has a process."""
+        return hasattr(self, "process")
+
+    @property
+    def is_verified(self) -> bool:
+        """Tell whether its outputs were checked."""
+        return hasattr(self, "verified")
+
+    @property
+    def checked_call_s(self) -> float:
+        """Return the seconds of a call by those that verified it; one that compiles or allocates is no measure."""
+        first_s, later_s = self.loaded.first_call_s, self.verified.call_s
+        return first_s if later_s is None else min(first_s, later_s)
+
+    @property
+    def call_ns(self) -> float:
+        """Return the nanoseconds of a call end to end, as measured when it was warm."""
+        return self.tuned.call_ns[Scope.END_TO_END]
+
+    def get_warm(self, most_s: float, pace_s: float) -> None:
+        """Warm it up, fix its calls per reading and read back its CPUs; see `warm_up`."""
+        with Stopwatch() as watch:
+            calls = LONG_WARM_UP_CALLS if self.checked_call_s * 1e9 > LONG_CALL_NS else WARM_UP_LONG_CALLS
+            self.warm_up, self.tuned = warm_up(self.process, most_s, pace_s, calls), self.process.tune()
+        self.placed = self.process.placed()
+        self.spent_s["warm_up"] = watch.seconds
+
+    def read_singly(self) -> None:
+        """Read some calls one by one if a reading of the rounds holds several."""
+        varies = self.arm.scenario is Scenario.VARYING
+        if self.tuned.per_reading[Scope.END_TO_END] > 1 and (varies or self.arm.scenario is Scenario.LATENCY):
+            most_ns = int(1e9 * TAIL_S) if varies else 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
+            self.single_ns = self.process.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
+
+    def read_tail(self, left_s: float) -> None:
+        """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
+        if self.arm.scenario is not Scenario.LATENCY:
+            return
+        if self.tuned.per_reading[Scope.END_TO_END] > 1:
+            return
+        known = sum(turn.latency_ns[Scope.END_TO_END].size for turn in self.turns)
+        is_on_gpu = self.arm.target.device.is_gpu
+        lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / self.call_ns) if is_on_gpu else 0)
+        most_ns = int(1e9 * min(TAIL_S, left_s))
+        wanted = max(own_calls(0.99), math.ceil(least_calls(0.99) / LEAST_TAILS))
+        if known < wanted and known + most_ns / self.call_ns - lead_in >= own_calls(0.99):
+            self.single_ns = self.process.warm(lead_in + wanted - known, most_ns).latency_ns[lead_in:]
+
+    def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
+        """Note its highest clock so far (a first turn's own).
+
+        Returns:
+            That clock in MHz, and the GPU after its last turn; None on a CPU.
+        """
+        if not (self.turns and (gpu := self.turns[-1].gpu)):
+            return None
+        clocks = (self.sm_clock_mhz, gpu.sm_clock_mhz)
+        self.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
+        return self.sm_clock_mhz, gpu
+
+    def kill(self) -> None:
+        """End its process; harmless before it has one."""
+        if self.is_started:
+            self.process.kill()
+
+
+def warm_up(
+    process: ArmProcess, most_s: float = math.inf, pace_s: float = math.inf, calls: int = WARM_UP_LONG_CALLS
+) -> WarmUp:
+    """Call until the last segment of the latencies is steady and holds half of them, or time is up.
+
+    Args:
+        most_s: what is left of the run's time for it.
+        pace_s: the time after which a few calls that are steady do.
+        calls: the fewest.
+    """
+    most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
+    latency = process.warm(calls, most_ns).latency_ns
+    call_ns = float(np.median(latency))
+    limit_ns = min(WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS, most_ns)
+    if call_ns < WARM_UP_LONG_CALL_NS:
+        latency = _call_on(process, latency, WARM_UP_CALLS - latency.size, int(min(limit_ns, pace_s * 1e9)))
+    steady = steady_from(latency)
+    while steady is None and float(latency.sum()) < limit_ns:
+        latency = _call_on(process, latency, latency.size, limit_ns)
+        steady = steady_from(latency)
+    return WarmUp(calls=latency.size, steady_from=steady)
+
+
+def _call_on(process: ArmProcess, latency: Array, calls: int, limit_ns: int) -> Array:
+    if (remaining_ns := limit_ns - int(latency.sum())) <= 0:
+        return latency
+    return np.concatenate([latency, process.warm(calls, remaining_ns).latency_ns])
+
+
+def total_cpu_ns(arms: Sequence[LiveArm]) -> int | None:
+    """Return the CPU time that all of these used so far; None if one of them isn't told."""
+    counts = [live.process.cpu_ns() for live in arms]
+    told = [ns for ns in counts if ns is not None]
+    return sum(told) if len(told) == len(counts) else None

@@ -1,0 +1,393 @@
+"""Run one restart, from the shuffled spawn to the last round: one arm runs at a time, and all others are held still.
+
+A `Launcher` starts the arms' processes and a `NoiseMeter` brings outside evidence; this module times only its own
+steps, for the journal. Why the order is shuffled twice and arms are held: docs/design/measurement.md.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from shootout.core import budget
+from shootout.core.clock import Deadline, Stopwatch, sleep
+from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS, SUSTAINED_REST
+from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.errors import ArmOut, Hung, NotRunKind, SkippedArm
+from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
+from shootout.core.messages import Loaded, RateStep, Scope, Verified
+from shootout.core.race import pace
+from shootout.core.race.launcher import Launcher
+from shootout.core.race.live_arm import LiveArm, total_cpu_ns
+from shootout.core.race.loading import Loading
+from shootout.core.units import span
+from shootout.scenarios.load_search import LoadTest, RateSearch, desk_of
+
+_MAX_PADDING_BYTES = 4096
+_LEAVING = "leaving"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceEvents:
+    """Callbacks on a restart that goes on: for people (`say`) and the journal (`setback` and `checked`, at once)."""
+
+    say: Callable[[str], None]
+    setback: Callable[[Arm, NotRun], None]
+    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartContext:
+    """What a restart plays with: the run's launcher and noise meter, callbacks and limits of time.
+
+    Attributes:
+        deadline: when the time is over: a restart ends after the last round that is likely to end before it.
+        pace: when this restart should be over: then it has no more rounds than it needs to count.
+    """
+
+    launcher: Launcher
+    watch: NoiseMeter
+    events: RaceEvents
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    pace: Deadline = field(default_factory=lambda: Deadline(None))
+
+
+@dataclass(slots=True, kw_only=True)
+class Restart:
+    """One restart of some arms, and what it brought.
+
+    Attributes:
+        index: the restart's number, from 0.
+        arms: those that take part.
+        rng: shuffles spawns, turns and scopes, and draws the environment padding.
+        terms: what arms that serve are asked; None where they call.
+        baseline: the label of the arm whose calls may set the terms.
+        sustained_s: seconds that the arms under sustained load share, their rests included; 0 in other scenarios.
+        tails: whether each arm is read as often as a p99 takes, however long its calls.
+        compute_rounds: `compute` is read in so many rounds, the first.
+        hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
+        playing: the arms that have not left, in spawn order.
+        disturbed: the rounds that are flagged, with their reasons.
+        rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
+        desk: what arms that serve are asked in this restart.
+        spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
+            letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
+        killed: the label of an arm for each time that its process was killed: it is begun again once, and then leaves.
+        is_late: whether an arm still owed an answer when the run's time was over: then no other is called any more.
+        is_cut: whether that time was over before enough rounds: then nothing of it counts.
+    """
+
+    index: int
+    arms: Sequence[Arm]
+    context: RestartContext
+    rng: random.Random
+    terms: LoadTest | None = None
+    baseline: str | None = None
+    sustained_s: float = 0.0
+    tails: bool = False
+    compute_rounds: int = COMPUTE_ROUNDS
+    hung: Collection[str] = ()
+    playing: list[LiveArm] = field(default_factory=list, init=False)
+    disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
+    rounds: int = field(default=0, init=False)
+    desk: RateSearch | None = field(default=None, init=False)
+    spent_s: dict[str, float] = field(default_factory=dict, init=False)
+    killed: list[str] = field(default_factory=list, init=False)
+    is_late: bool = field(default=False, init=False)
+    is_cut: bool = field(default=False, init=False)
+    _lost: dict[str, NotRun] = field(default_factory=dict, init=False)
+
+    def run(self) -> Restart:
+        """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
+        with ExitStack() as cleanup:
+            with self._count_seconds("load"):
+                loaded = self._load_arms(self.arms, cleanup)
+            with self._count_seconds("warm_up"):
+                entering = self._arms_that_fit_the_time(loaded)
+                for place, live in enumerate(entering):
+                    self._warm_up(live, len(entering) - place)
+                self._begin_anew(cleanup)
+                self._drop_slow_arms()
+            if self.terms:
+                self.desk = desk_of(self.terms, self.playing, self.baseline, self.index, self.rng.randrange(2**32))
+            with self._count_seconds("hand_off"):
+                self._play_rounds(cleanup)
+            self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
+            with self._count_seconds("leave"):
+                self._end_arms()
+        return self
+
+    @contextmanager
+    def _count_seconds(self, step: str) -> Iterator[None]:
+        """Count the seconds of a step unless it raises: a turn that hangs is counted as `hung` alone."""
+        hung_s = self.hung_s
+        with Stopwatch() as watch:
+            yield
+        self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds - (self.hung_s - hung_s)
+
+    @property
+    def hung_s(self) -> float:
+        """Return the seconds waited so far for arms that gave no answer: the next restart won't take these."""
+        return self.spent_s.get("hung", 0.0)
+
+    def _count_hung(self, seconds: float) -> None:
+        self.spent_s["hung"] = self.hung_s + max(0.0, seconds)
+
+    def _load_arms(self, arms: Sequence[Arm], cleanup: ExitStack) -> list[LiveArm]:
+        """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
+        shuffled = sorted(_shuffle(arms, self.rng), key=lambda arm: arm.label in self.hung)
+        loading = [LiveArm(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
+        launcher, say = self.context.launcher, self.context.events.say
+        with Stopwatch() as watch:
+            Loading(launcher=launcher, index=self.index, cleanup=cleanup, say=say).run(loading)
+        if any(isinstance(live.error, Hung) for live in loading):
+            others_s = [sum(live.spent_s.values()) for live in loading]
+            self._count_hung(watch.seconds - max(sum(others_s) / launcher.lanes, *others_s, 0.0))
+        return loading
+
+    def _arms_that_fit_the_time(self, loaded: Sequence[LiveArm]) -> list[LiveArm]:
+        """Keep those out that there is no time for, by what the calls that verified them took."""
+        needs_s = {live.arm.label: pace.foreseen_s(live, self.terms) for live in loaded}
+        fitting = self._keep_out(loaded, needs_s, is_first=self.index == 0)
+        self.is_cut = not fitting
+        return fitting
+
+    def _drop_slow_arms(self) -> None:
+        """Keep those out that there is no time for now that they are warm; none once the time is over."""
+        if not self.terms and self._has_time_for(0.0):
+            needs_s = {live.arm.label: pace.least_rounds_s(live.tuned) for live in self.playing}
+            self.playing = self._keep_out(self.playing, needs_s, is_first=False)
+
+    def _keep_out(self, arms: Sequence[LiveArm], needs_s: Mapping[str, float], *, is_first: bool) -> list[LiveArm]:
+        """End the arms that there is no time for, and say so; see `pace.leavers`.
+
+        Returns:
+            The others.
+        """
+        left_s, whole_s = self.context.deadline.left_s, sum(needs_s.values())
+        out = pace.leavers([live.arm for live in arms], needs_s, self.baseline, left_s, is_first=is_first)
+        for arm in out:
+            more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
+            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
+            reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
+            fix = "run the same command again, with more time"
+            self.context.events.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
+            whole_s -= needs_s[arm.label]
+        for live in arms:
+            if live.arm in out:
+                live.kill()
+        return [live for live in arms if live.arm not in out]
+
+    def _warm_up(self, live: LiveArm, waiting: int) -> None:
+        """Warm one arm up in quiet, on the CPUs where it will play, and hold it again.
+
+        Args:
+            waiting: how many have yet to be warmed up.
+        """
+        most_s = budget.most_warm_up_s(self.context.deadline, waiting)
+        pace_s = budget.warm_up_pace_s(self.context.pace, waiting)
+
+        def get_warm() -> None:
+            if live.is_verified:
+                self.context.events.checked(live.arm, live.loaded, live.verified)
+            if live.error:
+                raise live.error
+            live.process.release()
+            live.get_warm(most_s, pace_s)
+            live.process.hold()
+            self.playing.append(live)
+
+        self.context.events.say(f"warming up {live.arm.label}")
+        self._run_guarded(live, "entering", get_warm)
+
+    def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
+        """Begin those again whose process was killed; then all play from the first round on. False where none was.
+
+        Where there are rounds, and no time for that and so many seconds of new ones, they leave, and the rounds stay.
+        """
+        whys, self._lost = self._lost, {}
+        lost = [arm for arm in self.arms if arm.label in whys]
+        if self.rounds and not self._has_time_for(rounds_s + pace.entering_s(self.playing)):
+            for arm in lost:
+                self.context.events.setback(arm, whys[arm.label])
+            return False
+        if lost:
+            for live in self._load_arms(lost, cleanup):
+                self._warm_up(live, 1)
+            for live in self.playing:
+                live.turns.clear()
+            self.disturbed, self.rounds = [], 0
+        return bool(lost)
+
+    def _play_rounds(self, cleanup: ExitStack) -> None:
+        """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
+        least = self.desk.rounds if self.desk else pace.least_rounds(live.tuned for live in self.playing)
+        wanted = self.desk.rounds if self.desk else rounds_for(self.playing, least)
+        round_s = self.sustained_s
+        if self.sustained_s:
+            wanted = least = 1  # a round is of long turns, and restarts are the replicates
+        while self.playing and self.rounds < wanted and self._has_time_for(round_s):
+            if self.rounds >= least and not self.context.pace.allows(round_s):
+                break
+            self.context.events.say(f"round {self.rounds + 1}/{wanted}")
+            hung_s = self.hung_s
+            disturbances = self._watch_machine()
+            with Stopwatch() as watch:
+                is_whole = self._play_round(wanted)
+            if self._begin_anew(cleanup, least * watch.seconds):
+                continue
+            if not is_whole:
+                break
+            gpus = {live.arm.label: seen for live in self.playing if (seen := live.look_at_gpu())}
+            if found := disturbances(gpus):
+                self.disturbed.append((self.rounds, found))
+            self.rounds += 1
+            round_s = 0.0 if self.desk else watch.seconds - (self.hung_s - hung_s)
+            if self.desk and self.desk.is_over(self.playing, self.flagged):
+                wanted = least = self.rounds
+        for live in self.playing:
+            del live.turns[self.rounds :]
+        self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))
+
+    def _has_time_for(self, seconds: float) -> bool:
+        return not self.is_late and self.context.deadline.allows(seconds)
+
+    def _play_round(self, wanted: int) -> bool:
+        """Run a turn of every arm; return False if the time is over before all have had theirs."""
+        computes = pace.least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
+        read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
+        slot_s = self.sustained_s / len(self.playing)
+        scopes = tuple(_shuffle(read, self.rng))
+        offers = self._next_steps()
+        if self.desk and offers and not self._drop_late_arms(self.desk, offers):
+            return False
+        for live in _shuffle(self.playing, self.rng):
+            if wanted < ROUNDS:  # each takes long
+                self.context.events.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
+            take = partial(self._take_turn, live, scopes, offers.get(live.arm.label))
+            if self.sustained_s:
+                sleep(SUSTAINED_REST * slot_s)  # all arms are held: the CPU cools down from the turn before
+                take = partial(self._take_long_turn, live, (1 - SUSTAINED_REST) * slot_s)
+            self._run_guarded(live, "a round", take)
+            if self.is_late:
+                return False
+        return True
+
+    def _next_steps(self) -> dict[str, RateStep]:
+        """Return what each arm that serves is asked in the next round, by label."""
+        found: dict[str, RateStep] = {}
+        if not (desk := self.desk):
+            return found
+
+        def ask(live: LiveArm) -> None:
+            found[live.arm.label] = desk.offer(live, self.flagged)
+
+        for live in list(self.playing):
+            self._run_guarded(live, "a round", partial(ask, live))
+        return found
+
+    def _drop_late_arms(self, desk: RateSearch, offers: Mapping[str, RateStep]) -> bool:
+        """Drop the arms that have no time for their next steps; return False if none is left."""
+        left = desk.rounds - self.rounds
+        needs_s = {live.arm.label: desk.needed_s(offers[live.arm.label], live, left) for live in self.playing}
+        if not self._has_time_for(min(needs_s.values())):
+            return False
+        self.playing = self._keep_out(self.playing, needs_s, is_first=False)
+        return True
+
+    def _take_turn(self, live: LiveArm, scopes: tuple[Scope, ...], offer: RateStep | None) -> None:
+        live.process.release()
+        with self._count_seconds("rounds"):
+            turn = live.process.serve(offer) if offer else live.process.turn(scopes)
+        live.turns.append(turn)
+        live.process.hold()
+
+    def _take_long_turn(self, live: LiveArm, seconds: float) -> None:
+        live.process.release()
+        with self._count_seconds("rounds"):
+            live.turns.append(live.process.sustain(seconds))
+        live.process.hold()
+
+    @property
+    def flagged(self) -> tuple[int, ...]:
+        """Return the numbers of the flagged rounds, from 0."""
+        return tuple(number for number, _ in self.disturbed)
+
+    def _watch_machine(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
+        """Start watching the machine; call what is returned to learn what disturbed it since."""
+        arms = list(self.playing)
+        contexts = sum(live.arm.target.device is Device.CUDA for live in arms)
+        before_ns = total_cpu_ns(arms)
+        self.context.watch.begin()
+
+        def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
+            # An arm that left meanwhile took its count along: then others' CPU time can't be told from ours.
+            after_ns = total_cpu_ns(arms) if len(self.playing) == len(arms) else None
+            spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
+            return self.context.watch.reasons(gpus, OwnTraces(gpu_processes=contexts, cpu_ns=spent_ns))
+
+        return disturbances
+
+    def _end_arms(self) -> None:
+        """Ask each arm what it took, and whether it still computes, as quietly as in a round, while there is time."""
+
+        def take(live: LiveArm) -> None:
+            process = live.process
+            process.release()
+            live.peak_rss_bytes = process.peak_memory()
+            live.read_singly()
+            if self.tails:
+                live.read_tail(self.context.deadline.left_s)
+            if live.arm.target.device.is_gpu:
+                disturbances = self._watch_machine()
+                live.on_gpu = undisturbed(process.on_gpu(), partial(disturbances, {}))
+            if self._has_time_for(live.call_ns / 1e9):
+                process.recheck()
+            process.hold()  # the next one leaves in the same quiet
+
+        for live in list(self.playing):
+            if self._has_time_for(0.0):
+                self._run_guarded(live, _LEAVING, partial(take, live))
+
+    def _run_guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
+        """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
+
+        An arm that is late when the time is over is ended, but not out: what it measured before that counts.
+        """
+        try:
+            with Stopwatch() as watch:
+                step()
+        except ArmOut as error:
+            if isinstance(error, Hung):
+                self._count_hung(watch.seconds)
+            live.kill()
+            label = live.arm.label
+            is_late = isinstance(error, SkippedArm) and error.why.kind is NotRunKind.NOT_REACHED
+            if is_late and any(one.arm.label == label for one in self.playing):
+                self.is_late = True
+                return
+            why = error.why if is_late else replace(error.why, during=during)
+            if why.kind is NotRunKind.KILLED:
+                self.killed.append(label)
+                if during == _LEAVING:
+                    return  # its rounds are whole
+                if self.killed.count(label) == 1:
+                    self._lost[label] = why
+            if label not in self._lost:
+                self.context.events.setback(live.arm, why)
+            self.playing = [one for one in self.playing if one.arm.label != label]
+
+
+def rounds_for(arms: Sequence[LiveArm], least: int) -> int:
+    """Return 12 rounds; fewer (at least `least`) where calls are so long that 12 would pass the budget of a restart."""
+    round_ns = sum(2.0 * sum(live.tuned.call_ns.values()) for live in arms)
+    return max(least, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
+
+
+def _shuffle(items: Sequence[T], rng: random.Random) -> list[T]:
+    return rng.sample(list(items), len(items))

@@ -1,0 +1,266 @@
+"""How a group stands, from its part of the journal alone: comparisons, the control, what stands against a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from shootout.core.contract import Array, NotRun, NotRunKind
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import (
+    PASSING,
+    Checked,
+    Failure,
+    Header,
+    Line,
+    LoadTestResult,
+    Played,
+    Prepared,
+    Rounds,
+    Skip,
+)
+from shootout.core.messages import Scope
+from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules, log_ratios
+from shootout.core.stats.leaders import restarts_left, time_ns
+from shootout.core.stats.verdicts import Comparison
+from shootout.core.stats.warmup import is_unsteady
+from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
+from shootout.scenarios import p99_limit
+
+SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
+"""A journal may be a stranger's, and say times whose ratios are infinite."""
+
+PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
+"""An arm that plays again is out for none of these."""
+NO_FAULT = PASSED | PASSING
+"""An arm that left for one of these measured nothing wrong before: it had no time, was killed, or isn't wanted."""
+
+
+def counting(rounds: int, flagged: Collection[int]) -> list[int]:
+    """Return the rounds that a restart counts by: the unflagged ones if these are at least half of it, else all.
+
+    No restart is ever left out: those in which an arm did badly would be missing.
+    """
+    calm = [number for number in range(rounds) if number not in flagged]
+    return calm if 2 * len(calm) >= rounds else list(range(rounds))
+
+
+def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
+    """Return the block medians (ns) that a restart counts by; see `counting`."""
+    return np.array(medians, dtype=np.float64)[counting(len(medians), flagged)]
+
+
+def unfit(
+    steady_from: Mapping[str, Sequence[int | None]],
+    served: Mapping[str, Sequence[LoadTestResult]],
+    blocks: Mapping[str, Blocks],
+    out: Mapping[str, NotRunKind],
+) -> set[str]:
+    """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
+
+    They broke, found no steady state in most of their restarts, or break the limit on p99 that their users set. The
+    race and what is read from its journal both take it from here, so that they share α among the same arms.
+
+    Args:
+        steady_from, served: as `Group` has them.
+        blocks: block medians (ns) by label and restart.
+        out: by label, why an arm left. What it measured before it left for a reason of `NO_FAULT` counts.
+    """
+    broken = {label for label, kind in out.items() if kind not in NO_FAULT}
+    late = {label for label, done in served.items() if p99_limit.breaks(done, time_ns(blocks.get(label, {})))}
+    return broken | unsteady(steady_from) | late
+
+
+def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
+    """Return the arms that found no steady state in most of their restarts."""
+    return {label for label, starts in steady_from.items() if is_unsteady(starts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group's part of the journal, ready to be asked."""
+
+    record: GroupRecord
+    rules: Rules
+    played: dict[str, list[Played]]
+    rounds: list[Rounds]
+    prepared: dict[str, Prepared]
+    setbacks: dict[str, NotRun]
+    checked: dict[str, Checked] = field(default_factory=dict)
+    _evidence: dict[str, GroupEvidence] = field(default_factory=dict)
+
+    def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
+        """Return the block medians in ns that count, by label and restart; restarts without any are left out.
+
+        Args:
+            scope: or `CPU`.
+        """
+        return {label: self.blocks_of(scope, label) for label in self.played}
+
+    def blocks_of(self, scope: str, label: str) -> dict[int, Array]:
+        """Return likewise that of one arm, by restart."""
+        lines = self.played.get(label, ())
+        found = {line.restart: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
+        return {
+            g: medians
+            for g, medians in found.items()
+            if medians.size and np.all(medians > SHORTEST_NS) and np.all(medians < LONGEST_NS)
+        }
+
+    def evidence(self, scope: str) -> GroupEvidence:
+        """Return what all verdicts of this scope stand on; the race went by that of end to end."""
+        if scope not in self._evidence:
+            blocks = self.blocks(scope)
+            out = {label: why.kind for label, why in self.setbacks.items()}
+            unsound = unfit(self.steady_from, self.served, blocks, out)
+            self._evidence[scope] = GroupEvidence(blocks, self.rules, unsound)
+        return self._evidence[scope]
+
+    @property
+    def steady_from(self) -> dict[str, list[int | None]]:
+        """Return by label the first steady call of each restart that it played; None where there was none."""
+        return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
+
+    @property
+    def served(self) -> dict[str, list[LoadTestResult]]:
+        """Return by label what each restart under requests came to; of arms that serve alone."""
+        found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
+        return {label: done for label, done in found.items() if done}
+
+    def players(self, restart: int) -> int:
+        """Return how many arms played a restart."""
+        return sum(line.restart == restart for lines in self.played.values() for line in lines)
+
+    @property
+    def next_restart(self) -> int:
+        """Return one more than the last restart that left any line, so that no number is used twice."""
+        seen = [line.restart for line in self.rounds]
+        seen += [line.restart for lines in self.played.values() for line in lines]
+        return max(seen, default=-1) + 1
+
+    @property
+    def void_share(self) -> float:
+        """Return the flagged rounds ÷ all rounds."""
+        tried = sum(line.tried for line in self.rounds)
+        return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
+
+
+def pooled_sd(group: Group) -> float | None:
+    """Return the SD of the log ratio to the baseline between restarts, pooled over all arms; None: it isn't known.
+
+    It is of end-to-end times. An arm of n restarts gives n − 1 degrees of freedom.
+    """
+    blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
+    x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
+    degrees = sum(one.size - 1 for one in x if one.size)
+    squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
+    return math.sqrt(squares / degrees) if degrees else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A pair that is not distinguished, though the group's goal asks for it.
+
+    Attributes:
+        restarts: that it would take, if the rest were like those played; None if unknown.
+        seconds: likewise, as long as the last restart took each.
+    """
+
+    pair: tuple[str, str]
+    restarts: int | None
+    seconds: float | None
+
+
+def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
+    """Return the pairs that the group's goal still waits for, the nearest first.
+
+    Args:
+        barred: the arms that can't be chosen whatever their times, by what the run is for.
+    """
+    labels = [label for label in group.played if label not in group.setbacks]
+    known = group.evidence(Scope.END_TO_END)
+    if barred:
+        known = replace(known, barred={*barred})
+    left = restarts_left(known, labels, unsteady(group.steady_from))
+    each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
+    return tuple(
+        Missing(pair=pair, restarts=int(count), seconds=count * each_s)
+        if math.isfinite(count)
+        else Missing(pair=pair, restarts=None, seconds=None)
+        for pair, count in sorted(left.items(), key=lambda one: one[1])
+    )
+
+
+def group_of(history: History, record: GroupRecord) -> Group:
+    """Return all that the journal says of one group."""
+    mine = history.of_group(record.name)
+    played: dict[str, list[Played]] = {}
+    for line in (line for line in mine if isinstance(line, Played)):
+        played.setdefault(line.arm, []).append(line)
+    setbacks = _setbacks(mine, played)
+    gone = {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
+    copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
+    record = with_next_baseline(record, gone, copied)
+    old = {copy_of(arm).label for arm in record.arms} - {arm.label for arm in record.arms}
+    played = {label: lines for label, lines in played.items() if label not in old}  # no target for a verdict
+    return Group(
+        record=record,
+        rules=rules_of(record, history.header),
+        played=played,
+        rounds=[line for line in mine if isinstance(line, Rounds)],
+        prepared={line.arm: line for line in mine if isinstance(line, Prepared)},
+        setbacks=setbacks,
+        checked={line.arm: line for line in mine if isinstance(line, Checked)},
+    )
+
+
+def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRun]:
+    """Return why arms are out, by label.
+
+    Left out: an arm that had no time but has played, and one that played after it was killed or after it had left
+    because of limits that were loosened since.
+    """
+    found: dict[str, NotRun] = {}
+    for line in lines:
+        if isinstance(line, Skip | Failure):
+            if line.why.kind is not NotRunKind.NOT_REACHED or line.arm.label not in played:
+                found[line.arm.label] = line.why
+        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in PASSED:
+            del found[line.arm]
+    return found
+
+
+def rules_of(record: GroupRecord, header: Header) -> Rules:
+    """Return what the group's race is judged by."""
+    return Rules(
+        baseline=record.baseline,
+        control=next((arm.label for arm in record.arms if arm.control), None),
+        comparisons=record.comparisons,
+        max_restarts=header.max_restarts,
+        bias_floor=header.bias_floor,
+        goal=record.goal,
+        exact=exact_of(record.arms),
+        references=record.references,
+        selects=record.selects_for is not None,
+        least_restarts=record.least_restarts,
+    )
+
+
+def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
+    """Return an arm against the baseline, or None where there is nothing to compare."""
+    return against(group, scope, label, group.rules.baseline)
+
+
+def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
+    """Return an arm against the plain FP32 arm of its own backend, or None where there is none."""
+    return against(group, scope, label, group.record.references.get(label))
+
+
+def against(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
+    """Return an arm against another, or None if they have no restart in common."""
+    if label is None or other is None or label == other:
+        return None
+    return group.evidence(scope).compare(label, other)

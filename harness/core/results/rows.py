@@ -1,0 +1,372 @@
+"""One arm's row of the document: what all its restarts showed, from the journal's lines. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from shootout.core.constants import USEFUL_BOUND
+from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind, Scenario
+from shootout.core.journal.records import Checked, LoadTestResult, Played
+from shootout.core.journal.samples import SINGLE, Samples
+from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
+from shootout.core.results.document import (
+    CpuTime,
+    FidelityFigures,
+    Gpu,
+    GpuEnergy,
+    Outcome,
+    OverTime,
+    Rate,
+    Row,
+    Serving,
+    Timing,
+    ratio_of,
+)
+from shootout.core.results.group import Group, compare, compare_own
+from shootout.core.results.vetoes import withheld
+from shootout.core.stats import quantiles
+from shootout.core.units import counted
+from shootout.scenarios import p99_limit
+
+BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED, Scenario.VARYING})
+"""Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
+MEANS = frozenset({Scenario.VARYING})
+"""Scenarios whose time is the mean over calls that differ, where others have a median."""
+MISSED = {
+    NotRunKind.NOT_REACHED: "the run ended before it was measured",
+    NotRunKind.NEVER_HELD: "no rate that was tried held the limit on p99",
+}
+_NOT_KNOWN = ", in disturbed rounds alone, so whether one does isn't known"
+UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
+
+
+def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | None = None, *, complete: bool) -> Row:
+    """Return all that is known of an arm, whatever became of it.
+
+    Args:
+        over_time: what its turns show over time, under sustained load.
+        complete: the run ended by itself, so nothing is left to measure.
+    """
+    label = arm.label
+    lines, prepared = group.played.get(label, []), group.prepared.get(label)
+    known: Sequence[Played | Checked] = lines or [line for name, line in group.checked.items() if name == label]
+    facts = {"group": group.record.name} | _describe_arm(arm)
+    if prepared:
+        kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "install_bytes"}
+        facts |= prepared.model_dump(include=kept | {"built_nodes_by_precision", "notes", "work"})
+    if known:
+        facts |= _describe_session(known, prepared.probe if prepared else None) | readiness(known)
+    facts |= memory(lines)
+    found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(group, label))
+    facts["notes"] = (*facts.get("notes", ()), *found)
+    timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
+    timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
+    facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(lines)}
+    facts |= {"over_time": over_time}
+    if timed and not never_held:
+        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
+    has_time = facts.get("end_to_end") is not None
+    why = group.setbacks.get(label)
+    if why is None and not has_time:
+        unknown = never_held and p99_limit.only_disturbed(_served_lines(lines))
+        kind = NotRunKind.NEVER_HELD if never_held and not unknown else NotRunKind.NOT_REACHED
+        reason = f"{MISSED[NotRunKind.NEVER_HELD]}{_NOT_KNOWN}" if unknown else MISSED[kind]
+        why = NotRun(kind, reason, "" if complete else "run the same command again")
+    if why is None:
+        return Row(**facts, outcome="measured")
+    outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in UNTIMED else "skipped"
+    if has_time and not why.failed:
+        outcome = "measured"
+    return Row(**facts, outcome=outcome, reason=why.reason, fix=None if why.failed else why.fix, cause=why.kind)
+
+
+def _describe_arm(arm: Arm) -> dict[str, Any]:
+    target = arm.target
+    names = {field.name for field in fields(Arm)} - {"target", "ordinal", "control"}
+    return {
+        "arm": arm.label,
+        "backend": str(target) if target.folder else target.backend + (f"+{target.mode}" if target.mode else ""),
+        "device": target.device,
+        "precision": target.precision,
+        "scheme": target.scheme,
+        "python": target.python,
+        **{name: getattr(arm, name) for name in names},
+    }
+
+
+def _describe_session(lines: Sequence[Played | Checked], probe: str | None) -> dict[str, Any]:
+    """Return what the runtime said it ran, and how wrong it was."""
+    executed = lines[-1].executed
+    return {
+        "executed": asdict(executed),
+        "artifact_bytes": executed.artifact_bytes,
+        "fidelity": _worst_fidelity(lines, probe),
+    }
+
+
+def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
+    """Return the worst restart's error and agreement."""
+    errors = [line.fidelity for line in lines]
+    agreements = [error.top1_agreement for error in errors]
+    least = None if None in agreements else min((one for one in agreements if one is not None), default=None)
+    line = max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2)
+    worst = {field.name: getattr(line, field.name) for field in fields(Fidelity)}
+    figures: dict[str, Any] = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in worst.items()
+    }
+    by_output = tuple(
+        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
+        for one in line.by_output
+    )
+    by_step = tuple(
+        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
+        for one in line.by_step
+    )
+    figures |= {"top1_agreement": least, "by_output": by_output, "by_step": by_step}
+    return FidelityFigures(**figures, probe=probe)
+
+
+def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
+    """List what a reader must know about an error that was let pass."""
+    if fidelity and fidelity.standing is BoundStanding.NOT_JUDGED and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
+        yield f"error {fidelity.relative_l2:.1e} is above {USEFUL_BOUND:g}: outputs of zeros alone would err by 1"
+    is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
+    if fidelity and fidelity.standing is BoundStanding.TOLERATED and is_explained:
+        told = f"{arm.target.precision} may cause {fidelity.error_bound:.2g} here"
+        yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
+    elif fidelity and fidelity.standing is BoundStanding.TOLERATED:
+        bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
+        error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # its own file
+        what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
+        if bound == math.inf:
+            judges = "--max-error, the labels or the metric let it pass"
+            yield f"{what} has no error bound of {arm.target.precision} to be held against: {judges}"
+        else:
+            yield f"{what} is above the error bound of {arm.target.precision} ({bound:.1e}), within --max-error"
+
+
+def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:
+    """Say how often varying sizes were compiled for again, if the runtime tells."""
+    counts = [one.executed.recompiles for one in lines if one.executed.recompiles is not None]
+    if counts:
+        yield f"recompiles: {max(counts)} in a pass through all calls"
+
+
+def _note_kills(group: Group, label: str) -> Iterator[str]:
+    if count := sum(line.killed.count(label) for line in group.rounds):
+        yield f"its process was killed {counted(count, 'time')} and started again; what it measured there doesn't count"
+
+
+def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Timing | None:
+    """Return the figures of one scope; None if it was timed in no restart."""
+    blocks = group.blocks(scope).get(label, {})
+    if not blocks:
+        return None
+    medians = np.array([float(np.median(values)) for values in blocks.values()])
+    middle = quantiles.median_interval(medians)
+    calls = _read_calls(group, label, scope, samples)
+    against_baseline, against_own = compare(group, scope, label), compare_own(group, scope, label)
+    return Timing(
+        median_ns=middle.median,
+        low_ns=middle.low,
+        high_ns=middle.high,
+        confidence=middle.confidence,
+        **_bound_percentiles([*single_calls(group, label, scope, samples, calls).values()]),
+        samples=sum(values.size for values in calls.values()),
+        restarts=medians.size,
+        ratio=ratio_of(against_baseline, withheld(group, label, group.rules.baseline)) if against_baseline else None,
+        own_fp32_ratio=(
+            ratio_of(against_own, withheld(group, label, group.record.references[label])) if against_own else None
+        ),
+    )
+
+
+def _cpu_time(group: Group, label: str) -> CpuTime | None:
+    """Return the CPU time of a call over an arm's restarts; None if no restart tells it."""
+    blocks = group.blocks_of(CPU, label)
+    if not blocks:
+        return None
+    middle = quantiles.median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
+    return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
+
+
+def _read_calls(group: Group, label: str, scope: Scope, samples: Samples) -> dict[int | None, Array]:
+    lines = group.played[label]
+    return samples.of(group.record.name, label, scope, {line.restart: line.samples for line in lines})
+
+
+def single_calls(
+    group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array] | None = None
+) -> dict[int | None, Array]:
+    """Return by restart what was read of calls one by one (ns), in the rounds and after them.
+
+    The mean of several calls has no tail, and a reading under sustained load is one. Under a given rate each reading is
+    a request's; those of a search are of many rates.
+
+    Args:
+        calls: all readings, if they were read already.
+    """
+    lines = group.played[label]
+    calls = _read_calls(group, label, scope, samples) if calls is None else calls
+    alone = {
+        line.restart
+        for line in lines
+        if (line.per_reading.get(scope, 1) == 1 and not line.bins)
+        or (line.served and line.served.given_per_s is not None)
+    }
+    found: dict[int | None, Array] = {restart: calls[restart] for restart in sorted(alone) if restart in calls}
+    if scope is Scope.END_TO_END:
+        names = {line.restart: line.samples for line in lines if SINGLE in line.per_reading}
+        for restart, more in samples.of(group.record.name, label, SINGLE, names).items():
+            found[restart] = np.concatenate([found[restart], more]) if restart in found else more
+    return found
+
+
+def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
+    """Return the bounds of each percentile, from the calls of each restart, and the highest restart's p99."""
+    figures: dict[str, float | None] = {}
+    bounds = None
+    for percent in (90, 95, 99):
+        bounds = quantiles.percentile_bounds(restarts, percent / 100)
+        figures[f"p{percent}_low_ns"] = bounds.low if bounds else None
+        figures[f"p{percent}_ns"] = bounds.high if bounds else None
+    return figures | {"p99_highest_ns": bounds.highest if bounds else None}
+
+
+def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rate | None:
+    """Return how many items a second an arm's time per item, or per request, comes to; None if its time is another.
+
+    Args:
+        lines: its restarts.
+        timing: its end-to-end figures.
+    """
+    if (
+        timing is None
+        or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE)
+        or p99_limit.given_rate(_served_lines(lines))
+    ):
+        return None
+    return _rate_of(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
+
+
+def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:
+    """Return what an arm's restarts under requests come to; None if it didn't serve.
+
+    Args:
+        lines: its restarts.
+        timing: its end-to-end figures: time per request after a search, p99 at a given rate.
+        disturbed_share: flagged rounds ÷ all rounds of the group.
+    """
+    served = _served_lines(lines)
+    if not served or timing is None:
+        return None
+    given, p99_ns = p99_limit.given_rate(served), p99_limit.p99_ns(served, timing.median_ns)
+    rate, bound = Rate(value=given, low=given, high=given) if given else _rate_of(timing), None
+    if not given and (bound := p99_limit.bounding_rate(served)):
+        rate = rate.model_copy(update={"high": max(rate.high, bound)})
+    return Serving(
+        rate_per_s=rate,
+        searched=not given,
+        may_do_more=bound is None,
+        holds=p99_limit.known_to_hold(served, timing.median_ns, disturbed_share),
+        p99_ns=p99_ns if math.isfinite(p99_ns) else None,
+        p99_highest_ns=p99_limit.highest_p99_ns(served),
+        limit_ns=served[-1].limit_ns,
+        unloaded_ns=float(np.median([one.unloaded_ns for one in served])),
+        start_late_ns=float(np.median([one.start_late_ns for one in served])),
+    )
+
+
+def _served_lines(lines: Sequence[Played]) -> list[LoadTestResult]:
+    return [line.served for line in lines if line.served]
+
+
+def _rate_of(timing: Timing, items: int = 1) -> Rate:
+    value, low, high = (items * 1e9 / ns for ns in (timing.median_ns, timing.high_ns, timing.low_ns))
+    return Rate(value=value, low=low, high=high)
+
+
+def readiness(lines: Sequence[Played | Checked]) -> dict[str, Any]:
+    """Return how soon an arm was ready: medians, and the slowest start of so many; none if it was never loaded."""
+    if not lines:
+        return {}
+    contexts_s = [(cost.context_s or 0.0) if (cost := _gpu_cost(line)) else 0.0 for line in lines]
+    return {
+        "load_s": median(line.load_s for line in lines),
+        "first_call_s": median(line.first_call_s for line in lines),
+        "ready_s": max(
+            context_s + line.load_s + line.first_call_s for context_s, line in zip(contexts_s, lines, strict=True)
+        ),
+        "starts": len(lines),
+    }
+
+
+def memory(lines: Sequence[Played]) -> dict[str, Any]:
+    """Return where an arm's threads ran, and what it took of the memory; nothing if it never played."""
+    if not lines:
+        return {}
+    before, after = ([getattr(line, key) for line in lines] for key in ("rss_before_bytes", "rss_after_bytes"))
+    peak = max((peak for line in lines if (peak := line.peak_rss_bytes) is not None), default=None)
+    return {
+        "cpus": lines[-1].cpus,
+        "os_threads": lines[-1].os_threads,
+        "memory_bytes": _device_bytes(lines) if any(line.gpu for line in lines) else peak,
+        "peak_rss_bytes": peak,
+        "rss_loaded_bytes": int(median(after) - median(before)),
+    }
+
+
+def _gpu_cost(line: Played | Checked) -> GpuCost | None:
+    return line.gpu.cost if isinstance(line, Played) and line.gpu else None
+
+
+def _device_bytes(lines: Iterable[Played]) -> int | None:
+    """Return the most that the context and the loaded arm took of the device; None if the driver doesn't tell."""
+    costs = (cost for line in lines if (cost := _gpu_cost(line)))
+    sums = [
+        cost.context_bytes + cost.loaded_bytes
+        for cost in costs
+        if cost.context_bytes is not None and cost.loaded_bytes is not None
+    ]
+    return max(sums, default=None)
+
+
+def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
+    """Return the GPU's figures over an arm's restarts; None for an arm on the CPU."""
+    reports = [line.gpu for line in lines if line.gpu]
+    if not reports:
+        return None
+    costs = [one.cost for one in reports if one.cost]
+    looks = [one.on_gpu for one in reports if one.on_gpu]
+    energy: GpuEnergy | None = None
+    if used := next((one.energy for one in looks if one.energy), None):
+        energy = GpuEnergy(
+            per_call_mj=used.per_call_mj, above_idle_mj=used.above_idle_mj, idle_w=used.idle_w, seconds=used.seconds
+        )
+    return Gpu(
+        **_medians_of(GpuCost, costs),
+        **_medians_of(OnGpu, looks),
+        copies=next((one.copies for one in looks if one.copies), None),
+        sm_clock_mhz=_median_of("sm_clock_mhz", reports),
+        energy=energy,
+        faults=tuple(dict.fromkeys(fault for one in looks for fault in one.faults)),
+    )
+
+
+def _medians_of(kind: type[GpuCost | OnGpu], records: Sequence[object]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)} - {"copies", "energy", "faults"}
+    return {name: _median_of(name, records) for name in names}
+
+
+def _median_of(name: str, records: Iterable[object]) -> Any:
+    """Return the median of the known values, whole if the name says bytes or MHz."""
+    values = [value for one in records if (value := getattr(one, name)) is not None]
+    if not values:
+        return None
+    return round(median(values)) if name.endswith(("_bytes", "_mhz")) else float(median(values))

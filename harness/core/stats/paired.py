@@ -1,0 +1,309 @@
+"""Scores before and after, row by row.
+
+Models that err on the same images differ less than their means suggest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from shootout.core.units import round_limit
+
+CONFIDENCE = 0.95
+UNSEEN = (1 - CONFIDENCE) / 2
+"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
+DEFAULT_DROP = "1%"
+"""A metric may lose less than this of plain FP32's mean."""
+
+
+def quantile_of(confidence: float) -> float:
+    """Return how many standard deviations an interval of this confidence reaches to either side."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def find_max_drop(text: str, before: float) -> float:
+    """Return how much a mean score may lose, in its own unit.
+
+    Args:
+        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
+        before: that mean.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    number, unit = text.strip(), unit_of_drop(text)
+    try:
+        value = float(number.removesuffix(unit))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
+    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
+
+
+def unit_of_drop(text: str) -> str:
+    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
+    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
+
+
+def ask_drop(rows: int) -> str:
+    """Write the drop that a search is limited to: the default, or more if so few rows can't show that.
+
+    Args:
+        rows: that are scored; 0: that isn't known.
+    """
+    held = bound_rare(rows) if rows else 0.0
+    return DEFAULT_DROP if held <= find_max_drop(DEFAULT_DROP, 1.0) else f"{round_limit(100 * held)}%"
+
+
+def admits_any_loss(limit: float, before: float, after: float, *, is_lower_better: bool) -> bool:
+    """Return whether even a score of 0 keeps a limit on the loss, so that the limit proves nothing.
+
+    Args:
+        limit: on the loss of the mean.
+        before, after: mean scores; below 0 none has an end that is known.
+    """
+    return not is_lower_better and after >= 0 and 0 <= before <= limit * (1 + 1e-9)
+
+
+def read_share(text: str, _before: float = 1.0) -> float:
+    """Return a share from 0 to 1, of `99%` or `0.99`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = find_max_drop(text, 1.0)
+    if value > 1:
+        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanChange:
+    """How a mean score over rows changed, in the score's own unit.
+
+    Attributes:
+        value: the mean after less the mean before.
+        low, high: its 95 % interval.
+        sd: of a row's change, as the interval has it.
+        rows: how many.
+    """
+
+    value: float
+    low: float
+    high: float
+    sd: float
+    rows: int
+
+
+MOST_ROWS = 10_000_000
+"""More rows than that are not asked for."""
+
+
+def count_rows_needed(rows: int, reach: float, room: float) -> int | None:
+    """Return how many rows shrink an interval's reach to the room beside the limit; None for over `MOST_ROWS`."""
+    needed = math.ceil(rows * (reach / room) ** 2) if room else None
+    return needed if needed and needed <= MOST_ROWS else None
+
+
+def bound_mean(
+    scores: Sequence[float], confidence: float = CONFIDENCE, ends: tuple[float, float] | None = None
+) -> tuple[float, float] | None:
+    """Return the interval of a mean score; None if all are the same: then nothing tells how far others may lie.
+
+    Two rows more are counted, one with the lowest and one with the highest score. If all rows have the least or the
+    greatest score that a row can have, the interval is the exact one of the rows that have another.
+
+    Args:
+        scores: of each row, at least one.
+        ends: the least and the highest score that any row can have; None: unknown.
+    """
+    least, most = ends or (min(scores), max(scores))
+    if least == most:
+        return None
+    rare = (most - least) * bound_rare(len(scores), (1 - confidence) / 2)
+    if ends and {*scores} == {most}:
+        return most - rare, most
+    if ends and {*scores} == {least}:
+        return least, least + rare
+    all_, total = (*scores, least, most), len(scores) + 2
+    middle = math.fsum(all_) / total
+    variance = math.fsum((one - middle) ** 2 for one in all_) / total
+    reach = quantile_of(confidence) * math.sqrt(variance / total)
+    low, high = middle - reach, middle + reach
+    return (max(low, least), min(high, most)) if ends else (low, high)
+
+
+def bound_rare(rows: int, unseen: float = UNSEEN) -> float:
+    """Return below which share a change of rows lies that none of so many shows.
+
+    Args:
+        unseen: the chance that they show none all the same.
+
+    Source: Clopper and Pearson 1934, Biometrika 26, of none: (1 - share)^rows = unseen.
+    """
+    return 1 - math.pow(unseen, 1 / rows)
+
+
+def compare_means(
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    is_lower_better: bool = False,
+    worst: float = 0.0,
+    confidence: float = CONFIDENCE,
+) -> MeanChange | None:
+    """Compare two models' scores of the same rows; None if all are one and no shares: nothing tells what others do.
+
+    Args:
+        is_lower_better: the scores are errors, whose tails are heavy whatever their range.
+        worst: what a row can lose, if that is known.
+        confidence: of the interval.
+
+    Raises:
+        ValueError: they aren't about the same number of rows, or about none.
+
+    Two rows more are counted, of which half a one gained and half a one lost as much as scores can differ. Of shares,
+    from 0 to 1, that is the largest change of a row, or their range if no row changed, or 1 if all are one. Of other
+    scores it is always the range: their errors have heavy tails. What a row can lose takes its place if it is known.
+    The interval reaches as much further as one such row moves the mean. Without that, a loss of few rows is missed too
+    often: these make the mean and the spread too small together. If no row changed, the interval is exact for rows of
+    which some changed by that much.
+    """
+    if len(before) != len(after) or not before:
+        raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    scope = worst or _find_scope(before, after, is_lower_better=is_lower_better)
+    if not scope:
+        return None
+    if not any(changes):
+        reach = scope * bound_rare(len(changes), (1 - confidence) / 2)
+        return MeanChange(value=0.0, low=-reach, high=reach, sd=0.0, rows=len(changes))
+    total = len(changes) + 2
+    middle = math.fsum(changes) / total
+    square = (math.fsum(one**2 for one in changes) + scope**2) / total
+    sd = math.sqrt(max(square - middle**2, 0.0))
+    reach = quantile_of(confidence) * sd / math.sqrt(total) + scope / total
+    value = math.fsum(changes) / len(changes)
+    return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartChange:
+    """The mean score of a part of the data, before and after, over the rows that have some of it."""
+
+    name: str
+    before: float
+    after: float
+    rows: int
+
+
+def find_lost_part(
+    before: Mapping[str, Mapping[int, float]], after: Mapping[str, Mapping[int, float]]
+) -> PartChange | None:
+    """Return the part of the data that lost the most, if it lost significantly more than all parts together.
+
+    It did if the interval of its change lies wholly below the mean change of all parts. The intervals hold in 95 % of
+    cases for all parts together (Bonferroni).
+
+    Args:
+        before, after: by part, the score of each row that has some of it, by the row's number; higher is better.
+    """
+    pairs = {part: _pair_rows(before.get(part, {}), scores) for part, scores in after.items()}
+    pairs = {part: pair for part, pair in pairs.items() if pair[0]}
+    changes = [new - old for pair in pairs.values() for old, new in zip(*pair, strict=True)]
+    if len(pairs) < 2:
+        return None
+    mean, confidence = math.fsum(changes) / len(changes), 1 - (1 - CONFIDENCE) / len(pairs)
+    found = {part: compare_means(*pair, confidence=confidence) for part, pair in pairs.items()}
+    lost = {part: change for part, change in found.items() if change and change.high < mean}
+    if not lost:
+        return None
+    most = min(lost, key=lambda part: lost[part].value)
+    old, new = (math.fsum(scores) / len(scores) for scores in pairs[most])
+    return PartChange(name=most, before=old, after=new, rows=lost[most].rows)
+
+
+def _pair_rows(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """Return the scores of the rows that both know."""
+    rows = [row for row in after if row in before]
+    return [before[row] for row in rows], [after[row] for row in rows]
+
+
+def _find_scope(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool) -> float:
+    """Return how far the scores of a row can lie apart, as far as these tell; 0 if all are one and no shares."""
+    if is_lower_better or not _are_shares(before, after):
+        return _find_range(before, after)
+    return max(abs(new - old) for old, new in zip(before, after, strict=True)) or _find_range(before, after) or 1.0
+
+
+def _are_shares(before: Sequence[float], after: Sequence[float]) -> bool:
+    return min(*before, *after) >= 0 and max(*before, *after) <= 1
+
+
+def _find_range(before: Sequence[float], after: Sequence[float]) -> float:
+    return max(*before, *after) - min(*before, *after)
+
+
+def find_worst_loss(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool = False) -> float:
+    """Return what a row may lose at most: of shares the mean score before, of others the range of those seen."""
+    is_share = not is_lower_better and _are_shares(before, after)
+    return math.fsum(before) / len(before) if is_share else _find_range(before, after)
+
+
+def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
+    """Return how many rows show a rare failure that takes the mean from what it was seen to lose to a limit.
+
+    A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 368 rows may well
+    hold none of them. Then no interval of the rows' changes knows of it. What the rows did lose comes on top: so a loss
+    that lies in few rows, some of which fail by halves, is missed in few of such sets of rows too.
+
+    Args:
+        worst: what a row may lose (`find_worst_loss`).
+        limit: on the loss of the mean, 0 or more.
+        loss: of the mean of the rows seen, below the limit; less than 0 counts as none.
+
+    Source: (1 - (limit - loss) / worst)^n <= 2.5 %.
+    """
+    room = limit - max(loss, 0.0)
+    if room >= worst:
+        return 1
+    return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1
+
+
+def count_rows_to_tell(
+    before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool, worst: float = 0.0
+) -> int | None:
+    """Return how many rows would tell whether the mean lost less than a limit, if the others are like these.
+
+    Args:
+        limit: on the loss, 0 or more.
+        worst: what a row can lose, if that is known.
+
+    Returns:
+        None for over `MOST_ROWS`.
+
+    If no row changed, that is what rare changes take (`bound_rare`). Else the interval of `compare_means` is as wide
+    as the room beside the limit at so many rows n, which solves
+    (room n - scope)² = z² (variance n + scope²); rare failures may take more (`count_rows_for_rare`).
+    """
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    mean = math.fsum(changes) / len(changes)
+    variance = math.fsum((one - mean) ** 2 for one in changes) / len(changes)
+    loss = mean if is_lower_better else -mean
+    room = abs(limit - loss)
+    if not room:
+        return None
+    z2, scope = quantile_of(CONFIDENCE) ** 2, worst or _find_scope(before, after, is_lower_better=is_lower_better)
+    if not any(changes):
+        needed = count_rows_for_rare(scope, limit)
+        return needed if needed <= MOST_ROWS else None
+    part = z2 * variance + 2 * room * scope
+    needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * (z2 - 1) * scope**2)) / (2 * room**2))
+    if loss < limit:
+        worst = worst or find_worst_loss(before, after, is_lower_better=is_lower_better)
+        needed = max(needed, count_rows_for_rare(worst, limit, loss))
+    return needed if needed <= MOST_ROWS else None

@@ -1,0 +1,454 @@
+"""Why an arm can't be asked here: its backend is missing, it doesn't take this model, or memory won't hold it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from shootout import backends, models
+from shootout.core import schemes
+from shootout.core.constants import CLASSICAL_DOMAIN
+from shootout.core.contract import (
+    Arm,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    NotRun,
+    NotRunKind,
+    Precision,
+    Scenario,
+    Target,
+    TensorSpec,
+)
+from shootout.core.exported.client import BYTES_PER_PARAMETER, is_file
+from shootout.core.exported.model import ALONE, ExportedModel
+from shootout.core.host.placement import Threads
+from shootout.core.study.group import is_exact, name_model
+from shootout.core.study.points import describe, describe_native
+from shootout.core.study.target import Describe, open_once, own_words, provider
+from shootout.core.units import counted, size
+from shootout.models.base import buffer_count, set_bytes
+from shootout.scenarios import training_step
+
+BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
+"""The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
+FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
+"""The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
+BRING_MODULE = "bring the torch module, as in `shootout run net.py:make`"
+COPIES_OF_INPUTS = 4
+"""Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
+CONTEXT_BYTES = 800_000_000
+"""A CUDA context and a library's own kernels: 549 MB and up to 210 MB on an H200 (results/reference/h200-batch)."""
+_TAKE_LESS = "choose a smaller model or batch, or fewer backends at once"
+_MAKE_ROOM = "make room on the disk of the cache, such as by `shootout cache --clear`, or set SHOOTOUT_CACHE"
+
+Available = Mapping[tuple[str, Device], Availability]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """What this machine offers a study.
+
+    Attributes:
+        available: what `worker.availability` found for every (backend, device) the study names.
+        threads: compute threads per arm where a study says nothing.
+        cpus: CPUs that this process may use.
+        memory_bytes: what the machine can give.
+        disk_bytes: what is free where exports and builds are kept; None: it isn't known.
+        file_bytes: size of each of the user's ONNX files, in place of a parameter count.
+        holds: the precisions other than FP32 that each of them holds itself.
+        classical: the operators of `ai.onnx.ml` in each of them.
+        layers: how many layers each of them has; 0: that isn't known yet.
+        natives: which library's own file each was converted from, if it was here.
+    """
+
+    available: Available
+    threads: int
+    cpus: int
+    memory_bytes: int
+    disk_bytes: int | None = None
+    file_bytes: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
+    classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    layers: Mapping[str, int] = field(default_factory=dict)
+    natives: Mapping[str, Artifact | None] = field(default_factory=dict)
+
+    def first(self, model: str) -> Describe:
+        """Return what a backend's bare name means for this model."""
+        return describe_native if self.holds.get(model) else describe
+
+    def count(self, asked: Threads) -> int:
+        """Return threads as a number, even if there are fewer CPUs; 0 for each library's own."""
+        numbers = {None: self.threads, "all": self.cpus, "default": 0}
+        return asked if isinstance(asked, int) else numbers[asked]
+
+
+def find_obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
+    """Explain why arms can't run here, by label; those that can are not in it."""
+    skips = {arm.label: why for arm in arms if (why := _check_threads(arm, here) or _check_arm(arm, here))}
+    made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
+    return skips | _find_crowded_out(made_here, here)
+
+
+def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
+    """Explain by label why arms don't fit in memory or on the disk beside the others; all of them if none fits alone.
+
+    Those in full precision that read the model as it is stay longest.
+    """
+    order = sorted(arms, key=lambda arm: (not _is_full(arm), Artifact.ONNX not in _consumes(arm)))
+    fitting = len(order)
+    while fitting and (_lack_memory(order[:fitting], here) or _lack_disk(order[:fitting], here)):
+        fitting -= 1
+    if fitting == len(order):
+        return {}
+    beside = order[: fitting + 1 if fitting else len(order)]
+    memory = _lack_memory(beside, here)
+    lack = memory or _lack_disk(beside, here)
+    if not fitting:
+        why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS if memory else _MAKE_ROOM)
+        return {arm.label: why for arm in order}
+    others = f"{counted(fitting, 'other target')}"
+    why = NotRun(NotRunKind.TOO_BIG, f"beside {others} it {lack}", "race it with fewer others: name them in --backends")
+    return {arm.label: why for arm in order[fitting:]}
+
+
+def _is_full(arm: Arm) -> bool:
+    return is_exact(arm.target.precision, arm.target.scheme, arm.file)
+
+
+def _consumes(arm: Arm) -> tuple[Artifact, ...]:
+    return backends.capabilities(arm.target.backend).consumes
+
+
+def _lack_memory(arms: Sequence[Arm], here: Here) -> str:
+    """Return how arms of one group don't fit in memory, "" if they do."""
+    return _tell_lack("memory", needed_bytes(arms, here), here.memory_bytes)
+
+
+def _lack_disk(arms: Sequence[Arm], here: Here) -> str:
+    return "" if here.disk_bytes is None else _tell_lack("disk", needed_disk_bytes(arms, here), here.disk_bytes)
+
+
+def _tell_lack(of: str, needs: int, has: int) -> str:
+    digits = next((count for count in range(3, 12) if size(needs, count) != size(has, count)), 3)
+    return f"needs {size(needs, digits)} of {of}, has {size(has, digits)}" if needs > has else ""
+
+
+def _check_threads(arm: Arm, here: Here) -> NotRun | None:
+    if arm.cpus <= here.cpus:
+        return None
+    reason = f"needs {arm.cpus} CPUs, one for each thread; this process may use {here.cpus}"
+    fewer = "leave this thread count out" if arm.instances == 1 else "fewer --threads or --instances"
+    return NotRun(NotRunKind.TOO_BIG, reason, f"{fewer}, or run it on a larger machine")
+
+
+def _check_arm(arm: Arm, here: Here) -> NotRun | None:
+    """Explain why this arm can't run here, None if it can."""
+    availability = here.available[provider(arm.target)]
+    if availability.why and not availability.why.builds:
+        return availability.why
+    capabilities = backends.capabilities(arm.target.backend)
+    consumes = capabilities.consumes
+    if Artifact.NONE not in consumes and (why := _check_label(arm, here, capabilities)):
+        # in a precision that fits the file it couldn't run either
+        return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
+    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_shapes_word(arm, capabilities):
+        return why
+    if arm.scenario not in capabilities.scenarios:
+        others = ", ".join(sorted(capabilities.scenarios))
+        return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
+    if arm.scenario is Scenario.TRAIN_STEP and (why := _check_training(arm)):
+        return why
+    if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
+        return why
+    scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
+    if scheme.variant and arm.file:
+        reason = f"{scheme.variant} is made of the first file alone"
+        return NotRun(NotRunKind.UNFIT, reason, "race the other file by itself for that")
+    if why := _check_floats(arm, scheme, here.layers.get(arm.model, 0)):
+        return why
+    offered = _list_offered(arm, here, quantized=scheme.is_quantized)
+    if Artifact.NONE in consumes or set(consumes) & set(offered):
+        return availability.why
+    takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"{arm.target.backend} takes {takes}, which {name_model(arm.model)} isn't",
+        f"give it {takes}" if is_file(arm.model) else "choose a model that has it",
+    )
+
+
+def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
+    """Explain why a target can't take any size or pad its inputs here; None if it can, or isn't asked to."""
+    scheme = schemes.parse(arm.target.scheme, own=own_words(can))
+    if not scheme.shapes:
+        return None
+    if arm.scenario is not Scenario.VARYING:
+        reason = f"{scheme.shapes} is for inputs of several sizes, and this race has one"
+        fix = "add a mix, such as --mix sequence=16:50,64:30"
+        return NotRun(NotRunKind.UNFIT, reason, fix)
+    if not scheme.is_dynamic:
+        return None
+    static = replace(arm.target, scheme="+".join(replace(scheme, shapes="").words))
+    fix = f"use {static}, a session for each size, or its /bucket-N"
+    if arm.target.precision not in can.opens:
+        reason = f"{arm.target.backend} takes no open shapes here in {arm.target.precision}"
+        return NotRun(NotRunKind.UNSUPPORTED, reason, fix)
+    if is_file(arm.model) and Artifact.ONNX not in can.consumes:
+        reason = "the torch module of a file is made for one size"
+        return NotRun(NotRunKind.UNFIT, reason, fix)
+    return None
+
+
+def _check_floats(arm: Arm, scheme: schemes.Scheme, count: int) -> NotRun | None:
+    """Explain why a scheme can't leave these layers in float: there are fewer, or none would be left to quantize."""
+    if not scheme.floats or not count:
+        return None
+    fix = f"`shootout sensitivity {shlex.quote(arm.model)}` lists the layers with their numbers"
+    has = f"{name_model(arm.model)} has {counted(count, 'layer')}, numbered from 0 to {count - 1}"
+    if scheme.floats[-1] >= count:
+        return NotRun(NotRunKind.UNFIT, f"there is no layer {scheme.floats[-1]}: {has}", fix)
+    if len(scheme.floats) == count:
+        word = schemes.write_floats(scheme.floats)
+        return NotRun(NotRunKind.UNFIT, f"{word} leaves no layer to quantize: {has}", fix)
+    return None
+
+
+def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
+    """Explain why no row of a file with precisions of its own can promise this label, or `native` needs a file."""
+    target, holds = arm.target, here.holds.get(arm.model, ())
+    if target.precision is Precision.NATIVE and not is_file(arm.model):
+        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is not a file"
+        return NotRun(NotRunKind.UNFIT, why, f"use {replace(target, precision=Precision.FP32)}")
+    if not holds or (target.precision is Precision.NATIVE and target.device in can.native):
+        return None
+    kinds = " and ".join(precision.upper() for precision in holds)
+    why = f"the file holds {kinds} itself, so a row of it can promise no other precision"
+    fix = f"give the FP32 file; this one runs as `{Precision.NATIVE}`, such as onnxruntime:cpu:{Precision.NATIVE}"
+    if target.precision is Precision.NATIVE:
+        why, fix = f"{target.backend} takes no file that holds {kinds} itself", "give the FP32 file"
+    is_given = not all(here.holds.values())  # the FP32 file is among those that race
+    return NotRun(NotRunKind.UNFIT, why, "" if is_given else fix)  # the same of each target and file: one line
+
+
+def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:
+    """List the forms that the arm's model may come to."""
+    if quantized:
+        return (Artifact.ONNX,)
+    if not is_file(arm.model):
+        return models.get(arm.model).artifacts
+    native = here.natives.get(arm.model)
+    return (*FROM_FILE, native) if native else FROM_FILE
+
+
+def _check_classical(can: Capabilities, operators: Sequence[str]) -> NotRun | None:
+    """Explain why a backend can't read a file with these operators of `ai.onnx.ml`, in the same words for each."""
+    if can.classical or not set(can.consumes) & {*FROM_FILE}:
+        return None
+    trees = any(name.startswith("TreeEnsemble") for name in operators)
+    what = "tree models" if trees else f"the operators {', '.join(operators)}"
+    able = " or ".join(name for name in backends.names() if backends.capabilities(name).classical)
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"{what} ({CLASSICAL_DOMAIN}) need {able}",
+        f"race it with --backends {able.replace(' or ', ',')}",
+    )
+
+
+def _check_shipped(arm: Arm) -> NotRun | None:
+    """Explain why a shipped folder can't run this; None for other targets."""
+    if not arm.target.folder:
+        return None
+    threads = open_once(arm.target.folder).arm.threads
+    if threads != arm.threads:
+        reason = f"{arm.target} was measured on {threads} threads, and sets them itself; this race is on {arm.threads}"
+        return NotRun(NotRunKind.UNFIT, reason, f"--threads {threads}")
+    if arm.scenario is Scenario.TRAIN_STEP:
+        return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target} has no {arm.scenario}", "it was shipped for inference")
+    return None
+
+
+def _check_training(arm: Arm) -> NotRun | None:
+    """Explain why there is no training step of this model in this target."""
+    if is_file(arm.model) or models.is_own(arm.model):
+        return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
+    if not models.get(arm.model).count_weights(arm.parameters):
+        return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
+    untrained = training_step.obstacle(arm.target)
+    return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
+
+
+def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
+    """Explain why the arm can't run what came of the export: a module that has no export, or rows of unknown number."""
+    if uncounted := _check_item_count(arm, exported):
+        return uncounted
+    if arm.target.folder:
+        return _check_shapes(open_once(arm.target.folder).inputs, arm, exported)
+    consumes = backends.capabilities(arm.target.backend).consumes
+    if exported.varying and exported.varying.is_open and Artifact.ONNX in consumes:
+        consumes = (Artifact.OPEN,)
+    if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
+        return None
+    if exported.unmade:
+        return NotRun(NotRunKind.UNFIT, *_tell_unmade(exported))
+    takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
+    alone = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
+    why = alone if exported.varying else ""
+    fix = f"give it {takes}" if exported.is_file else "change the module so that torch can export it"
+    return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
+
+
+def _tell_unmade(exported: ExportedModel) -> tuple[str, str]:
+    """Tell why a model isn't there in other forms and what helps, in the same words for each backend: one line."""
+    if not exported.is_file:
+        return exported.unmade, "change the module so that torch can export it"
+    own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
+    return exported.unmade, exported.unmade_fix or ("" if own else BRING_MODULE)
+
+
+def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
+    """Explain why a shipped folder doesn't take this model's inputs; None if it does."""
+    if tuple(shipped) == exported.inputs:
+        return None
+    theirs, ours = (
+        ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs) for specs in (shipped, exported.inputs)
+    )
+    batch = open_once(arm.target.folder).arm.batch
+    fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
+    return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
+
+
+def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
+    """Explain why items a second would be wrong: a factory that doesn't take the batch makes any number of rows."""
+    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
+        return None
+    model = models.get(arm.model)
+    firsts = {spec.shape[0] if spec.shape else None for spec in exported.inputs}
+    rows = firsts.pop() if len(firsts) == 1 else None
+    if model.called is None or model.takes_batch or rows in (None, arm.batch):
+        return None
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"its example inputs have {rows} rows, so items a second can't be counted with batch {arm.batch}",
+        f"--batch {rows}, or give the factory a parameter `batch`",
+    )
+
+
+def _check_target(target: Target, can: Capabilities) -> NotRun | None:
+    """Explain why the backend has no such mode or precision on this device, or no such scheme for it."""
+    if target.mode in can.cuda_modes and target.device is not Device.CUDA:
+        moded = f"{target.backend}+{target.mode}"
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{moded} is for {Device.CUDA}, not for {target.device}",
+            f"use {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
+        )
+    native = target.precision is Precision.NATIVE
+    if (target.device not in can.native) if native else (target.device, target.precision) not in can.targets:
+        offered = ", ".join(sorted(precision for device, precision in can.targets if device is target.device))
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{target.backend} has no {target.precision} on {target.device}",
+            f"it offers {offered or 'nothing there'}",
+        )
+    words = can.schemes.get(target.precision, frozenset())
+    scheme = schemes.parse(target.scheme, own=own_words(can))
+    if word := schemes.unoffered(scheme, words):
+        return NotRun(
+            NotRunKind.UNSUPPORTED,
+            f"{target.backend} has no {word} quantization for {target.precision}",
+            f"it offers {', '.join(sorted(words)) or 'no scheme for this precision'}",
+        )
+    return None
+
+
+_ARTIFACT_NAMES = {
+    Artifact.FORWARD: "array code",
+    Artifact.MODULE: "a torch module",
+    Artifact.ONNX: "an ONNX file",
+    Artifact.OPEN: "an ONNX file with open axes",
+    Artifact.PT2: "an exported program",
+    Artifact.SKLEARN: "a scikit-learn model (.joblib)",
+    Artifact.LIGHTGBM: "a LightGBM model (.txt)",
+    Artifact.XGBOOST: "an XGBoost model (.ubj, .json)",
+    Artifact.NONE: "nothing",
+}
+
+
+def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
+    """Return the peak memory for arms of one group: exporting their model, or holding all of them at once.
+
+    Raises:
+        UsageError: their parameters aren't the model's.
+    """
+    if not arms:
+        return 0
+    weights = weight_bytes(arms, here) // BYTES_PER_WEIGHT
+    needs = weights * max(BYTES_PER_PARAMETER, _bytes_per_weight(arms))
+    return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
+
+
+def weight_bytes(arms: Sequence[Arm], here: Here) -> int:
+    """Return the bytes of a group's weights in float32; of files, those of the largest.
+
+    Raises:
+        UsageError: their parameters aren't the model's.
+    """
+    if is_file(arms[0].model):
+        return max(here.file_bytes[arm.model] for arm in arms)
+    return BYTES_PER_WEIGHT * models.get(arms[0].model).count_weights(arms[0].parameters)
+
+
+def needed_disk_bytes(arms: Sequence[Arm], here: Here) -> int:
+    """Return what the exports and builds of a group's arms take on the disk: the weights, as often as each has them."""
+    if not arms:
+        return 0
+    forms = {one for arm in arms for one in _consumes(arm)} & {Artifact.ONNX, Artifact.MODULE, Artifact.FORWARD}
+    exports = len(forms - {Artifact.FORWARD}) if is_file(arms[0].model) else 2
+    builds = sum(backends.entry(arm.target.backend).copies for arm in arms)
+    return int(weight_bytes(arms, here) * (exports + builds))
+
+
+def check_memory_of_exports(
+    arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], memory_bytes: int
+) -> dict[str, NotRun]:
+    """Explain by label why arms don't fit in memory together; only the export tells this of a user's own model.
+
+    Args:
+        exported_models: of each arm that can be built, by label.
+    """
+    own = [arm for arm in arms if arm.label in exported_models and exported_models[arm.label].source_sha256]
+    if not own:
+        return {}
+    weights = max(exported_models[arm.label].parameter_count for arm in own)
+    specs = [(arm, exported_models[arm.label].inputs) for arm in (own[0], *own)]
+    inputs = sum(arm.instances * set_bytes(one) * buffer_count(one) for arm, one in specs)
+    lack = _tell_lack("memory", weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
+    why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS)
+    return {arm.label: why for arm in own} if lack else {}
+
+
+def device_bytes(arm: Arm, exported: ExportedModel) -> int:
+    """Return the bytes of a GPU's memory that an arm takes by rule of thumb."""
+    held = 2 if arm.scenario is Scenario.TRAIN_STEP else 1
+    inputs = set_bytes(exported.inputs) * buffer_count(exported.inputs)
+    weights = BYTES_PER_WEIGHT_ARM * held * exported.parameter_count
+    return CONTEXT_BYTES + arm.instances * (weights + COPIES_OF_INPUTS * inputs)
+
+
+def _bytes_per_weight(arms: Sequence[Arm]) -> int:
+    """Return the bytes per weight while all arms of a group, and the baseline's control, hold their sessions."""
+    sessions = sum(arm.instances for arm in arms) + 1
+    held = 2 if arms[0].scenario is Scenario.TRAIN_STEP else 1  # a training step also has gradients and momenta
+    return BYTES_PER_WEIGHT_ARM * held * sessions
+
+
+def _input_bytes(arm: Arm) -> int:
+    """Return the bytes of all input buffers; 0 for a user's file, whose inputs only the export knows."""
+    if is_file(arm.model):
+        return 0
+    model = models.get(arm.model)
+    specs = model.inputs(model.check(arm.parameters), arm.batch)
+    return set_bytes(specs) * buffer_count(specs)

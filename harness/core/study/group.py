@@ -1,0 +1,202 @@
+"""The arms that race each other: as they are planned, and as the journal stores them. Imports no backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from shootout.core.constants import COMPUTE_ROUNDS, CONVERTED
+from shootout.core.contract import Arm, Device, Precision, Scenario, Value
+from shootout.core.exported.model import ONNX_SUFFIX
+from shootout.core.messages import Scope
+from shootout.core.schemes import without_shapes
+from shootout.core.stats.goals import Aim, Goal
+
+FULL = (Precision.FP32, Precision.NATIVE)
+PLAIN = f":{Device.CPU}:{Precision.FP32}"
+"""The target that a bare backend name means, if the backend has code for it."""
+
+
+class GroupRecord(BaseModel):
+    """The arms that race each other.
+
+    Attributes:
+        baseline: the label of the arm that ratios refer to; None where no arm can run.
+        goal: what must be known before the race ends.
+        comparisons: how many pairs α is shared by; see `count_comparisons`.
+        arms: the baseline first, its control last; arms that are skipped are among them.
+        references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
+            measured against it.
+        selects_for: the arms are settings of which each target's best is to be found, and measured again in a group
+            with this baseline; null in a group of which verdicts are asked.
+        least_restarts: that each arm plays, whatever is known before.
+        scores_all: all of a user's rows are scored (see `Request.scores_all`); else half are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    name: str
+    baseline: str | None
+    comparisons: int
+    arms: tuple[Arm, ...]
+    goal: Goal = Goal()
+    references: dict[str, str] = {}
+    selects_for: str | None = None
+    least_restarts: int = 0
+    scores_all: bool = False
+
+    @model_validator(mode="after")
+    def _has_arms(self) -> GroupRecord:
+        labels = [arm.label for arm in self.arms]
+        if all(arm.control for arm in self.arms) or len(set(labels)) < len(labels):
+            raise ValueError("a group has arms, each label once")
+        return self
+
+
+def with_control(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
+    """Order a group's arms: the baseline, the others, the baseline's hidden copy."""
+    others = (arm for arm in arms if arm is not baseline)
+    return (baseline, *others, copy_of(baseline))
+
+
+def copy_of(arm: Arm) -> Arm:
+    """Return an arm's hidden copy, which vouches for it as the baseline."""
+    return replace(arm, ordinal=1, control=True)
+
+
+def with_next_baseline(record: GroupRecord, out: Collection[str], measured: Collection[str]) -> GroupRecord:
+    """Return a group whose baseline was refused with the next plain target as baseline and control.
+
+    A verdict needs a control that lives. It is the first measured target in full precision, or the one whose copy has
+    played already. A group that asks how much slower than its baseline others are keeps it.
+
+    Args:
+        out: labels of the arms that are out for good.
+        measured: labels of those that have played.
+    """
+    if record.baseline not in out or record.goal.aim is Aim.LIMIT:
+        return record
+    arms, exact = [arm for arm in record.arms if not arm.control], exact_of(record.arms)
+    plain = [arm for arm in arms if arm.label in exact and arm.label in measured and arm.label not in out]
+    copied = [arm for arm in plain if copy_of(arm).label in measured]
+    if not plain:
+        return record
+    chosen = (copied or plain)[0]
+    return record.model_copy(update={"baseline": chosen.label, "arms": with_control(chosen, arms)})
+
+
+def confirming_name(name: str) -> str:
+    """Name the group that measures again the settings which the group `name` selected."""
+    return f"{name}, confirmed"
+
+
+def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
+    """Return the labels of the arms that compute in full precision, which is a narrowed file's own precision."""
+    return frozenset(arm.label for arm in arms if is_exact(arm.target.precision, arm.target.scheme, arm.file))
+
+
+def is_exact(precision: str, scheme: str, file: str) -> bool:
+    """Return whether this is the model as it was given: in full precision, without a scheme, from the first file."""
+    return precision in FULL and not without_shapes(scheme) and not file
+
+
+def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
+    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
+
+    It is None for that arm itself.
+    """
+    if is_exact(arm.target.precision, arm.target.scheme, arm.file):
+        return None
+    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
+    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
+
+
+def count_comparisons(
+    baseline: str | None,
+    runnable: Sequence[Arm],
+    references: Mapping[str, str],
+    goal: Goal,
+) -> int:
+    """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
+
+    They are each arm's pair with the baseline and with its reference. If the fastest is looked for, each other arm's
+    pair with that counts, too; the baseline's is there already.
+
+    Args:
+        baseline: the label that each runnable arm is compared with.
+        runnable: the arms that can run, without the control.
+        references: arm → its own backend's FP32.
+    """
+    there = {arm.label for arm in runnable}
+    wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
+    wanted |= {frozenset(pair) for pair in references.items()}
+    known = sum(len(pair) == 2 for pair in wanted)
+    if goal.aim is not Aim.BEST:
+        return known
+    return known + max(len(there) - 1 - (baseline in there), 0)
+
+
+def compute_rounds(scenario: Scenario) -> int:
+    """Return in how many rounds of a restart, the first, `compute` is read."""
+    return COMPUTE_ROUNDS if Scope.COMPUTE in scopes_of(scenario) else 0
+
+
+def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
+    """Return the scopes in which arms are compared there: requests, long turns and varying sizes have no `compute`."""
+    whole = scenario in (Scenario.SERVE, Scenario.SUSTAINED, Scenario.VARYING)
+    return (Scope.END_TO_END,) if whole else tuple(Scope)
+
+
+def find_named(names: Iterable[str], asked: str) -> set[str]:
+    """Return the groups that a name stands for: the one of exactly that name, else all whose names begin with it."""
+    every = {*names}
+    return {asked} if asked in every else {name for name in every if name.startswith(f"{asked}, ")}
+
+
+def family(label: str) -> str:
+    """Return a label without its setting: what is alike in all settings of a target."""
+    head, brace, rest = label.partition("{")
+    return head + rest.rpartition("}")[2] if brace else label
+
+
+def named_in(label: str) -> str:
+    """Return the target in a label: what is alike in all its files, settings and copies."""
+    return re.split("[({#]", label, maxsplit=1)[0]
+
+
+def short(label: str) -> str:
+    """Shorten a label, or a target, by what a bare backend name means anyway."""
+    head, plain, rest = label.partition(PLAIN)
+    return head + rest if plain and not rest.startswith("/") else label
+
+
+def name_model(model: str) -> str:
+    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
+    path = Path(model)
+    return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
+
+
+def name_typed(model: str) -> str:
+    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    path = Path(model)
+    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == ONNX_SUFFIX else path.name
+
+
+def axes_of(arm: Arm) -> dict[str, int]:
+    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
+    whole = {
+        name: value
+        for name, value in arm.parameters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    }
+    return {"batch": arm.batch, "threads": arm.threads, **whole}
+
+
+def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
+    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
+    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
+    return {name: value for name, value in everything.items() if name != axis}

@@ -1,0 +1,762 @@
+"""Study × what is available here → a plan: groups of arms that race each other, and skips.
+
+`make_plan` looks at the machine; all else is pure.
+
+For throughput a target's settings (batches, instances) compete. Picking the fastest of many is biased by luck, so it
+happens in two groups. The first one tries all settings and gives no verdict; each restart halves what is left of every
+target. The second measures each target's chosen setting, its plain one and the baseline again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shootout import backends, models
+from shootout.apps.judge.few_rows import find_few_rows, refuse_few_rows
+from shootout.backends.common import check_options
+from shootout.core import schemes
+from shootout.core.budget import RACING_S
+from shootout.core.clock import Stopwatch
+from shootout.core.constants import SUSTAINED_LEAST_S, SUSTAINED_REST
+from shootout.core.contract import (
+    SCALED,
+    Arm,
+    Artifact,
+    Availability,
+    Device,
+    NotRun,
+    NotRunKind,
+    Option,
+    Precision,
+    Scenario,
+    Target,
+)
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported import client
+from shootout.core.exported.client import Request, is_file
+from shootout.core.exported.delivery import Delivery
+from shootout.core.exported.request import check_sizes, labels_of, may_be_scored, output_names, output_specs
+from shootout.core.host import environment
+from shootout.core.host.placement import Placement, allowed_cpus, place, widest
+from shootout.core.host.store import cache_folder
+from shootout.core.messages import Progress
+from shootout.core.stats.goals import Aim, read_goal
+from shootout.core.stats.paired import DEFAULT_DROP, find_max_drop, read_share, unit_of_drop
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
+from shootout.core.study.group import (
+    GroupRecord,
+    count_comparisons,
+    family,
+    is_exact,
+    name_model,
+    own_fp32,
+    with_control,
+)
+from shootout.core.study.points import (
+    Point,
+    RowFiles,
+    at_size,
+    check_size,
+    describe,
+    group_name,
+    names_of,
+    points,
+    request,
+    rows_of,
+    targets_of,
+)
+from shootout.core.study.schema import Study
+from shootout.core.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.core.units import span
+from shootout.core.worker import interpreters
+from shootout.core.worker.availability import known_available
+from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.models.data import data_files, truth_files
+from shootout.models.metrics import scoring
+from shootout.models.metrics.metric_names import find_metric, refuse_drop_of_all
+from shootout.models.sources.source import BATCH
+from shootout.scenarios.varying_inputs import Arrivals
+
+BATCHES = (1, 8, 64)
+"""The candidates where the study names no batch."""
+
+
+def spread_settings(study: Study, arm: Arm) -> list[Arm]:
+    """Return the arm itself; for throughput and serving, one arm for each setting to try.
+
+    The CPUs are shared: each instance has its part of the threads.
+    """
+    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
+        return [arm]
+    searched = arm.scenario is Scenario.THROUGHPUT
+    counts = study.instances or (_powers_of_two(arm.threads) if searched else (1,))
+    settings = [
+        (batch, count) for batch in (batches_to_try(study, arm) if searched else (arm.batch,)) for count in counts
+    ]
+    shown = len(settings) > 1
+    return [
+        replace(
+            arm,
+            batch=batch,
+            instances=count,
+            threads=max(1, arm.threads // count),
+            setting=_setting_words(arm.scenario, batch, count) if shown else "",
+        )
+        for batch, count in settings
+    ]
+
+
+def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
+    """Return the study's batches, else a few that lie far apart, if the model is known to take any."""
+    named = "batch" in study.model_fields_set or is_file(arm.model) or not models.get(arm.model).takes_batch
+    return study.batch if named else BATCHES
+
+
+def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
+    """Explain why arms don't fit on the CPUs, by label.
+
+    Args:
+        threads: that an arm may have, all its instances together.
+    """
+    return {
+        arm.label: NotRun(
+            NotRunKind.TOO_BIG,
+            f"{arm.instances} instances need as many threads, and a target has {threads} here",
+            "--threads all, or fewer --instances",
+        )
+        for arm in arms
+        if arm.cpus > threads
+    }
+
+
+def _powers_of_two(threads: int) -> tuple[int, ...]:
+    """Return 1, 2, 4 … and as many as there are threads."""
+    return tuple(dict.fromkeys([*(2**n for n in range(threads.bit_length())), threads]))
+
+
+def _setting_words(scenario: Scenario, batch: int, instances: int) -> str:
+    return f"batch={batch}, instances={instances}" if scenario is Scenario.THROUGHPUT else f"instances={instances}"
+
+
+def as_selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
+    """Make it a group that only selects, if some target has several settings to choose from; else return it."""
+    searched = any(arm.scenario is Scenario.THROUGHPUT for arm in runnable)
+    if not searched or len({family(arm.label) for arm in runnable}) == len(runnable):
+        return record
+    arms = tuple(arm for arm in record.arms if not arm.control)
+    return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """Arms that race each other.
+
+    Attributes:
+        request: the model as it is.
+        skips: why an arm isn't run, by label.
+        needs_bytes: memory at its peak, of what can run or be built here; `disk_bytes` likewise, with an empty cache.
+        weight_bytes: of the model in float32; 0 where only the export tells.
+        arrivals: the sizes of the calls in order, where they vary; the model is that of the largest then.
+    """
+
+    record: GroupRecord
+    request: Request
+    skips: Mapping[str, NotRun]
+    needs_bytes: int = 0
+    disk_bytes: int = 0
+    weight_bytes: int = 0
+    arrivals: Arrivals | None = None
+
+    def request_of(self, arm: Arm) -> Request:
+        """Return what this arm computes: the model as it is, or the variant that its scheme names."""
+        module = client.is_file(arm.model) and _takes_module(arm)
+        scheme = scheme_of(arm.target)
+        device = arm.target.device if scheme.is_quantized else Device.CPU
+        made = replace(self.request, variant=scheme.made, batch=arm.batch, module=module, device=device)
+        return replace(made, model=arm.model, original=made.model) if arm.file else made
+
+    def requests_of(self, arm: Arm) -> dict[int, Request]:
+        """Return what an arm is built from: by size if the sizes of the calls vary, what it pads to among them, else
+        under 0.
+        """
+        whole = self.request_of(arm)
+        if self.arrivals is None:
+            return {0: whole}
+        runs = self.arrivals.runs(scheme_of(arm.target).bucket)
+        return {size: at_size(whole, self.arrivals.axis, size) for size in sorted({*runs, *runs.values()})}
+
+    @property
+    def playing(self) -> list[Arm]:
+        """Return the arms to measure, control included."""
+        return [arm for arm in self.record.arms if arm.label not in self.skips]
+
+    @property
+    def building(self) -> list[Arm]:
+        """Return the arms to build: those to measure, and those that can be built here but not run."""
+        return [arm for arm in self.record.arms if arm.label not in self.skips or self.skips[arm.label].builds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study made concrete on this machine.
+
+    Attributes:
+        named: target texts that the user asked for by name; that one can't run is an error, not a mere skip.
+        identity: what a run folder must hold for this plan to go on in it.
+        interpreters: other Pythons that arms run under, by the name that targets give them.
+        here: all that this machine offers, for groups that are planned on the way.
+        planning_s: seconds that it took to find that out.
+        delivery: what another machine exported and built for this one; None: all is made here.
+        limits: what a tuning run's settings must keep, by a policy's keys in their basic units; None: it has no limit.
+        on_selection: accuracy and metrics are measured on the rows that a search may look at.
+    """
+
+    study: Study
+    groups: Sequence[PlannedGroup]
+    available: Mapping[tuple[str, Device], Availability]
+    placement: Placement
+    here: Here
+    identity: str
+    named: tuple[str, ...] = ()
+    interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
+    planning_s: float = 0.0
+    delivery: Delivery | None = None
+    limits: Mapping[str, float] | None = None
+    on_selection: bool = False
+
+    @property
+    def racing_s(self) -> float | None:
+        """Return the seconds of racing without a time limit of the user's; None, as long as it takes.
+
+        Only a race for the best arm has an answer at any time; verdicts and choices are waited for, and turns under
+        sustained load have a time of their own.
+        """
+        asked = [group.record for group in self.groups if group.playing]
+        if self.study.turns or not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
+            return None
+        return RACING_S * len(asked)
+
+    @property
+    def restart_s(self) -> float:
+        """Return the seconds that the arms of a restart share under sustained load; 0 in other scenarios."""
+        return self.study.dealt_s / (self.study.turns * self.racing) if self.study.turns else 0.0
+
+    @property
+    def least_turn_s(self) -> float:
+        """Return the seconds of the shortest turn under sustained load, without its rest; 0 in other scenarios."""
+        most = max((len(group.playing) for group in self.groups), default=0)
+        return (1 - SUSTAINED_REST) * self.restart_s / max(most, 1)
+
+    @property
+    def racing(self) -> int:
+        """Return how many groups share the time under sustained load, 1 at least."""
+        return max(sum(bool(group.playing) for group in self.groups), 1)
+
+    @property
+    def ceilings_at(self) -> list[int]:
+        """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
+        playing = (arm for group in self.groups for arm in group.playing)
+        return sorted({arm.threads for arm in playing} - {0}) if self.study.ceilings else []
+
+
+def make_plan(
+    study: Study,
+    named: Sequence[str] = (),
+    *,
+    fresh: bool = False,
+    progress: Progress | None = None,
+    takes_few_rows: bool = False,
+) -> Plan:
+    """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
+
+    Args:
+        progress: hears of it if a function of the user's has to read files first.
+        takes_few_rows: see `check_metric`.
+
+    Raises:
+        UsageError: the study asks for something unknown or impossible.
+    """
+    targets = targets_of(study)
+    rows = rows_of(study, progress)  # first: the sizes of an ONNX file's open axes may be those of its rows
+    every = points(study)
+    counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
+    if rows.inputs and not counts:
+        counts = data_files.possible_rows(rows.inputs.expanduser())
+    refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
+    placement = widest([point.threads for point in every])
+    by_model = {point.model: point for point in every}  # all points of a model have the same files
+    asked = {model: request(study, point) for model, point in by_model.items()}
+    for point in by_model.values():
+        asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
+    checked = {model: client.check(export) for model, export in asked.items()}
+    for point in by_model.values():
+        _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
+    files = [digest for facts in checked.values() for digest in facts.hashes]
+    requests = {model: asked[model] for model in by_model}
+    files += check_metric(study, rows, counts, requests, takes_few_rows=takes_few_rows)
+    here = Here(
+        available={},
+        threads=place(None).threads,
+        cpus=len(allowed_cpus()),
+        memory_bytes=environment.memory_available_bytes(),
+        disk_bytes=environment.disk_available_bytes(cache_folder()),
+        file_bytes={model: facts.file_bytes for model, facts in checked.items()},
+        holds={model: facts.holds for model, facts in checked.items()},
+        classical={model: facts.classical for model, facts in checked.items()},
+        layers={model: facts.layers for model, facts in checked.items()},
+        natives={model: facts.native for model, facts in checked.items()},
+    )
+    refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
+    with Stopwatch() as watch:
+        asked_for = {provider(target) for target in targets}
+        others = interpreters.examine(study.pythons, {name for name, _ in asked_for})
+        available = known_available(asked_for, others, fresh=fresh)
+    here = replace(here, available=available)
+    groups = plan_groups(study, here)
+    if progress:
+        for doubt in find_limit_doubts(study, counts, groups):
+            progress.say(f"note: {doubt}")
+    files += shipped_hashes(targets)
+    made = Plan(
+        study=study,
+        groups=groups,
+        available=available,
+        placement=placement,
+        here=here,
+        identity=identity(study, groups, [*files, *(other.digest for other in others.values())]),
+        named=tuple(named),
+        interpreters=others,
+        planning_s=watch.seconds,
+    )
+    if study.turns and made.least_turn_s < SUSTAINED_LEAST_S:
+        needed_s = math.ceil(study.dealt_s * SUSTAINED_LEAST_S / made.least_turn_s)
+        raise UsageError(
+            f"--for {span(study.dealt_s)} leaves each turn {made.least_turn_s:.2g} s, and one needs "
+            f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
+        )
+    return made
+
+
+def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]]) -> None:
+    """Refuse a first file of several that holds a lower precision if another is plain: the others are held to it.
+
+    Raises:
+        UsageError: it does; says which file comes first.
+    """
+    plain = next((other for other in point.others if not holds[other]), None)
+    if holds[point.model] and plain is not None:
+        kinds = " and ".join(one.upper() for one in holds[point.model])
+        files = ",".join([plain, point.model, *(other for other in point.others if other != plain)])
+        raise UsageError(
+            f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
+            f"put {name_model(plain)} first, as in {shlex.quote(files)}"
+        )
+
+
+def check_metric(
+    study: Study,
+    rows: RowFiles,
+    counts: Collection[int],
+    requests: Mapping[str, Request],
+    *,
+    takes_few_rows: bool = False,
+) -> list[str]:
+    """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+        requests: one for each model.
+        takes_few_rows: whether a limit may be one that so few rows can't show: the same function in FP32 may keep it.
+
+    Raises:
+        UsageError: it doesn't fit.
+    """
+    files: list[str] = []
+    scored = {model: one for model, one in requests.items() if may_be_scored(one)}
+    given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
+    if given and not scored:
+        names = ", ".join(map(name_model, requests))
+        raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
+    if scored:
+        measure = measure_of(study)
+        files.append(scoring.check(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
+        if (drop := study.max_drop) and unit_of_drop(drop) != "%":
+            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), measure.metric)
+        if not takes_few_rows:
+            refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, {*counts, *clips}, requests)
+    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    if rows.inputs and not study.stream:
+        for request_of_model in scored.values():
+            _try_metric(measure_of(study), request_of_model)
+    return files
+
+
+def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
+    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
+    if len(counts) != 1 or study.stream or study.rows_by:
+        return
+    (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
+    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
+        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
+    if agreement:
+        lost = 1 - read_share(agreement)
+        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
+
+
+def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
+    """Yield what is doubtful about a limit on a drop, if only a metric's scores tell how much a row may lose.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+    """
+    arms = [arm for group in groups for arm in group.playing]
+    scored, metric = [group.request for group in groups if may_be_scored(group.request)], measure_of(study).metric
+    if not scored or metric == scoring.AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
+        return
+    if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
+        return
+    limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(metric)
+    is_share, drop = unit_of_drop(limit) == "%", find_max_drop(limit, 1.0)
+    if is_own and not is_share and drop >= 1:
+        yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
+        return
+    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
+        return
+    (rows,), asked = counts, max(scored, key=lambda one: one.batch)
+    option = f"--max-drop {{}}{unit_of_drop(limit)}"
+    if drop and (fault := find_few_rows(option, drop, rows, asked, str(study.inputs))):
+        loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
+        unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
+        yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
+
+
+def _try_metric(measure: scoring.Measure, asked: Request) -> None:
+    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
+
+    Raises:
+        UsageError: it fails; says the shapes.
+    """
+    if outputs := output_specs(asked):
+        labels = labels_of(asked)
+        right = data_files.read_labels(labels) if labels and not measure.truth else None
+        of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
+        if fault := scoring.try_shapes(measure, outputs, right, scoring.TRIAL_S):
+            raise UsageError(f"--metric {measure.metric} can't score {of}: {fault}")
+
+
+def measure_of(study: Study) -> scoring.Measure:
+    """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
+    truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
+    return scoring.Measure(
+        metric=study.metric or scoring.ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by
+    )
+
+
+def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+    """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have, and of clips of a stream, which may have one truth each.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    if rows.truth is None:
+        return []
+    truth = truth_files.check(rows.truth, counts)
+    for model in models:
+        outputs = output_names(model) if is_file(model) else ()
+        scoring.check_truth(study.metric or scoring.AUTO, study.scores or "", truth, outputs)
+    return [data_files.digest(rows.truth)]
+
+
+def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
+    """Return the hash of what rows belong to, once it is known to fit them as far as files tell.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    truth_files.check(rows_by, counts)
+    truth_files.read_ids(rows_by)
+    return [data_files.digest(rows_by)]
+
+
+def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
+    """Refuse unknown options and an unknown baseline, whatever works on this machine.
+
+    Args:
+        point: one of the study's; they have the same arms.
+
+    Raises:
+        UsageError: there is one.
+    """
+    targets = {model: targets_of(study, here.first(model)) for model in (point.model, *point.others)}
+    _refuse_unknown_options(study, targets[point.model])
+    arms = _make_arms(study, targets, point, here.count(point.threads), here.natives)
+    if study.baseline is not None:
+        _find_baseline(study, study.baseline, arms, here)
+
+
+def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
+    """Plan the study's groups, one per model parameters and batch, in the order of `points`.
+
+    Raises:
+        UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
+    """
+    every = points(study)
+    raced = {model for point in every for model in (point.model, *point.others)}
+    targets = {model: targets_of(study, here.first(model)) for model in raced}
+    for own in targets.values():
+        _refuse_unknown_options(study, own)
+    groups = [
+        _plan_group(
+            study,
+            _make_arms(study, {**targets, point.model: family}, point, here.count(point.threads), here.natives),
+            point,
+            here,
+            apart,
+        )
+        for point in every
+        for apart, family in _split_targets(study, targets[point.model])
+    ]
+    for name, count in Counter(group.record.name for group in groups).items():
+        if count > 1:
+            raise UsageError(f"{name!r} is named {count} times: give each model file a name of its own")
+    return groups
+
+
+def _refuse_unknown_options(study: Study, targets: Sequence[Target]) -> None:
+    """Refuse an option that every target it is meant for would refuse. An option that some take fails only the others.
+
+    Raises:
+        UsageError: there is one; says what these backends take. A backend that declares no options takes any.
+    """
+    for name, knobs in study.options.items():
+        meant = [target for target in targets if name in names_of(target)]
+        for key, value in knobs.items():
+            faults = [_option_fault(Arm(target=target, model="", options={key: value})) for target in meant]
+            if faults and all(faults):
+                raise UsageError(f"--option {name}.{key}={value}: {faults[0]}")
+
+
+def _option_fault(arm: Arm) -> str:
+    """Explain why the arm's backend refuses its options, "" if it takes them."""
+    declared = describe(arm.target.backend)[0].options
+    try:
+        check_options(arm, declared or [Option(name="*", help="whatever it takes")])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
+    """Split the targets into those that race each other, each part with what is added to its group's name.
+
+    All targets race each other; under `pythons` each races its twins alone. An upgrade is a question of its own for
+    each target. A study that names `@python` or a baseline has its own question.
+    """
+    has_question = study.baseline or any("@" in text for text in (*study.targets, *study.backend))
+    own = [target for target in dict.fromkeys(targets) if not target.python]
+    if not study.pythons or has_question or len(own) < 2:
+        return [("", targets)]
+    return [(f", {target}", [twin for twin in targets if replace(twin, python="") == target]) for target in own]
+
+
+def scheme_of(target: Target) -> schemes.Scheme:
+    """Return the target's scheme, read with its backend's own words."""
+    return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
+
+
+def name_quantizer(target: Target) -> str:
+    """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
+    if scheme_of(target).is_quantized:
+        return "shared"
+    return "vendor" if target.precision in SCALED else "none"
+
+
+def _make_arms(
+    study: Study,
+    targets: Mapping[str, Sequence[Target]],
+    point: Point,
+    threads: int,
+    natives: Mapping[str, Artifact | None],
+) -> list[Arm]:
+    """Make all arms of a group: each target on the point's model, and on each file that races it.
+
+    Args:
+        targets: by model; those of a file may have its own precisions.
+        natives: see `Here`.
+    """
+    seen: Counter[tuple[str, Target]] = Counter()
+    arms = []
+    asked = [(model, target) for model in (point.model, *point.others) for target in targets[model]]
+    for model, target in _drop_others_files(asked, natives):
+        seen[model, target] += 1
+        options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
+        arms.append(
+            Arm(
+                target=target,
+                model=model,
+                file=name_model(model) if model in point.others else "",
+                parameters=point.parameters,
+                batch=point.batch,
+                threads=threads,
+                options=options,
+                ordinal=seen[model, target],
+                scenario=point.scenario,
+                settings="tuned" if options else "closed",
+                quantizer=name_quantizer(target),
+            )
+        )
+    return [spread for arm in arms for spread in spread_settings(study, arm)]
+
+
+def _drop_others_files(
+    asked: Sequence[tuple[str, Target]], natives: Mapping[str, Artifact | None]
+) -> list[tuple[str, Target]]:
+    """Drop a library's target on files of other libraries, if it has a file of its own among these."""
+
+    def is_own(model: str, target: Target) -> bool:
+        return natives.get(model) in describe(target.backend)[0].consumes
+
+    own = {target for model, target in asked if is_own(model, target)}
+    return [(model, target) for model, target in asked if target not in own or is_own(model, target)]
+
+
+def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
+    """Order the arms, the baseline first and its control last, and explain why some can't run."""
+    asked, arrivals = request(study, point), point.arrivals
+    skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
+    if arrivals:
+        skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}
+    runnable = [arm for arm in arms if arm.label not in skips]
+    baseline = _choose_baseline(study, arms, runnable, skips, here)
+    ordered = with_control(baseline, arms) if baseline else tuple(arms)
+    measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
+    references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
+    goal, label = read_goal(study.aims_at), baseline.label if baseline else None
+    record = GroupRecord(
+        name=group_name(point) + apart,
+        baseline=label,
+        comparisons=count_comparisons(label, runnable, references, goal),
+        arms=ordered,
+        goal=goal,
+        least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
+        references=references,
+        scores_all=asked.scores_all,
+    )
+    record = as_selecting(record, runnable)
+    made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
+    return PlannedGroup(
+        record=record,
+        request=replace(asked, sweep=_widen_sweep(asked, made, arrivals)),
+        skips=skips,
+        needs_bytes=needed_bytes(made, here),
+        disk_bytes=needed_disk_bytes(made, here),
+        weight_bytes=weight_bytes(made, here) if made else 0,
+        arrivals=arrivals,
+    )
+
+
+def _widen_sweep(asked: Request, arms: Sequence[Arm], arrivals: Arrivals | None) -> dict[str, tuple[int, int]]:
+    """Return the least and the largest of each size that a group's arms are exported for."""
+    sizes = {BATCH: {arm.batch for arm in arms}}
+    if arrivals:
+        buckets = [scheme_of(arm.target).bucket for arm in arms]
+        sizes[arrivals.axis] = {size for bucket in (None, *buckets) for size in arrivals.runs(bucket).values()}
+    found = {name: (min(some), max(some)) for name, some in sizes.items() if len(some) > 1}
+    return {**asked.sweep, **found}
+
+
+def _find_bad_buckets(asked: Request, arms: Iterable[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
+    """Explain why the model can't have the sizes that arms pad to, by label."""
+    found = {}
+    for arm in arms:
+        bucket = scheme_of(arm.target).bucket
+        for size, padded in arrivals.runs(bucket).items():
+            try:
+                check_size(at_size(asked, arrivals.axis, padded))
+            except UsageError as error:
+                reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
+                found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
+                break
+    return found
+
+
+def _takes_module(arm: Arm) -> bool:
+    """Return whether a user's file must be made a torch module for this arm."""
+    consumes = backends.capabilities(arm.target.backend).consumes
+    return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
+
+
+def _choose_baseline(
+    study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun], here: Here
+) -> Arm | None:
+    if study.baseline is None:
+        # Only the export tells which arms get a torch module of a file, so the baseline is one that reads the file.
+        of_file = client.is_file(arms[0].model)
+        sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
+        # The baseline and its copy play in every restart, and in a race for the best it is of no interest by itself.
+        names = backends.baselines(loads_quickly=of_file or read_goal(study.aims_at).aim is Aim.BEST)
+        usual = [here.first(arms[0].model)(name)[1] for name in names]
+        # Nor is it known before a load whether a Vulkan device is a program, which is never timed.
+        timed = [arm for arm in runnable if arm.target.device is not Device.VULKAN]
+        best = [arm for target in usual for arm in sure if arm.target == target] or [
+            arm for arm in sure if arm in timed
+        ]
+        return next(iter(best or timed or sure or runnable), None)
+    labels = {arm.label: arm for arm in arms}
+    wanted = _find_baseline(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
+    if wanted in skips and not runnable:
+        return None  # too big, or too many threads: a grid goes on with its other cells
+    if wanted in skips:
+        raise UsageError(f"the baseline {wanted!r} can't run here: {skips[wanted].reason}; {skips[wanted].fix}")
+    return labels[wanted]
+
+
+def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
+    """Return the label of the first arm that a baseline's text means.
+
+    Raises:
+        UsageError: it means none of them.
+    """
+    labels = [arm.label for arm in arms]
+    if baseline in labels:
+        return baseline
+    first = here.first(arms[0].model)
+    named = parse_targets(baseline, first, study.pythons) if "#" not in baseline else []
+    for arm in arms:
+        if named and arm.target == named[0]:
+            return arm.label
+    raise unknown("baseline", baseline, set(labels))
+
+
+def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
+    """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
+    silent = {"description", "ceilings", "energy", "unsynchronized"}
+    # of a folder that was begun without the key
+    unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
+    silent |= {name for name in unset if not getattr(study, name)}
+    silent |= {"state"} if study.state is None else set()
+    fields = study.model_dump(mode="json", exclude=silent)
+    content = {
+        "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
+        "arms": [[arm.label for arm in group.playing] for group in groups],
+        "files": files,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,477 @@
+"""What to measure, as data: a named study, a TOML file, or a study with the command line's changes on top."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
+from shootout.core.contract import Device, Precision, Scenario, Value
+from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.stats.goals import Aim, read_goal
+from shootout.core.stats.paired import find_max_drop, read_share
+from shootout.core.study import axes
+from shootout.core.study.target import canonical
+from shootout.scenarios.mix import Mix, read_mix
+from shootout.scenarios.streams import OFF
+
+MAX_BATCH = 2**20
+SUFFIX = ".toml"
+"""The ending of study files' names."""
+_CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
+_Words = BeforeValidator(axes.as_axis)
+_Axis = BeforeValidator(axes.read_axis)
+_Some = Field(min_length=1)
+
+
+def _read_goal(text: str | None) -> str | None:
+    """Read the goal in its plain form.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return None if text is None else str(read_goal(text))
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_shape(given: Any) -> Any:
+    """Read a shape as sizes if it is text.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return axes.read_shape(given) if isinstance(given, str) else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+_Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
+_Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
+
+
+def _read_mix(given: Any) -> Any:
+    """Read a mix if it is text.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return read_mix(given) if isinstance(given, str) else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+class Study(BaseModel):
+    """One study. Every axis is a tuple; the cells are their product. docs/studies.md says how people write them.
+
+    Attributes:
+        name: of the study, also of its folder under `results/`.
+        model: models' names, or paths of ONNX files; each model races by itself, several files each other.
+        parameters: model parameters (for an ONNX file: sizes of its symbolic axes) by name; of several models, each
+            takes those that it has.
+        shapes: whole shapes of an ONNX file's inputs, by input ("" for the only one), for its free axes.
+        scenario: what is measured of each model; each is a race by itself.
+        targets: as `study.target` reads them; given twice, a target races itself (A/A). Empty where `backend` is
+            given.
+        backend: backends with or without a mode: with `device` and `precision`, a product in place of `targets`.
+        device: instead of each target's own.
+        precision: instead of each target's own.
+        baseline: the arm that ratios refer to; None: onnxruntime for an ONNX file or the goal `best`, torch-eager
+            otherwise; else the first arm that can run.
+        threads: compute threads per arm, "all" for every CPU, "default" for each library's own number, None for the
+            usual one; each is a race by itself.
+        points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
+            the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
+        mix: how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of
+            lengths); the scenario is `varying` then.
+        instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
+            there are threads, for serving 1.
+        rate: requests a second, for serving; None: search the highest that holds the limit.
+        p99_limit_ms: that limit; None: five times the baseline's median call without load.
+        sustained_s: seconds that the turns of all targets under sustained load share; 0: half an hour.
+        enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them;
+            none: the more, the better.
+        options: a backend's own knobs, by backend, backend+mode or whole target.
+        pythons: other interpreters to race ours, by the name that targets give them: paths.
+        inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.
+        read: the function of the user's that reads these, `file.py:load` (`models.user.reading`).
+        labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
+        truth: what is right for each row of these inputs, of any type and shape (`exported.truth_files`), for `metric`.
+        metric: what scores each row: a name (`models.user.metrics`), `auto`, `file.py:score` or `package.module:score`.
+        scores: the output that labels and named metrics go by; None: the first that fits.
+        rows_by: what each row of these inputs belongs to (`exported.truth_files`): rows of one count as one.
+        max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
+        min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
+        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        stream: calls of a clip, with each of which the state begins anew; None: 100 if there is a state.
+        chunk_ms: how long the input of one call lasts, for the real-time factor.
+        calibration: the user's own calibration data.
+        weights: of a transformers config: a file of them, or the folder.
+        goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`.
+        least_restarts: that each arm plays, whatever is known before; 0: as few as tell.
+        max_restarts: where nothing can be told; 60 for `best` and `resolve` unless it is given. Under sustained load
+            each arm plays as many, a turn in each; 3 unless it is given.
+        against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
+        ceilings: measure this machine's ceilings first, where they aren't remembered.
+        energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
+        unsynchronized: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
+        max_error: an arm whose relative L2 error is more than its precision explains, but no more than this, is
+            measured and says so; 0: it fails.
+        max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
+        seed: of the shuffles and of the environment padding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
+    description: str = ""
+    model: Annotated[tuple[str, ...], _Words, _Some]
+    parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
+    shapes: dict[str, Annotated[tuple[_Size, ...], BeforeValidator(_read_shape), _Some]] = Field(default_factory=dict)
+    scenario: Annotated[tuple[Scenario, ...], _Words, _Some] = (Scenario.LATENCY,)
+    targets: Annotated[tuple[str, ...], _Some] = ()
+    backend: Annotated[tuple[str, ...], _Words, _Some] = ()
+    device: Annotated[tuple[Device, ...], _Words, _Some] = ()
+    precision: Annotated[tuple[Precision, ...], _Words, _Some] = ()
+    baseline: str | None = None
+    batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
+    threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
+    points: tuple[dict[str, Value], ...] = ()
+    mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
+    instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
+    rate: float | None = Field(default=None, gt=0.0, le=1e6)
+    p99_limit_ms: float | None = Field(default=None, gt=0.0, le=1e9)
+    sustained_s: float = Field(default=0.0, ge=0.0, le=1e6)
+    enough_rate: Annotated[tuple[Annotated[float, Field(gt=0.0, le=1e9)], ...], _Axis] = ()
+    options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
+    pythons: dict[str, _Path] = Field(default_factory=dict)
+    inputs: _Path | None = None
+    read: str | None = None
+    labels: _Path | None = None
+    truth: _Path | None = None
+    metric: str | None = None
+    scores: str | None = None
+    rows_by: _Path | None = None
+    max_drop: str | None = None
+    min_agreement: str | None = None
+    state: Annotated[dict[str, str] | None, BeforeValidator(lambda given: {} if given == OFF else given)] = None
+    stream: int | None = Field(default=None, ge=1)
+    chunk_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    calibration: _Path | None = None
+    weights: _Path | None = None
+    goal: Annotated[str | None, AfterValidator(_read_goal)] = None
+    against_own_fp32: bool = False
+    ceilings: bool = False
+    energy: bool = False
+    unsynchronized: bool = False
+    least_restarts: int = Field(default=0, ge=0, le=1_000)
+    max_restarts: int = Field(default=MAX_RESTARTS, ge=1, le=1_000)
+    max_error: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
+    seed: int = 0
+
+    @property
+    def aims_at(self) -> str:
+        """Return the goal of its races, given or not."""
+        return self.goal or Aim.BEST
+
+    @property
+    def all_scenarios(self) -> set[Value]:
+        """Return the scenarios of the study and of its points."""
+        return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
+
+    @property
+    def turns(self) -> int:
+        """Return how many turns each arm takes under sustained load; 0 in other scenarios, whose verdicts end them."""
+        if Scenario.SUSTAINED not in self.all_scenarios:
+            return 0
+        return self.max_restarts if "max_restarts" in self.model_fields_set else SUSTAINED_TURNS
+
+    @property
+    def dealt_s(self) -> float:
+        """Return the seconds that all turns under sustained load share."""
+        return self.sustained_s or SUSTAINED_S
+
+    @property
+    def most_restarts(self) -> int:
+        """Return the most restarts of a race: the study's own number, else more for races that something else ends."""
+        if self.turns:
+            return self.turns
+        own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
+        return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
+
+    def changed(
+        self,
+        parameters: Mapping[str, Any] | None = None,
+        options: Mapping[str, Mapping[str, str]] | None = None,
+        **changes: Any,
+    ) -> Study:
+        """Return this study with changes on top, everything checked again.
+
+        Args:
+            parameters: added to the study's, or instead of them where `model` is another one; those with a name of
+                `axes.WORDS` are changes to that field.
+            options: added to the study's, knob by knob.
+            changes: fields to replace; None changes nothing.
+
+        Raises:
+            UsageError: a value that the study can't take, or two answers to one question.
+        """
+        parameters, options = parameters or {}, options or {}
+        given = {key: value for key, value in changes.items() if value is not None}
+        words = {name: values for name, values in parameters.items() if name in axes.WORDS}
+        for name in words:
+            if name in given or (name == "backend" and "targets" in given):
+                raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
+        same_model = tuple(axes.as_axis(given.get("model", self.model))) == self.model
+        kept = dict(self.parameters) if same_model else {}
+        own = {name: values for name, values in parameters.items() if name not in words}
+        knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
+        silenced = _find_silenced({**given, **words})
+        silenced |= set() if same_model else {"shapes"}
+        for mix in (self.mix, given["mix"]) if "mix" in given else ():  # the new one says the sizes of its axis
+            silenced |= {mix.axis} & {"batch"} if mix else set()
+            kept.pop(mix.axis if mix else "", None)
+        fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
+        if self.points:
+            fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
+        return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
+
+
+def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
+    """Return the points without what the command line names, each once."""
+    left = [{name: value for name, value in point.items() if name not in names} for point in points]
+    return [point for index, point in enumerate(left) if point and point not in left[:index]]
+
+
+def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a study that have no meaning any more once others are changed."""
+    silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
+    silenced |= {"targets"} if "backend" in changed else set()
+    asked = {*axes.as_axis(changed.get("scenario", ()))}
+    if asked and Scenario.SERVE not in asked:
+        silenced |= {"rate", "p99_limit_ms", "enough_rate"}
+        silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
+    silenced |= {"sustained_s"} if asked and Scenario.SUSTAINED not in asked else set()
+    return silenced
+
+
+def checked(fields: dict[str, Any], source: str = "") -> Study:
+    """Make a study from plain values.
+
+    Args:
+        source: the file or study that they come from, for messages; "" if they are the command's own.
+
+    Raises:
+        UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
+    """
+    place = f"{source}: " if source else ""
+    if strange := next((key for key in fields if key not in Study.model_fields), None):
+        raise UsageError(f"{place}{unknown('key', strange, Study.model_fields)}")
+    if fields.get("mix"):
+        fields = {"scenario": (Scenario.VARYING,), **fields}
+    try:
+        study = Study.model_validate(fields)
+    except ValidationError as invalid:
+        raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
+    for fault in _find_faults(study):
+        raise UsageError(f"{place}{fault}")
+    return _take_sizes_of_mix(study)
+
+
+def _take_sizes_of_mix(study: Study) -> Study:
+    """Return the study with the sizes of its mix as those of the axis."""
+    mix = study.mix
+    if mix is None:
+        return study
+    if mix.axis == "batch":
+        return study.model_copy(update={"batch": mix.sizes})
+    return study.model_copy(update={"parameters": {**study.parameters, mix.axis: mix.sizes}})
+
+
+def _explain_error(error: Any) -> str:
+    """Say what pydantic found, with the nearest name if it must be one of a few."""
+    where, received = error["loc"], error["input"]
+    if error["type"] == "enum" and where[0] in _CHOICES:
+        return str(unknown(str(where[0]), str(received), map(str, _CHOICES[str(where[0])])))
+    if error["type"] == "literal_error" and len(where) == 1:
+        return str(unknown(str(where[0]), str(received), get_args(Study.model_fields[where[0]].annotation)))
+    why = error["msg"].removeprefix("Value error, ")
+    return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
+
+
+def _find_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense in a study whose every field is well formed."""
+    if bool(study.targets) is bool(study.backend):
+        which = "both are given" if study.backend else "neither is given"
+        yield f"name what to race, by targets (such as targets = ['numpy']) or by backend: {which}"
+    for batch in study.batch:
+        if not 1 <= batch <= MAX_BATCH:
+            yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
+    if len(study.all_scenarios) > 1 and Scenario.SUSTAINED in study.all_scenarios:
+        yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
+    in_bulk = (Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED)
+    at_once = [scenario for scenario in study.scenario if scenario in in_bulk]
+    if "default" in study.threads and at_once:
+        why = f"scenario {at_once[0]} divides a number"
+        yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
+    yield from _find_unused_options(study)
+    yield from _find_metric_faults(study)
+    yield from _find_mix_faults(study)
+    axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
+    for name, values in [*axes_given, *study.parameters.items()]:
+        if (again := axes.find_repeated(values)) is not None:
+            yield f"{name} {values[again]} is asked for 2 times: name each value once"
+
+
+def _find_mix_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense of a mix."""
+    mix = study.mix
+    if mix is None:
+        if Scenario.VARYING in study.all_scenarios:
+            yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
+        return
+    if others := sorted(study.all_scenarios - {Scenario.VARYING}):
+        yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
+    of_one_size: dict[str, object] = {
+        "inputs (--inputs)": study.inputs,
+        "state (--state)": study.state,
+        "stream (--stream)": study.stream,
+    }
+    for other in (name for name, given in of_one_size.items() if given):
+        one = f"--batch {mix.sizes[-1]}" if mix.axis == "batch" else f"--set {mix.axis}={mix.sizes[-1]}"
+        yield f"{other} is for one size at a time, and a mix has several: leave one out, or race one size with {one}"
+    if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
+        yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
+    given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
+    if given.get(mix.axis, mix.sizes) != mix.sizes:
+        yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
+
+
+def _find_metric_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense of truth, metric and their limits."""
+    words = {"truth (--truth)": study.truth, "rows_by (--rows-by)": study.rows_by}
+    words |= {"min_agreement (--min-agreement)": study.min_agreement}
+    has_metric = study.metric or study.labels  # of labels alone it is the accuracy
+    for word in (name for name, value in words.items() if value is not None and not has_metric):
+        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
+    if study.scores and not has_metric:
+        yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
+    if study.read and not study.inputs:
+        yield "read (--read) reads your own files: give these too, with --inputs images/"
+    if study.truth and study.labels:
+        yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
+    if study.truth and not study.inputs:
+        yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
+    if study.rows_by and not study.inputs:
+        yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
+    if study.min_agreement and (study.truth or study.labels):
+        yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
+    for name, text, read in (
+        ("max_drop", study.max_drop, find_max_drop),
+        ("min_agreement", study.min_agreement, read_share),
+    ):
+        try:
+            if text is not None:
+                read(text, 1.0)
+        except ValueError as error:
+            yield f"{name} {text!r}: {error}"
+
+
+def _find_unused_options(study: Study) -> Iterator[str]:
+    """Yield options of some scenarios alone: in any other they would be limits without effect."""
+    asked = study.all_scenarios
+    words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms, "enough_rate": study.enough_rate}
+    for word in (name for name, value in words.items() if value and Scenario.SERVE not in asked):
+        how = "add scenario serve (--scenario serve)"
+        yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"
+    if study.sustained_s and Scenario.SUSTAINED not in asked:
+        how = "add scenario sustained (--scenario sustained)"
+        yield f"sustained_s (--for) is the time of turns under sustained load: {how}, or leave it out"
+    if study.chunk_ms and not asked & {Scenario.LATENCY, Scenario.SUSTAINED}:
+        how = "add scenario latency (--scenario latency)"
+        yield f"chunk_ms (--chunk) is compared with the time of one call: {how}, or leave it out"
+    if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
+        how = "add scenario throughput or serve (--scenario throughput)"
+        yield f"instances (--instances) are sessions at work at once: {how}, or leave them out"
+
+
+def names() -> dict[str, str]:
+    """Return the studies that ship: name → description."""
+    return {name: load(name).description for name in shipped()}
+
+
+def shipped() -> list[str]:
+    """Return the names of the studies that ship."""
+    folder = files("shootout") / "studies"
+    return sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
+
+
+def load(name: str) -> Study:
+    """Load a named study, or one from a TOML file; its names of models, parameters and targets are checked as well.
+
+    Raises:
+        UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
+    """
+    if name.endswith(SUFFIX):
+        return read_text(_read_file(Path(name)), Path(name).stem, name)
+    if not is_named(name):
+        raise unknown("study", name, names())
+    return _from_text(_locate_study(name).read_text(encoding="utf-8"), name, name)
+
+
+def read_text(text: str, name: str, source: str) -> Study:
+    """Read a user's study from its TOML; its names of models, parameters and targets are checked as well.
+
+    Args:
+        name: of the study.
+        source: where the text comes from, for messages.
+
+    Raises:
+        UsageError: it isn't a valid study; names the key.
+    """
+    from shootout.core.study.points import find_unknown_names  # which takes studies apart
+
+    study = _from_text(text, name, source)
+    for key, error in find_unknown_names(study):
+        raise UsageError(f"{source}, {key}: {error}")
+    return study
+
+
+def is_named(name: str) -> bool:
+    """Return whether a study of this name ships."""
+    return name in shipped()
+
+
+def _locate_study(name: str) -> Traversable:
+    return files("shootout") / "studies" / f"{name}{SUFFIX}"
+
+
+def _read_file(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise UsageError(f"the study file {str(path)!r} is not a regular file: name a .toml")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"can't read the study file {str(path)!r}: {tell_refusal(error)}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file: save it as UTF-8") from None
+
+
+def _from_text(text: str, name: str, source: str) -> Study:
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source} is not valid TOML: {error}") from None
+    return checked({"name": name, **fields}, source)

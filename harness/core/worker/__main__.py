@@ -1,0 +1,362 @@
+"""One arm in one process of its own: it loads, verifies and runs blocks when told to, and otherwise does nothing.
+
+It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
+command with one message. `shootout.core.worker.process` runs it as `python -m shootout.core.worker FD PARENT_PID`, or
+has it forked from a fresh process that has imported what several begin with (`shootout.core.worker.fork_server`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout import backends
+from shootout.core import clock
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Device, NotRun, Scenario
+from shootout.core.errors import SkippedArm, tell_words
+from shootout.core.exported.model import ExportedModel
+from shootout.core.host.child import leave_with
+from shootout.core.host.gpu import explain_error
+from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
+from shootout.core.host.sensors import Sensors
+from shootout.core.messages import (
+    Fault,
+    GpuState,
+    HeadStart,
+    Loaded,
+    Looked,
+    OnGpu,
+    RateStep,
+    Scope,
+    Tuned,
+    Turn,
+    Verified,
+    Warming,
+)
+from shootout.core.session import Session
+from shootout.core.worker import fork_server, precision_checks
+from shootout.core.worker.blocks import Blocks, Clips, read_profile
+from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
+from shootout.core.worker.verification import Claim, Rechecks, call_once, verify, verify_sizes
+from shootout.scenarios import varying
+from shootout.scenarios.concurrent import Instances
+
+
+class Worker:
+    """The commands, one method each; the parent calls them by name over the pipe."""
+
+    _built: Built
+    _session: Session
+    _sets: list[dict[str, Any]]
+    _buffers: list[dict[str, Any]]
+    _sessions: Sequence[Session] = ()
+    _device: Device = Device.CPU
+    _backend: str = ""
+    _blocks: Blocks | Instances
+    _strayed: str | None
+    _rechecks: Rechecks | None = None
+    _sizes: Sequence[Sequence[dict[str, Any]]] = ()
+    _first: int = 0
+
+    def __init__(self, head_start: HeadStart | None = None) -> None:
+        """Make a worker; `head_start` tells what its fork server imported for it."""
+        self._head_start, self._forked = head_start, head_start is not None
+
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
+        """Build the arm's artifact into `folder`; return its facts, and the seconds it took, imports included."""
+        _look_at_source(exported)
+        self._device, self._backend = arm.target.device, arm.target.backend
+        spared, self._head_start = self._head_start, None
+        with clock.Stopwatch() as watch:
+            runner = backends.runner(arm.target)
+            if exported.varying:
+                built = varying.build(runner, exported, arm, folder)
+            else:
+                built = runner.build(exported, arm, folder)
+        facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
+        return facts, watch.seconds + (spared.import_s if spared else 0.0)
+
+    def probe(self, built: Built) -> str:
+        """Return the precision that the outputs of a built probe show."""
+        session = backends.get(built.arm.target.backend).load(built)
+        outputs = call_once(session, built.exported.input_buffers()[0])
+        session.close()
+        return precision_checks.READERS[built.exported.model](outputs)
+
+    def load(self, built: Built, seed: int = 0) -> Loaded:
+        """Load the arm, call it once, and stage every input buffer.
+
+        Args:
+            seed: of this arm in this restart, by the run's own; it chooses what is checked again later.
+        """
+        fork_server.shift_heap(len(os.environ.get(PADDING, "")))
+        _look_at_source(built.exported)
+        self._device, self._backend = built.arm.target.device, built.arm.target.backend
+        given = current_bounds()
+        context = Context.made() if self._device is Device.CUDA else None
+        spared, self._head_start = self._head_start, None
+        before = spared.rss_before_bytes if spared else resident_bytes()
+        with clock.collected_once():
+            runner = backends.runner(built.arm.target)
+            with clock.Stopwatch() as watch:
+                self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
+            self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
+        self._built, self._sets = built, self._read_buffers(built, seed)
+        self._buffers = built.exported.pick(self._sets)
+        self._blocks = self._make_blocks(built)
+        first_call_s = self._blocks.first_call_s()
+        self._strayed = given.left(current_bounds())
+        return Loaded(
+            load_s=watch.seconds + (spared.import_s if spared else 0.0),
+            first_call_s=first_call_s,
+            rss_before_bytes=before,
+            rss_after_bytes=resident_bytes(),
+            gpu=context.cost() if context else None,
+            forked=self._forked,
+        )
+
+    def verify(self, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False) -> Verified:
+        """Judge what the arm computes and reports of itself; see `verification`."""
+        blocks = self._blocks
+        claim = Claim(
+            arm=self._built.arm,
+            exported=self._built.exported,
+            session=self._session,
+            buffers=self._sets,
+            strayed=self._strayed,
+            together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
+            rests=backends.get(self._built.arm.target.backend).capabilities.rest,
+            max_error=max_error,
+            is_scored=is_scored,
+        )
+        if self._sizes:
+            verified, claim = verify_sizes(claim, self._sizes, self._first)
+        else:
+            verified = verify(claim, keep)
+        self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
+        return verified
+
+    def _read_buffers(self, built: Built, seed: int) -> list[dict[str, Any]]:
+        """Read the input buffers; of varying sizes those of all, first those of the size that is checked again later.
+
+        Each restart checks a size of its own.
+        """
+        if not built.exported.varying:
+            return built.exported.input_buffers()
+        self._sizes = varying.list_buffers(built.exported)
+        self._first = int(np.random.default_rng(seed).integers(len(self._sizes)))
+        others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
+        return [*self._sizes[self._first], *others]
+
+    def _make_blocks(self, built: Built) -> Blocks | Instances:
+        """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
+        exported, on_gpu = built.exported, built.arm.target.device.is_gpu
+        if exported.varying:
+            order, weights = varying.order_calls(exported, self._sizes, self._first), exported.varying.weights
+            return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order, weights=weights)
+        clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
+        if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
+            return Blocks(self._session, self._buffers, on_gpu=on_gpu, clips=clips)
+        inputs = [self._buffers, *(exported.pick(exported.input_buffers()) for _ in self._sessions[1:])]
+        return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu, clips=clips)
+
+    def warm(self, calls: int, ns: int) -> Warming:
+        """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
+        return Warming(latency_ns=self._blocks.warm(calls, ns))
+
+    def tune(self) -> Tuned:
+        """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
+        tuned = self._blocks.tune()
+        if self._rechecks:
+            self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
+        return tuned
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """Play one block per scope, in the order given, each after its lead-in."""
+        with clock.Stopwatch() as whole:
+            with clock.Stopwatch() as watch:
+                latency_ns = self._blocks.play(scopes)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(watch.seconds)
+        return Turn(
+            latency_ns=latency_ns,
+            read_ns=self._blocks.read_ns if isinstance(self._blocks, Blocks) else None,
+            cpu_ns=self._blocks.cpu_ns if isinstance(self._blocks, Blocks) else None,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
+
+    def serve(self, offer: RateStep) -> Turn:
+        """Serve requests that arrive as offered."""
+        assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
+        with clock.Stopwatch() as whole:
+            with clock.Stopwatch() as watch:
+                latency_ns, late_ns = self._blocks.serve(offer)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(watch.seconds)
+        return Turn(
+            latency_ns={Scope.END_TO_END: latency_ns},
+            offer=offer,
+            start_late_ns=late_ns,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
+
+    def sustain(self, seconds: float) -> Turn:
+        """Call without a pause for so many seconds."""
+        assert isinstance(self._blocks, Blocks), "an arm under sustained load has one session"
+        on_gpu, sensors = self._device.is_gpu, Sensors.of(current_bounds().cpus)
+
+        def look() -> tuple[float | None, float | None]:
+            state = self._read_gpu_state()
+            return (state.sm_clock_mhz if state else None, None) if on_gpu else (sensors.mhz(), sensors.celsius())
+
+        with clock.Stopwatch() as whole:
+            bins = self._blocks.sustain(seconds, look)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(sum(one.seconds for one in bins))
+        return Turn(
+            latency_ns={Scope.END_TO_END: np.array([1e9 * one.seconds / one.calls for one in bins])},
+            bins=bins,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
+
+    def recheck(self) -> str:
+        """Check once more after the rounds that the arm still computes; return what is wrong, or ""."""
+        return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
+
+    def _recheck_if_due(self, played_s: float) -> str:
+        return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
+
+    def _read_gpu_state(self) -> GpuState | None:
+        """Read the GPU's state at once: its clock falls when nothing runs."""
+        return read_state() if self._device is Device.CUDA else None
+
+    def on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
+        """Read what only the GPU tells of an arm on it.
+
+        Args:
+            energy_s: seconds of calls for the energy of one; 0: none. It is left out for several sessions.
+        """
+        return read_gpu(
+            self._session,
+            self._buffers,
+            unsynchronized=unsynchronized,
+            energy_s=energy_s if isinstance(self._blocks, Blocks) else 0.0,
+        )
+
+    def look(self, calls: int) -> Looked:
+        """See where the time of a call goes: its steps, and what the backend's own profiler shows."""
+        return read_profile(self._session, self._buffers, calls)
+
+    def measure(self, function: str, arguments: dict[str, Any]) -> Any:
+        """Run a function of this package in place of an arm, and return what it measures.
+
+        Args:
+            function: `shootout.package.module:name`.
+        """
+        module, _, name = function.partition(":")
+        assert module.startswith("shootout."), "only functions of ours"
+        return getattr(import_module(module), name)(**arguments)
+
+    def bounds(self) -> ProcessBounds:
+        """Return where the process's threads may run now."""
+        return current_bounds()
+
+    def memory(self) -> int:
+        """Return the most memory this process ever had resident, in bytes."""
+        return _status_bytes("VmHWM:")
+
+    def close(self) -> None:
+        """Free the session, for a worker that goes on to load another."""
+        for session in self._sessions:
+            session.close()
+        self._sessions = ()
+
+    def settle(self) -> None:
+        """Wait until no device has anything left to do: a stopped worker must delay no other."""
+        for session in self._sessions:
+            session.synchronize()
+
+    def refusal(self, error: Exception) -> NotRun | None:
+        """Explain an error of the arm's library that means it can't take this model; None for any other error."""
+        return backends.explain(self._backend, error) if self._backend else None
+
+    def words(self, error: Exception) -> str:
+        """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
+        return (explain_error(error) if self._device is Device.CUDA else None) or tell_words(error)
+
+
+def _look_at_source(exported: ExportedModel) -> None:
+    """Hash a user's own source, to be compared when the module is made: the time here counts for nothing."""
+    if exported.source_sha256:
+        from shootout.models.sources import factory
+
+        factory.source_now(exported.model)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process now, in bytes; 0 without `/proc`."""
+    return _status_bytes("VmRSS:")
+
+
+def _status_bytes(key: str) -> int:
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+
+
+def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
+    """Run a command of the worker until its device is idle again; return its answer, or the fault that ended it."""
+    try:
+        answered = getattr(worker, name)(**arguments)
+        worker.settle()
+        return answered
+    except SkippedArm as error:
+        return error.why
+    except MemoryError as error:
+        return Fault(kind="MemoryError", message=worker.words(error) or "out of memory")
+    except Exception as error:
+        traceback.print_exc()
+        if why := worker.refusal(error):
+            return why
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        return Fault(kind=type(error).__name__, message=worker.words(error), missing=missing)
+
+
+def main(head_start: HeadStart | None = None) -> None:
+    """Serve commands until the pipe closes."""
+    leave_with(int(sys.argv[2]))
+    clock.rare_collector()
+    pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    os.set_inheritable(pipe.fileno(), False)  # what a library starts must not hold it open
+    worker = Worker(head_start)
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(answer(worker, name, arguments))
+
+
+if __name__ == "__main__":
+    main()

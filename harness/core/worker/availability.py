@@ -1,0 +1,305 @@
+"""Find out whether backends work here, in fresh processes: a broken library may crash, hang or print, not just raise.
+
+Backends of one library, or whose libraries load the same one, are probed in one process, which imports it once. Its
+answers before a crash or a hang count, and a backend without an answer is probed again alone. A process that others
+killed is started once more.
+The process runs `python -m shootout.core.worker.availability BACKEND DEVICE ... PARENT_PID`. Each answer is a line of
+JSON on standard output, with its backend and device. Whatever the library itself prints goes to standard error.
+
+`known_available` keeps the answers, so that a run need not probe again what can't have changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import platform
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from shootout import backends
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind
+from shootout.core.errors import SkippedArm, UsageError, explained, one_line
+from shootout.core.host import cuda_driver, environment, store
+from shootout.core.host.child import Child, leave_with
+from shootout.core.host.placement import allowed_cpus, passed_on
+
+if TYPE_CHECKING:
+    from shootout.core.worker.interpreters import PythonInterpreter
+
+PROBE_TIMEOUT_S = 60.0
+INSTALLABLE = {NotRunKind.NOT_INSTALLED, NotRunKind.BROKEN}
+"""An installation mends these, and which one depends on the interpreter."""
+LEAST_AT_ONCE, MOST_AT_ONCE = 2, 8
+
+Pair = tuple[str, Device]
+"""A backend, `backend@python` where it is another interpreter's, and a device."""
+
+
+def find_available(
+    pairs: Collection[Pair],
+    others: Mapping[str, PythonInterpreter] | None = None,
+    tell: Callable[[Mapping[Pair, Availability], int], None] = lambda *_: None,
+) -> dict[Pair, Availability]:
+    """Find out whether each (backend, device) works here, in fresh processes, side by side.
+
+    Args:
+        pairs: a backend may be `backend@python`: it is asked under that interpreter.
+        others: the other interpreters, by name.
+        tell: gets the answers of each process as it ends, and how many processes are left.
+
+    A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
+    """
+    broken = {pair: Availability(why=why) for pair in pairs if (why := _explain_broken_adapter(pair))}
+    return broken | _probe_all([pair for pair in pairs if pair not in broken], others or {}, tell)
+
+
+def _explain_broken_adapter(pair: Pair) -> NotRun | None:
+    """Explain why a third party's adapter can't tell its capabilities; None if it can."""
+    if pair[0] in backends.SHIPPED or "@" in pair[0]:
+        return None
+    with suppress(UsageError):  # of an unknown name, which the probe tells
+        return backends.describe(pair[0]).why
+    return None
+
+
+def _probe_all(
+    pairs: Collection[Pair],
+    others: Mapping[str, PythonInterpreter],
+    tell: Callable[[Mapping[Pair, Availability], int], None],
+) -> dict[Pair, Availability]:
+    started: list[Child] = []
+    stopped = Event()
+
+    def ask(pairs: Sequence[Pair], *, again: bool = True) -> tuple[Sequence[Pair], dict[Pair, Availability]]:
+        with start_probe(pairs, others) as probe:
+            started.append(probe)
+            if stopped.is_set():
+                probe.signal(signal.SIGKILL)
+            answers = _collect_answers(probe, pairs, others)
+        if probe.was_killed and again and not stopped.is_set():
+            return ask(pairs, again=False)
+        return pairs, answers
+
+    with ThreadPoolExecutor(at_once()) as pool:
+        try:
+            availability: dict[Pair, Availability] = {}
+            running = {pool.submit(ask, together) for together in _group_by_library(pairs)}
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for asked, answers in (future.result() for future in done):
+                    availability |= answers
+                    running |= {pool.submit(ask, [pair]) for pair in asked if pair not in answers}
+                    tell(answers, len(running))
+            return availability
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for probe in started:
+                probe.signal(signal.SIGKILL)
+            raise
+
+
+def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
+    """List the pairs of each library under each interpreter, those that take longest first.
+
+    A backend whose library loads that of another one, as XGBoost loads scikit-learn, belongs to that.
+    """
+    libraries: dict[tuple[str, str], list[Pair]] = {}
+    own = {row.loads[""][0] for row in backends.SHIPPED.values() if row.loads}
+    for pair in sorted(set(pairs)):
+        backend, _, python = pair[0].partition("@")
+        row = backends.SHIPPED.get(backend)
+        loads = row.loads[""] if row and row.loads else (backend,)
+        library = next((name for name in loads[1:] if name in own), loads[0])
+        libraries.setdefault((library, python), []).append(pair)
+    return sorted(libraries.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
+
+
+def _ready_s(backend: str) -> float:
+    try:
+        return backends.entry(backend).ready_s
+    except UsageError:
+        return 0.0
+
+
+def at_once() -> int:
+    """Return how many probes run side by side; each spends most of its time in imports, on one CPU."""
+    return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
+
+
+def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
+    """Start a process that finds out whether backends of one interpreter work; it answers on standard output."""
+    interpreter = _split_pair(pairs[0], others)[1]
+    variables = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
+    return Child(
+        "shootout.core.worker.availability",
+        [word for pair in pairs for word in (_split_pair(pair, others)[0], pair[1])],
+        environment=interpreter.environment(variables) if interpreter else variables,
+        executable=interpreter.path if interpreter else None,
+    )
+
+
+def _list_variables(backend: str) -> tuple[str, ...]:
+    """List the variables that a backend declares; none for an unknown name."""
+    with suppress(UsageError):
+        return backends.capabilities(backend.partition("@")[0]).variables
+    return ()
+
+
+def _collect_answers(
+    probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]
+) -> dict[Pair, Availability]:
+    """Wait for a probe's answers. A pair without one is missing, unless it was alone in its probe."""
+    ended = probe.finish(PROBE_TIMEOUT_S)
+    asked = {(_split_pair(pair, others)[0], pair[1].value): pair for pair in pairs}
+    answers = {}
+    for line in ended.said.splitlines():
+        with suppress(ValueError, TypeError, AttributeError, KeyError):
+            backend, device, version, why = json.loads(line)
+            answer = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
+            answers[asked[backend, device]] = answer
+    if len(pairs) == 1 and not answers:
+        answers[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
+    return {pair: _adapt_fix(answer, pair, others) for pair, answer in answers.items()}
+
+
+def _adapt_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
+    """Return the answer, with the installation meant for the other interpreter that it is of."""
+    backend, interpreter = _split_pair(pair, others)
+    if interpreter is None or answer.why is None or answer.why.kind not in INSTALLABLE:
+        return answer
+    reason, fix = f"under @{interpreter.name}: {answer.reason}", interpreter.install_backend(backend, answer.fix)
+    return replace(answer, why=replace(answer.why, reason=reason, fix=fix))
+
+
+def _make_unavailable(reason: str, backend: str) -> Availability:
+    return Availability(why=NotRun(NotRunKind.BROKEN, reason, _suggest_fix(backend)))
+
+
+def _split_pair(pair: Pair, others: Mapping[str, PythonInterpreter]) -> tuple[str, PythonInterpreter | None]:
+    backend, _, python = pair[0].partition("@")
+    return backend, others[python] if python else None
+
+
+def _suggest_fix(backend: str) -> str:
+    try:
+        return f"reinstall it: {backends.entry(backend).fix}"
+    except UsageError as error:
+        return str(error)
+
+
+def _encode_answer(backend: str, device: str, answer: Availability) -> bytes:
+    """Write an answer as a line of JSON; an answer of other types is the adapter's own error.
+
+    Raises:
+        TypeError, AttributeError: the answer is none.
+    """
+    why = answer.why and NotRun(NotRunKind(answer.why.kind), one_line(answer.why.reason), one_line(answer.why.fix))
+    return json.dumps([backend, device, one_line(answer.version), why and asdict(why)]).encode() + b"\n"
+
+
+def main() -> None:
+    """Probe backends on devices, one after the other, and write each answer at once."""
+    *pairs, parent = sys.argv[1:]
+    leave_with(int(parent))
+    gc.disable()  # it finds nothing in what is imported, again and again
+    out = os.dup(1)
+    os.dup2(2, 1)
+    for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
+        try:
+            answer = backends.get(backend).probe(Device(device))
+            line = _encode_answer(backend, device, answer)
+        except SkippedArm as error:
+            line = _encode_answer(backend, device, Availability(why=error.why))
+        except (Exception, SystemExit) as error:
+            line = _encode_answer(backend, device, _make_unavailable(explained(error), backend))
+        os.write(out, line)
+    os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
+
+
+WORKED = "worked.json"
+"""Beside the exported models: versions of the backends, and why they don't work, by the state of everything and the
+device.
+"""
+NO_GPU = {NotRunKind.UNAVAILABLE, NotRunKind.BUILT_ONLY}
+"""The reasons of a backend on a GPU without a driver, if its library is whole."""
+SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
+"""Variables by which libraries and compilers are found."""
+
+
+def known_available(
+    pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None, *, fresh: bool = False
+) -> dict[Pair, Availability]:
+    """Find out what works here, but recall answers that can't have changed: a probe takes up to 3 s for each backend.
+
+    Recalled are backends that work on the CPU, and those that lack a GPU on a machine without an NVIDIA driver. They
+    must be shipped, and run under our own interpreter. Their answers stay true as long as the machine and its packages
+    stay the same. A backend that breaks all the same fails in its build, with the reason, and is then probed again: see
+    `forget`.
+
+    Args:
+        fresh: probe all of them again.
+    """
+    if fresh:
+        forget(pair[0] for pair in pairs)
+    state = _hash_state()
+    keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
+    worked = store.read_facts(WORKED)
+    found = {pair: answer for pair, key in keys.items() if (answer := _from_json(worked.get(key)))}
+    found |= find_available(set(pairs) - set(found), others)
+    new = {key: _to_json(found[pair]) for pair, key in keys.items() if _is_lasting(pair[1], found[pair])}
+    new = {key: note for key, note in new.items() if worked.get(key) != note}
+    if new:
+        store.write_facts(WORKED, new)
+    return found
+
+
+def forget(names: Iterable[str]) -> None:
+    """Forget that these backends worked, so that the next run probes them again."""
+    broken = set(names)
+    store.keep_facts(WORKED, lambda key: key.partition(" ")[2].partition(" ")[0] not in broken)
+
+
+def _is_lasting(device: Device, answer: Availability) -> bool:
+    """Return whether an answer stays true as long as the state is the same."""
+    if answer.why is None:
+        return device is Device.CPU  # a GPU may be gone, or others' by now
+    return device is Device.CUDA and answer.why.kind in NO_GPU and cuda_driver.library() is None
+
+
+def _to_json(answer: Availability) -> list[Any]:
+    why = answer.why
+    return [answer.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
+
+
+def _from_json(noted: Any) -> Availability | None:
+    """Read an answer that was kept; None if there is none, or it isn't ours, and the backend is probed again."""
+    match noted:
+        case [str(version), None]:
+            return Availability(version=version)
+        case [str(version), {"kind": str(kind), "reason": str(reason), "fix": str(fix)}] if kind in set(NotRunKind):
+            return Availability(version=version, why=NotRun(NotRunKind(kind), reason, fix))
+    return None
+
+
+def _hash_state() -> str:
+    """Hash all that decides whether a library works: machine, system, driver, installed packages, our code."""
+    own = [file.read_text(encoding="utf-8") for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
+    ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
+    content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]
+    content += [environment.variables(os.environ), str(cuda_driver.library() is None)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""A loaded session's timed calls: warm-up, a first look, and the blocks of a turn. Runs in the worker.
+
+The bracket is the same for every backend: stage, execute, synchronize, fetch for `end_to_end`; execute and synchronize
+on inputs staged before for `compute`.
+
+A stream goes on from block to block, and begins anew with each clip. Handing a state on takes a copy on the host, which
+is part of `end_to_end`, as it is for a user. `compute` hands nothing on: its inputs hold the states that the reference
+had there.
+
+`read_profile` shows where the time of a call goes: its steps, and what the backend's own profiler tells.
+"""
+
+from __future__ import annotations
+
+import traceback
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from shootout.core import clock
+from shootout.core.constants import (
+    BIN_S,
+    BLOCK_CALLS,
+    BLOCK_NS,
+    GPU_LEAD_IN_NS,
+    LEAD_IN_CALLS,
+    LEAD_IN_NS,
+    LONG_CALL_NS,
+    MOST_BINS,
+    SHORT_CALL_NS,
+    SLOW_CALL_NS,
+)
+from shootout.core.contract import Array, Arrays
+from shootout.core.errors import explained
+from shootout.core.exported.model import aligned
+from shootout.core.messages import Looked, Scope, TimeBin, Tuned
+from shootout.core.session import Session
+from shootout.core.trace_events import Event
+from shootout.core.worker import reported
+from shootout.scenarios.streams import Stream
+
+T = TypeVar("T")
+_READINGS = 200_000
+_GLANCE_CALLS = 3
+
+
+class Blocks:
+    """Reads a session's calls; every input buffer is staged once, here.
+
+    Args:
+        on_gpu: each turn begins with calls until a GPU's clock has risen again.
+        clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
+        order: which buffer each call takes where sizes vary; a reading is then of a pass through all of it. None: calls
+            take the buffers in turn.
+        weights: what each call of the order counts in the mean of a pass.
+
+    Attributes:
+        cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
+        read_ns: what all calls of the last turn took where sizes vary, see `Turn`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        buffers: Sequence[Arrays],
+        *,
+        on_gpu: bool = False,
+        clips: Clips | None = None,
+        order: Sequence[int] | None = None,
+        weights: Sequence[float] = (),
+    ) -> None:
+        self._session, self.buffers = session, buffers
+        self._single = self._calls = make_timed_calls(session, buffers)
+        if clips:
+            stream = make_stream_call(session, clips, slot=len(buffers))
+            self._calls = {**self._single, Scope.END_TO_END: stream}
+        self._stream, self._weights = len(order) if order else 0, np.array(weights)
+        self._count = self._stream or len(buffers)
+        self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
+        self._on_gpu = on_gpu
+        self._readings = array("q", bytes(8 * _READINGS))
+        self._tuned: Tuned | None = None
+        self._last_ns = 0.0
+        self.cpu_ns: float | None = None
+        self.read_ns: float | None = None
+
+    @property
+    def calls(self) -> dict[Scope, clock.Call]:
+        """Return the timed calls by scope."""
+        return self._calls
+
+    def first_call_s(self) -> float:
+        """Return the seconds of the first call, end to end."""
+        return self.seconds_to_answer(0)
+
+    def warm(self, calls: int, ns: int) -> Array:
+        """Make up to `calls` calls, ending early after `ns`; return the nanoseconds of each."""
+        readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
+        clock.quiet_collector()
+        latency_ns = self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+        self._last_ns = float(latency_ns[-1])
+        return latency_ns
+
+    def tune(self) -> Tuned:
+        """Fix, for this restart, how many calls go into one reading, from a short look at each scope.
+
+        The last call of the warm-up tells of long ones: to stage and fetch takes none of their time that counts.
+        """
+        is_long = self._last_ns > LONG_CALL_NS
+        call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in Scope}
+        per_reading = {
+            scope: self._stream or max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()
+        }
+        self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
+        return self._tuned
+
+    def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
+        """Play one block per scope, in the order given; return nanoseconds per call.
+
+        Each has its lead-in before, but for those of long calls (see `SLOW_CALL_NS`).
+        """
+        clock.quiet_collector()
+        self.read_ns = 0.0 if self._stream else None
+        if self._on_gpu:
+            clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
+        return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
+
+    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
+        """Call end to end, one call after the other, for so many seconds; return them in bins.
+
+        A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
+        between them.
+
+        Args:
+            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
+        """
+        assert self._tuned is not None, "tune comes first"
+        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
+        turn = clock.Deadline(seconds)
+        while not bins or turn.allows(bin_s / 2):
+            clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
+            at_s, calls, ns = turn.elapsed_s, 0, 0
+            end = clock.Deadline(min(bin_s, turn.left_s))
+            while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
+                left_ns = max(0, round(1e9 * end.left_s))
+                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
+                calls, ns = calls + k * block.size, ns + int(block.sum())
+            mhz, celsius = look()
+            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
+        return tuple(bins)
+
+    def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
+        """Return what a job gives for every session of the arm, which has one."""
+        return [job(self)]
+
+    def computed(self, buffer: int) -> Arrays:
+        """Return the outputs of a call as `compute` times it."""
+        outputs: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
+        return outputs
+
+    def answered(self, buffer: int) -> Arrays:
+        """Return the outputs of a call as `end_to_end` times it, on this buffer, outside of a stream."""
+        return cast("Arrays", self._single[Scope.END_TO_END](buffer))
+
+    def seconds_to_answer(self, buffer: int) -> float:
+        """Return the seconds of such a call."""
+        return clock.seconds_to_call(self._single[Scope.END_TO_END], buffer)
+
+    def stage(self, buffer: int) -> None:
+        """Stage an input buffer again after its memory was written to."""
+        self._session.stage(self.buffers[buffer], buffer)
+
+    def _estimate_call_ns(self, scope: Scope) -> float:
+        least = self._stream or _GLANCE_CALLS
+        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=least)
+        return float(call_ns[:least].mean() if self._stream else np.median(call_ns))
+
+    def _play_block(self, scope: Scope, *, is_first: bool) -> Array:
+        assert self._tuned is not None, "tune comes first"
+        k, call_ns = self._tuned.per_reading[scope], self._tuned.call_ns[scope]
+        is_long = call_ns > LONG_CALL_NS
+        block_ns, min_calls = (0, 1) if is_long else (BLOCK_NS, BLOCK_CALLS)
+        if not is_long or (is_first and call_ns <= SLOW_CALL_NS):
+            clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
+        before_ns = clock.spent_cpu_ns()
+        if self._stream:
+            latency_ns = self._read_passes(scope, block_ns)
+        else:
+            readings = self._readings
+            latency_ns = self._read_calls(scope, readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+        after_ns = clock.spent_cpu_ns()
+        if scope is Scope.END_TO_END:
+            calls = k * latency_ns.size
+            self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls
+        return latency_ns
+
+    def _read_passes(self, scope: Scope, block_ns: int) -> Array:
+        """Read whole passes, call by call, until the block has lasted; return each one's weighted mean."""
+        passes, block = list[Array](), clock.Deadline(block_ns / 1e9)
+        while not passes or block.left_s > 0:
+            passes.append(self._read_calls(scope, self._readings, per_reading=1, block_ns=0, min_calls=self._stream))
+        read_ns = np.array(passes)
+        self.read_ns = (self.read_ns or 0.0) + float(read_ns.sum())
+        return np.average(read_ns, axis=1, weights=self._weights)
+
+    def _read_calls(
+        self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
+    ) -> Array:
+        count = clock.read_block(
+            self._timed[scope],
+            self._count,
+            readings,
+            per_reading=per_reading,
+            block_ns=block_ns,
+            min_calls=min_calls,
+        )
+        return np.frombuffer(readings, dtype=np.int64, count=count).copy()
+
+
+def _in_order(call: clock.Call, order: Sequence[int]) -> clock.Call:
+    """Return the call that takes the place of each in a stream, in place of a buffer."""
+
+    def call_next(place: int) -> Any:
+        return call(order[place])
+
+    return call_next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clips:
+    """Hold the calls of a stream: the sets of all its clips, call by call."""
+
+    stream: Stream
+    sets: Sequence[Arrays]
+
+
+def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:
+    """Return a function that makes the next call of a stream, whatever buffer it is given.
+
+    The states have memory of their own, which each call stages, and into which its outputs are copied.
+
+    Args:
+        slot: for the inputs; no other call stages it meanwhile.
+    """
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    steps, count, sets = clips.stream.steps, len(clips.sets), clips.sets
+    memory = {name: aligned(sets[0][name]) for name in clips.stream.state}
+    handed = [(memory[name], made) for name, made in clips.stream.state.items()]
+    called = [{**one, **memory} for one in sets]
+    at = 0
+
+    def call(_buffer: int) -> Any:
+        nonlocal at
+        if at % steps == 0:
+            for name, state in memory.items():
+                np.copyto(state, sets[at][name])
+        raw = execute(stage(called[at], slot))
+        synchronize()
+        outputs = fetch(raw)
+        for state, made in handed:
+            np.copyto(state, outputs[made])
+        at = at + 1 if at + 1 < count else 0
+        return outputs
+
+    return call
+
+
+def make_timed_calls(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:
+    """Return the two timed calls by scope. They use locals instead of attributes, since a look-up would be timed."""
+    stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
+    handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]
+
+    def end_to_end(buffer: int) -> Any:
+        raw = execute(stage(buffers[buffer], buffer))
+        synchronize()
+        return fetch(raw)
+
+    def compute(buffer: int) -> Any:
+        raw = execute(handles[buffer])
+        synchronize()
+        return raw
+
+    return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
+
+
+PROFILED = 5
+"""So many calls go under a profiler: enough to see a pattern, few enough to read."""
+
+
+def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
+    """Run some calls step by step, then some under the session's profiler, if it has one.
+
+    Args:
+        session: loaded, warm or not; `profile(call, calls) -> list[Event]` is optional.
+        buffers: input sets to rotate through.
+        calls: how many without a profiler.
+    """
+    turns = [index % len(buffers) for index in range(calls)]
+    steps = tuple(clock.read_steps(_list_steps(session, turn), buffers[turn]) for turn in turns)
+    events, fault = _run_profiler(session, buffers[0])
+    return Looked(steps=steps, events=events, fault=fault)
+
+
+def _list_steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
+    def synchronize(raw: Any) -> Any:
+        session.synchronize()
+        return raw
+
+    return [
+        ("stage", lambda inputs: session.stage(inputs, slot)),
+        ("execute", session.execute),
+        ("synchronize", synchronize),
+        ("fetch", session.fetch),
+    ]
+
+
+def _run_profiler(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
+    def call() -> object:
+        raw = session.execute(session.stage(inputs, 0))
+        session.synchronize()
+        return session.fetch(raw)
+
+    try:
+        return reported.check_events(session.profile(call, PROFILED)), ""
+    except Exception as error:
+        traceback.print_exc()
+        return (), explained(error)

@@ -1,0 +1,225 @@
+"""Checks of what an adapter says of itself, before the harness believes it: any third party may have written it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.core.contract import Array, Capabilities, Executed
+from shootout.core.errors import ArmFailed, explained, shorten
+from shootout.core.messages import Looked
+from shootout.core.trace_events import Event
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_LARGEST = 2**63 - 1
+"""The largest integer that tables, Parquet and other programs' JSON can hold."""
+MOST_LINES, MOST_LETTERS = 100, 500
+"""The most fallbacks, layers or notes that are kept, and letters of each: people read them. The rest is counted."""
+MOST_ACCOUNT_BYTES = 1 << 17
+"""The most of an account without these lines, and of what is kept of a build: the journal has both for every arm."""
+_AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
+
+
+def check_type(kind: Any, value: Any, place: str) -> Any:
+    """Return a value of this type down to the last field of its records, which may have been made with any.
+
+    Args:
+        place: where it comes from, for the error.
+
+    Raises:
+        ArmFailed: it is of another.
+        AttributeError: a record lacks a field.
+    """
+    from pydantic import ValidationError
+
+    try:
+        (checked,) = _type_adapter(kind).validate_python((value,))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(_replace_surrogates, map(str, first["loc"][1:])))
+        what = f"{where} is {_show_value(first['input'])}: " if where else f"{_show_value(first['input'])}: "
+        raise ArmFailed(f"{place}{what}{first['msg']}") from None
+    return checked
+
+
+@cache
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(revalidate_instances="always", arbitrary_types_allowed=True)
+    return TypeAdapter(tuple[kind], config=config)  # a record by itself would not be looked into
+
+
+def check_answer(kind: Any, said: Any, place: str) -> Any:
+    """Return what a worker answered, of this type, if it can be kept and shown."""
+    checked = check_type(kind, said, place)
+    if fault := _find_fault(checked):
+        raise ArmFailed(place + fault)
+    return checked
+
+
+def check_account(executed: Executed) -> Executed:
+    """Return the runtime's account with the types and amounts it must have to be kept and shown.
+
+    Of many fallbacks, or layers, the first are kept, and the others counted.
+
+    Raises:
+        ArmFailed: it has others, and they mean nothing.
+    """
+    place = "its account of what it ran: "
+    checked: Executed = check_answer(Executed, executed, place)
+    fallbacks, layers = map(_limit_lines, (checked.fallbacks, checked.layers_in_float))
+    checked = replace(checked, fallbacks=fallbacks, layers_in_float=layers)
+    if below := [name for name in _AMOUNTS if (getattr(checked, name) or 0) < 0]:
+        raise ArmFailed(f"{place}{below[0]} is negative")
+    _check_size(asdict(replace(checked, fallbacks=(), layers_in_float=())), place)
+    return checked
+
+
+def _check_size(facts: Mapping[str, Any], place: str) -> None:
+    if (size := len(json.dumps(facts))) > MOST_ACCOUNT_BYTES:
+        raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
+
+
+def _limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    """Cut lines that are too long, and count those that are too many."""
+    kept = [shorten(one, MOST_LETTERS) for one in lines[:MOST_LINES]]
+    more = len(lines) - len(kept)
+    return (*kept, *([f"and {more:,} more"] if more else []))
+
+
+def check_capabilities(can: Any) -> Capabilities:
+    """Return what an adapter says it can be asked.
+
+    Raises:
+        ArmFailed: a plan can't be made of it.
+    """
+    if not isinstance(can, Capabilities):
+        raise ArmFailed(f"its capabilities are a {type(can).__name__}, not Capabilities")
+    place = "its capabilities: "
+    if fault := _find_fault(can):
+        raise ArmFailed(place + fault)
+    checked: Capabilities = check_type(Capabilities, can, place)
+    if not checked.consumes or not (checked.targets or checked.native):
+        raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
+    return checked
+
+
+def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a build says of itself, if the tables can be made of it and the journal can hold what it keeps of it.
+
+    Raises:
+        ArmFailed: they can't.
+    """
+    from pydantic import JsonValue
+
+    kinds = {
+        "artifact_bytes": int,
+        "compute_nodes_by_precision": dict[str, int],
+        "notes": tuple[str, ...],
+        "elsewhere": str,
+    }
+    place = "what it says of its build: "
+    check_answer(dict[str, JsonValue], said, place)
+    for name, kind in kinds.items():
+        if said.get(name) is not None:
+            check_type(kind, said[name], f"{place}{name}: ")
+    _check_size({name: said.get(name) for name in kinds if name != "notes"}, place)
+    return {**said, "notes": [*_limit_lines(said["notes"])]} if said.get("notes") else said
+
+
+def check_events(given: Iterable[Event]) -> tuple[Event, ...]:
+    """Return a profiler's events as plain JSON values.
+
+    Raises:
+        ArmFailed, TypeError, ValueError: nothing can be drawn of it.
+    """
+    plain: list[Event] = json.loads(json.dumps([dict(event) for event in given], allow_nan=False))
+    if fault := _find_fault(plain):
+        raise ArmFailed(fault)
+    for event in plain:
+        lasts = event.get("ph") == "X" and event.get("dur") is not None
+        check_type(str, event.get("name"), "an event's name: ")
+        for name in ("ts", "dur") if lasts else ():
+            check_type(float, event.get(name), f"an event's {name}: ")
+    return tuple(plain)
+
+
+def check_profile(looked: Looked, calls: int) -> Looked:
+    """Return what a worker saw of so many calls, if it can be drawn.
+
+    Raises:
+        ArmFailed: it can't.
+    """
+    steps = {tuple(name for name, _, _ in one) for one in looked.steps}
+    if len(looked.steps) != calls or len(steps) != 1 or not all(steps):
+        raise ArmFailed("it reports other calls than it was to make")
+    try:
+        return replace(looked, events=check_events(looked.events))
+    except (TypeError, ValueError) as error:
+        raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
+
+
+def check_amounts(given: Iterable[Any]) -> list[float]:
+    """Return numbers that a session tells.
+
+    Raises:
+        ArmFailed: one is no finite amount, or negative.
+    """
+    numbers: list[float] = check_type(list[float], list(given), "")
+    if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
+        raise ArmFailed(f"{wrong[0]} is not an amount")
+    return numbers
+
+
+def _find_fault(value: Any) -> str:
+    """Return the first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for
+    none.
+
+    Arrays are readings.
+    """
+    if is_dataclass(value):
+        return _first_fault((one.name, getattr(value, one.name)) for one in fields(value))
+    if isinstance(value, Mapping):
+        return _first_fault((str(key), one) for key, inner in value.items() for one in (key, inner))
+    if isinstance(value, list | tuple):
+        return _first_fault((str(index), one) for index, one in enumerate(value))
+    if isinstance(value, np.ndarray):
+        return "" if _are_readings(value) else "it has no readings, or some that no clock can give"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not an amount"
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return "a number of more than 64 bits"
+    if isinstance(value, str) and value != _replace_surrogates(value):
+        return "text that is no Unicode"
+    return ""
+
+
+def _are_readings(array: Array) -> bool:
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        return False
+    return array.size > 0 and bool(np.isfinite(array).all() and (array > 0).all())
+
+
+def _first_fault(named: Iterable[tuple[str, Any]]) -> str:
+    return next((f"{_replace_surrogates(name)}: {fault}" for name, value in named if (fault := _find_fault(value))), "")
+
+
+def _show_value(value: Any) -> str:
+    """Return a value for people; if its repr fails, as that of an endless number does, its type."""
+    try:
+        return _replace_surrogates(repr(value))[:100]
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def _replace_surrogates(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

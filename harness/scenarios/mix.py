@@ -1,0 +1,204 @@
+"""A mix of sizes, as a service's calls have them: given by weights, or read from a log of lengths.
+
+A log has many lengths. They are put into a few bins, and every call counts as the largest length of its bin, so nothing
+is underestimated.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.units import counted
+
+MOST_BINS = 8
+"""Bins of a log: each is a size to export, build and race."""
+ENOUGH_PADDING = 0.05
+"""Fewer bins do if they make the lengths no longer than this share, all calls together."""
+MOST_LENGTHS = 4_096
+"""Different lengths that are binned exactly; of more, neighbors are put together first."""
+MOST_BYTES = 1 << 28
+"""The size of the largest log: lengths of a hundred million calls are shorter."""
+FORM = "a mix is AXIS=SIZE:WEIGHT,SIZE:WEIGHT, such as sequence=16:50,64:30,256:20, or a file with one length a line"
+_SIZE = re.compile(r"\s*(\d{1,12})\s*:\s*(\S+?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """Say which sizes calls have, and how many calls each.
+
+    Attributes:
+        axis: `batch`, or a parameter or free axis of the model; "" of a mix without one, until the model tells it.
+        sizes: rising, each once.
+        weights: calls of each size, in any unit, above 0.
+        log: the file that the lengths come from; "" if the sizes were given.
+        padding: the share by which bins make the lengths of a log longer, all calls together.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...]
+    log: str = ""
+    padding: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.sizes or len(self.sizes) != len(self.weights) or list(self.sizes) != sorted({*self.sizes}):
+            raise ValueError(f"needs rising sizes with a weight each, received {self.sizes} and {self.weights}")
+        if self.sizes[0] < 1:
+            raise ValueError(f"size {self.sizes[0]}: needs whole sizes from 1 on")
+        for size, weight in zip(self.sizes, self.weights, strict=True):
+            if not (math.isfinite(weight) and weight > 0):
+                raise ValueError(f"the weight of size {size} is {weight:g}: give a number above 0, or leave it out")
+
+    @property
+    def binned(self) -> str:
+        """Tell people how a log was put into bins; "" of sizes that were given."""
+        if not self.log:
+            return ""
+        bins = counted(len(self.sizes), "bin")
+        return (
+            f"{self.log} in {bins}: each call counts as the largest of its bin, {100 * self.padding:.2g} % more in all"
+        )
+
+    def bin_few(self) -> Mix:
+        """Return a log's mix over few sizes: as few as pad all lengths by `ENOUGH_PADDING` at most, or `MOST_BINS`."""
+        found = self
+        for edges in _list_edges(np.array(self.sizes), np.array(self.weights)):
+            found = self._bin_over(edges)
+            if found.padding <= ENOUGH_PADDING:
+                break
+        return found
+
+    def _bin_over(self, edges: Sequence[int]) -> Mix:
+        """Return the mix over these rising sizes: each length is padded to the next; the last fits the largest."""
+        counts: dict[int, float] = {}
+        for size, weight in zip(self.sizes, self.weights, strict=True):
+            edge = next(edge for edge in edges if edge >= size)
+            counts[edge] = counts.get(edge, 0.0) + weight
+        length, longer = (
+            math.fsum(size * weight for size, weight in each)
+            for each in (zip(self.sizes, self.weights, strict=True), counts.items())
+        )
+        return replace(self, sizes=tuple(counts), weights=tuple(counts.values()), padding=longer / length - 1)
+
+
+def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
+    """Read a mix as people write it; a log is read, and put into few bins.
+
+    Args:
+        find_axes: returns those that the model leaves open, for a mix that is given without an axis.
+
+    Raises:
+        UsageError: it is of another form, a weight is no number above 0, a size comes twice, the file holds something
+            else than lengths, or its axis isn't known.
+    """
+    mix = _read_any(text)
+    if not mix.axis:
+        if len(axes := find_axes()) != 1:
+            known = f"it leaves {', '.join(axes)} open" if axes else "it is no file with an open axis"
+            fix = "" if axes else ", or export the file with that axis open"
+            raise UsageError(
+                f"--mix {text} doesn't say which axis of the model its sizes are of, and {known}: write "
+                f"--mix {axes[0] if axes else 'AXIS'}={text}{fix}"
+            )
+        mix = replace(mix, axis=axes[0])
+    return mix.bin_few() if mix.log else mix
+
+
+def _read_any(text: str) -> Mix:
+    """Read a mix with all lengths of a log, and without an axis if none is given."""
+    axis, equals, rest = text.partition("=")
+    axis, rest = (axis.strip(), rest) if equals else ("", text)
+    if not rest.strip() or (equals and not axis):
+        raise UsageError(f"--mix {text!r}: {FORM}")
+    if ":" in rest and (equals or _SIZE.match(rest)) and not Path(rest).expanduser().exists():
+        return _read_sizes(axis, rest, text)
+    if not equals and not Path(text).expanduser().exists() and not Path(text).suffix:
+        raise UsageError(f"--mix {text!r}: {FORM}")
+    lengths = _read_log(rest.strip())
+    sizes = sorted(lengths)
+    weights = tuple(float(lengths[size]) for size in sizes)
+    return Mix(axis=axis, sizes=tuple(sizes), weights=weights, log=rest.strip())
+
+
+def _read_sizes(axis: str, rest: str, text: str) -> Mix:
+    found: dict[int, float] = {}
+    for part in rest.split(","):
+        match = _SIZE.fullmatch(part)
+        try:
+            size, weight = (int(match[1]), float(match[2])) if match else (0, math.nan)
+        except ValueError:
+            match = None
+        if not match:
+            raise UsageError(f"--mix {text!r}: {part.strip()!r} is not of the form SIZE:WEIGHT; {FORM}")
+        if size in found:
+            raise UsageError(f"--mix {text!r}: size {size} is given twice: add its weights")
+        found[size] = weight
+    sizes = sorted(found)
+    try:
+        return Mix(axis=axis, sizes=tuple(sizes), weights=tuple(found[size] for size in sizes))
+    except ValueError as error:
+        raise UsageError(f"--mix {text!r}: {error}") from None
+
+
+def _read_log(name: str) -> Counter[int]:
+    """Count the lengths of a log, a whole number from 1 on in each line; empty lines don't count."""
+    path = Path(name).expanduser()
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"--mix {name!r} is no regular file: name one with a length a line")
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"--mix {name!r} has over {MOST_BYTES:,} bytes: give a part of the log")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"can't read the lengths in {name!r}: {tell_refusal(error, FORM)}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{name!r} is not a text file: give one with a length a line") from None
+    counts = Counter(stripped for line in lines if (stripped := line.strip()))
+    for word in counts:
+        if not (word.isascii() and word.isdecimal() and 0 < int(word[:20]) < 10**12 and len(word) < 13):
+            line = next(number for number, line in enumerate(lines, 1) if line.strip() == word)
+            raise UsageError(
+                f"{name!r}, line {line}: {word[:40]!r} is no length: give a log with one whole number from 1 on a line"
+            )
+    if not counts:
+        raise UsageError(f"{name!r} holds no length: give a log with one whole number a line")
+    lengths: Counter[int] = Counter()
+    for word, count in counts.items():
+        lengths[int(word)] += count
+    return lengths
+
+
+def _list_edges(sizes: Array, weights: Array) -> Iterator[list[int]]:
+    """Yield for 1, 2 … `MOST_BINS` bins the largest length of each, such that all lengths are padded the least."""
+    if sizes.size > MOST_LENGTHS:
+        kept = np.unique(np.linspace(0, sizes.size - 1, MOST_LENGTHS).round().astype(int))
+        ends = np.searchsorted(kept, np.arange(sizes.size))  # each length counts as the next one that is kept
+        sizes, weights = sizes[kept], np.bincount(ends, weights)
+    calls = np.concatenate([[0.0], np.cumsum(weights)])
+    cost, starts = sizes * calls[1:], list[Array]()  # of one bin over the first lengths
+    yield [int(sizes[-1])]
+    for _ in range(1, min(MOST_BINS, sizes.size)):
+        best, start = np.empty(sizes.size), np.zeros(sizes.size, dtype=int)
+        before = np.concatenate([[0.0], cost[:-1]])
+        for last in range(sizes.size):
+            tried = before[: last + 1] + sizes[last] * (calls[last + 1] - calls[: last + 1])
+            start[last] = int(np.argmin(tried))
+            best[last] = tried[start[last]]
+        cost = best
+        starts.append(start)
+        edges, last = [], sizes.size - 1
+        for bins in (*reversed(starts), np.zeros(sizes.size, dtype=int)):
+            if last < 0:
+                break
+            edges.append(int(sizes[last]))
+            last = int(bins[last]) - 1
+        yield edges[::-1]

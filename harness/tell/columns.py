@@ -1,0 +1,364 @@
+"""Columns of tables, each declared once: the figure's name in the document, how it is written, its header.
+
+The unit of a figure stands at the end of its name, so most need no more than that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from shootout.core.contract import SCALED, BoundStanding, Precision
+from shootout.core.results.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
+from shootout.core.schemes import shown_as
+from shootout.core.study.group import short
+from shootout.core.units import duration, limit_digits, number, seconds, size
+from shootout.tell.wording import NEVER_TOGETHER, STYLES, tell_metric_change, tell_ratio
+
+Cell = str | Text
+_UNBOUNDED = Console(width=10_000)
+"""Measures a table's own width."""
+_UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
+"""Writes a figure, by the last word of its name."""
+SHIP, BASELINE, OWN = "against ship", "against baseline", "against own FP32"
+"""The headers of comparisons with what is shipped, with the baseline, and with the same backend in FP32; a table puts
+the names of the first two in."""
+UNCHECKED = "unchecked"
+"""Follows an error that was compared with no bound: whether the precision explains it isn't known."""
+
+
+def against(ratio: Ratio) -> Text:
+    """Write how a row compares with another one, in the color of its verdict."""
+    return Text(tell_ratio(ratio), style=STYLES[ratio.verdict])
+
+
+def tell_range(timing: Timing) -> str:
+    """Write between which times the restarts lie, or from 6 restarts on the 95 % interval of their median."""
+    return f"{duration(timing.low_ns)} to {duration(timing.high_ns)}"
+
+
+def rate(figure: Rate) -> str:
+    """Write a rate; the interval of how it compares stands in the column `against`."""
+    return number(figure.value)
+
+
+def tell_rates_range(figure: Rate) -> str:
+    """Write between which rates the restarts lie; see `tell_range`."""
+    return f"{number(figure.low)} to {number(figure.high)}" if figure.low < figure.high else ""
+
+
+def error(relative_l2: float) -> str:
+    """Write a relative error: `1.9e-3`."""
+    return f"{relative_l2:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def error_of(fidelity: FidelityFigures) -> str:
+    """Write a row's relative error, or NaN if its outputs aren't numbers and that doesn't rule it out.
+
+    An error that was compared with no bound is marked as unchecked.
+    """
+    told = "NaN" if fidelity.relative_l2 is None else error(fidelity.relative_l2)
+    return f"{told} {UNCHECKED}" if fidelity.standing is BoundStanding.NOT_JUDGED else told
+
+
+def tell_place(fidelity: FidelityFigures) -> str:
+    """Name the output and the row that are furthest off; nothing if nothing is."""
+    worst = fidelity.worst_output
+    return f"{worst.name}, row {worst.row}" if worst and worst.rank > (0, 0) else ""
+
+
+def share(value: float) -> str:
+    """Write a share of rows, to the tenth of a percent."""
+    return f"{value:.1%}"
+
+
+def proven(row: Row) -> str:
+    """Write the precision that evidence shows: the permutation probe's, or the runtime's node counts if quantized.
+
+    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in. Node counts follow the
+    probe's precision if the runtime mixes precisions. A file in its own precisions has nothing to prove: all counts
+    are written.
+    """
+    executed = row.executed or {}
+    counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
+    if row.precision == Precision.NATIVE:
+        return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "-"
+    mine = shown_as(row.precision, row.scheme)
+    if row.fidelity and row.fidelity.probe and row.precision not in SCALED:
+        mixed = len(counts) > 1
+        return row.fidelity.probe + (f" {counts.get(mine, 0)}/{sum(counts.values())}" if mixed else "")
+    if not counts.get(mine):
+        return "-"
+    rest = sorted((set(counts) | set(others)) - {mine})
+    return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
+
+
+def _tell_limit(serving: Serving) -> str:
+    told = {True: "holds", False: "BREAKS", None: "unknown:"}[serving.holds]
+    return f"{told} {duration(serving.limit_ns, limit_digits(serving.limit_ns))}"
+
+
+def _tell_ceiling(ceiling: Ceiling) -> str:
+    return f"{ceiling.share:.0%}" + (f" {ceiling.binds}" if ceiling.binds != "overhead" else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table: one figure of each row.
+
+    Attributes:
+        name: the figure's path in a row of the document, e.g. `end_to_end.median_ns`; "": the whole row.
+        header: the title of the column.
+        show: writes the figure; None: by the unit in its name.
+        missing: stands in place of null.
+        baseline: stands in place of null on the group's baseline; None: as `missing`.
+        left: the column is flush left.
+        brief: writes the figure in little room.
+    """
+
+    name: str
+    header: str
+    show: Callable[[Any], Cell] | None = None
+    missing: Cell = ""
+    baseline: Cell | None = None
+    left: bool = False
+    brief: Callable[[Any], Cell] | None = None
+
+    def of(self, row: Row, *, is_baseline: bool = False, brief: bool = False) -> Cell:
+        """Write the figure of a row; `brief`: in few letters."""
+        value: Any = row
+        for part in filter(None, self.name.split(".")):
+            value = getattr(value, part) if value is not None else None
+        if value is None:
+            return self.baseline if is_baseline and self.baseline is not None else self.missing
+        show = self.show or _UNITS[self.name.rpartition("_")[2]]
+        return ((brief and self.brief) or show)(value)
+
+
+COLUMNS = (
+    Column(name="arm", header="target", show=str, left=True, brief=short),
+    Column(name="over_time.first_ns", header="at first"),
+    Column(name="end_to_end.median_ns", header="time"),
+    Column(name="over_time.change", header="last to first", show=against, left=True),
+    Column(name="end_to_end", header="over restarts", show=tell_range),
+    Column(
+        name="end_to_end.ship_ratio",
+        header=SHIP,
+        show=against,
+        missing=Text(NEVER_TOGETHER, style="dim"),
+        left=True,
+    ),
+    Column(
+        name="end_to_end.ratio",
+        header=BASELINE,
+        show=against,
+        missing=Text(NEVER_TOGETHER, style="dim"),
+        baseline=Text("baseline"),
+        left=True,
+    ),
+    Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
+    Column(name="items_per_s", header="items/s", show=rate),
+    Column(name="items_per_s", header="items/s over restarts", show=tell_rates_range),
+    Column(name="serve.rate_per_s", header="requests/s", show=rate),
+    Column(name="serve.rate_per_s", header="requests/s over restarts", show=tell_rates_range),
+    Column(name="serve.p99_ns", header="p99"),
+    Column(name="serve", header="limit", show=_tell_limit),
+    Column(name="serve.unloaded_ns", header="idle"),
+    Column(name="compute.median_ns", header="compute"),
+    Column(name="cpu.median_ns", header="CPU a call"),
+    Column(name="ceiling", header="of peak", show=_tell_ceiling),
+    Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
+    Column(name="", header="proven", show=proven, left=True),
+    Column(name="fidelity", header="error", show=error_of),
+    Column(name="fidelity", header="worst at", show=tell_place, left=True),
+    Column(name="fidelity.shared_l2", header="to own file", show=error),
+    Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
+    Column(
+        name="fidelity.metric",
+        header="metric change",
+        show=tell_metric_change,
+        brief=lambda metric: f"{metric.change.value:+.2g}" if metric.change else "",
+    ),
+    Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
+    Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
+    Column(name="artifact_bytes", header="size", missing=size(0)),
+    Column(name="rss_loaded_bytes", header="memory", missing=size(0)),
+    Column(name="build_s", header="build"),
+    Column(name="load_s", header="load"),
+    Column(name="install_bytes", header="installed"),
+    Column(name="memory_bytes", header="memory at most"),
+    Column(name="ready_s", header="ready"),
+)
+"""All columns; each table chooses among them by header."""
+BY_HEADER = {column.header: column for column in COLUMNS}
+
+
+def make_table(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    *,
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a table in the one style: a rule below the headers, and no figure ever cut or wrapped.
+
+    If it is wider than the console, the names in its first column go on in a second line; see `Name`.
+
+    Args:
+        lines: the cells of each line, by header.
+        left: headers whose columns are flush left, besides `Column.left`.
+        long: headers of other columns that may go on in a second line.
+        titles: what is shown in place of a header.
+    """
+    flush = {*left, *(column.header for column in COLUMNS if column.left)}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
+    for name in headers:
+        may_fold = name == headers[0] or name in long
+        title = (titles or {}).get(name, name)
+        table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
+    for line in lines:
+        first, *others = (line[name] for name in headers)
+        table.add_row(Name(first) if isinstance(first, str) else first, *others)
+    return table
+
+
+_PIECE = re.compile(r"[^:+ ]*[:+ ]*")
+_MARK = re.compile(r"(?:\W +)?")
+"""The mark that may stand before a target's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Show a name in one line, or in several that break behind `:`, `+` and spaces; a mark before it stands alone."""
+
+    text: str
+
+    @property
+    def mark(self) -> str:
+        """Return what stands before the name, with its spaces."""
+        found = _MARK.match(self.text)
+        return found[0] if found else ""
+
+    @property
+    def pieces(self) -> list[str]:
+        """Return the parts between which a line may end."""
+        return _PIECE.findall(self.text.removeprefix(self.mark))[:-1]
+
+    @property
+    def least(self) -> int:
+        """Return the fewest letters in a line that hold each piece."""
+        return len(self.mark) + max((len(piece.rstrip()) for piece in self.pieces), default=0)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return between how many letters a line may have."""
+        return Measurement(self.least, len(self.text)).with_maximum(options.max_width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """Yield the name in lines of at most so many letters."""
+        lines = [""]
+        for piece in self.pieces:
+            if lines[-1] and len(self.mark + lines[-1] + piece.rstrip()) > options.max_width:
+                lines.append("")
+            lines[-1] += piece
+        starts = [self.mark, *[" " * len(self.mark)] * (len(lines) - 1)]
+        yield Text("\n".join(start + line.rstrip() for start, line in zip(starts, lines, strict=True)), overflow="fold")
+
+
+def fit_table(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    width: int,
+    *,
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
+) -> RenderableType:
+    """Make a table whose names break into whole pieces in `width`; if even these are too wide, put them above the rows.
+
+    Args:
+        left, long, titles: see `make_table`.
+    """
+    how: dict[str, Any] = {"left": left, "titles": titles}
+    if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
+        return make_table(headers, lines, long=long, **how)
+    first, *others = headers
+    parts: list[RenderableType] = [Text((titles or {}).get(first, first))]
+    figures = make_table(others, lines, **how)
+    page = _UNBOUNDED.render_lines(figures, _UNBOUNDED.options.update(width=_measure(figures)), pad=False)
+    told = [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in page]
+    names = [Name(str(line[first])) for line in lines]
+    for index, text in enumerate(told):
+        text.rstrip()
+        parts += [names[index - _HEAD_LINES]] if index >= _HEAD_LINES else []
+        indented = Text("    ").append_text(text)
+        if index == _HEAD_LINES - 1:
+            indented.truncate(width)  # the rule; figures go on in a further line instead
+        parts += [indented] if text else []
+    return Group(*parts)
+
+
+def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str]) -> list[dict[str, Cell]]:
+    """Return the lines with the longest word of each cell that may go on in a further line."""
+    return [
+        {name: max(str(cell).split(), key=len, default="") if name in long else cell for name, cell in line.items()}
+        for line in lines
+    ]
+
+
+_HEAD_LINES = 2
+"""Lines of a table's headers: the titles, and the rule."""
+
+
+def has_room(
+    headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int, *, titles: Mapping[str, str] | None = None
+) -> bool:
+    """Return whether a table fits in so many columns if its names go on in further lines, none broken in a word."""
+    first, *others = headers
+    figures = _measure(make_table(others, lines, titles=titles)) + 2 if others else 0
+    return figures + max(Name(str(line[first])).least for line in lines) <= width
+
+
+def stack_tables(
+    headers: Sequence[str],
+    lines: Sequence[Mapping[str, Cell]],
+    width: int,
+    *,
+    first: Sequence[str] = (),
+    left: Iterable[str] = (),
+    long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
+) -> list[RenderableType]:
+    """Make one table, or several below each other that fit in `width`, each with the first column again.
+
+    Args:
+        first: headers that the first table has in any case; by default the first two.
+        left, long, titles: see `make_table`.
+    """
+    parts = [list(first or headers[:2]), [headers[0]]]
+    narrow = _narrow_long_cells(lines, long)
+    if fits(make_table(headers, narrow, titles=titles), width):
+        parts = [list(headers)]
+    for name in (name for name in headers if name not in parts[0]):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], narrow, titles=titles), width):
+            parts.append([headers[0]])
+        parts[-1].append(name)
+    return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
+
+
+def fits(table: Table, width: int) -> bool:
+    """Return whether a table can be shown in so many columns with nothing cut."""
+    return _measure(table) <= width
+
+
+def _measure(table: Table) -> int:
+    """Return the columns that a table takes with nothing cut or wrapped."""
+    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum

@@ -1,0 +1,185 @@
+"""All figures share this: their colors on light and on dark, their width, and the way from a chart to SVG.
+
+A figure is drawn once. Its SVG fits a phone and a desktop, alone and on a page, and turns dark where the screen is.
+Names from a stranger's run are data of a chart, never a field or an expression, and nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import altair as alt
+import vl_convert
+from rich.cells import cell_len, set_cell_size
+
+from shootout.core.errors import UsageError, printable
+from shootout.tell.page.text import clean_text
+
+Chart = alt.LayerChart | alt.VConcatChart
+PAPER, INK, SOFT, RULE, SHADE = "#ffffff", "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
+"""The background; text; what matters less; lines of a grid; a shaded range."""
+CHOSEN, EVEN, BEHIND = "#0b5cad", "#0f7b6c", "#b4540a"
+"""The arm to ship; arms that can't be distinguished from it; slower arms. Refused arms are `SOFT`."""
+DARK = {
+    PAPER: "#14171b",
+    INK: "#e6e9ed",
+    SOFT: "#98a2ae",
+    RULE: "#3a414a",
+    SHADE: "#232d3b",
+    CHOSEN: "#62a8f5",
+    EVEN: "#4cc2ae",
+    BEHIND: "#f0a35e",
+}
+"""These colors on a dark screen; no other color depends on it."""
+SERIES = (
+    *("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6"),
+    *("#4f9fb8", "#c0504d", "#808890", "#6b9e1f", "#8c6d4f", "#e07b91"),
+)
+"""Colors of curves and dots that a legend names, legible on light and on dark."""
+FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+WIDTH, SHOWN_WIDTH = 390, 560
+"""Width of a figure in its own units, so that its letters can be read on a phone; and in pixels where there is room."""
+_ENDLESS = 1e30
+CONFIG: dict[str, Any] = {
+    "view": {"stroke": None},
+    "text": {"color": INK, "fontSize": 11.5},
+    "concat": {"spacing": 20},
+    "legend": {
+        "orient": "bottom",
+        "columns": 2,
+        "title": None,
+        "labelColor": INK,
+        "labelFontSize": 11.5,
+        "labelLimit": 160,
+        "symbolBaseFillColor": INK,
+        "symbolBaseStrokeColor": INK,
+    },
+    "title": {"color": INK, "fontSize": 12, "anchor": "start", "fontWeight": 600},
+    "aria": False,
+    "axis": {
+        "gridColor": RULE,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "labelColor": SOFT,
+        "labelFontSize": 11.5,
+        "labelSeparation": 6,
+        "tickCount": 10,
+        "titleColor": SOFT,
+        "titleFontSize": 11.5,
+        "titleFontWeight": "normal",
+    },
+}
+
+
+def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
+    """Lay charts of one size on top of each other."""
+    layered: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
+    return layered
+
+
+def stack(panels: Sequence[Chart]) -> Chart | None:
+    """Stack panels below each other, each with its own legend; return a single one as it is, and None of none."""
+    if len(panels) < 2:
+        return panels[0] if panels else None
+    stacked: Chart = alt.vconcat(*panels).resolve_scale(color="independent", shape="independent")
+    return stacked
+
+
+def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
+    """Make a chart of inline data, without a mark yet."""
+    return alt.Chart(alt.InlineData(values=[dict(point) for point in values]))
+
+
+def color_names(names: Sequence[str]) -> alt.Color:
+    """Color marks by their `name`, with a legend; colors repeat where there are more names."""
+    colors = [SERIES[index % len(SERIES)] for index in range(len(names))]
+    return alt.Color("name:N", scale=alt.Scale(domain=names, range=colors), legend=alt.Legend(symbolOpacity=1))
+
+
+def to_svg(chart: Chart, description: str) -> str:
+    """Draw a chart as one SVG for every width, light, dark and paper, whose text is text.
+
+    Args:
+        description: what it shows, for a reader who can't see it.
+    """
+    _check_room()
+    svg = printable(vl_convert.vegalite_to_svg(_write_spec(chart), allowed_base_urls=[]))
+    width, height = map(float, re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2])
+    told = html.escape(clean_text(description))
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" role="img" aria-label="{told}" '
+        f'width="{SHOWN_WIDTH}" height="{SHOWN_WIDTH * height / width:.0f}" viewBox="0 0 {width:g} {height:g}" '
+        f'style="display:block;max-width:100%;height:auto;font-family:{FONT}">{_write_style()}'
+    )
+    return opening + svg[svg.index(">") + 1 :]
+
+
+def _write_style() -> str:
+    """Write the style sheet with the colors of a dark screen; paper stays light."""
+    rules = (
+        f'.drawn [{part}="{light}"]{{{part}:{dark}}}' for light, dark in DARK.items() for part in ("fill", "stroke")
+    )
+    return f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+
+
+@cache
+def _check_room() -> None:
+    """Draw nothing in a process of its own if addresses are limited: the renderer reserves tens of GB of them.
+
+    It takes no memory, but without these addresses it ends the whole process.
+
+    Raises:
+        UsageError: it ended the process.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    command = [sys.executable, "-c", "import vl_convert; vl_convert.vega_to_svg({})"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
+        raise UsageError(
+            "a figure takes 80 GB of addresses, though no memory, and ulimit -v gives fewer: ulimit -v unlimited"
+        )
+
+
+def complete(chart: Chart) -> Chart:
+    """Add our style, so that a chart can be shown and saved without us."""
+    spec = _write_spec(chart) | {"config": {**CONFIG, "font": FONT}}
+    completed: Chart = type(chart).from_dict(spec)
+    return completed
+
+
+def _write_spec(chart: Chart) -> dict[str, Any]:
+    spec: dict[str, Any] = chart.to_dict(validate=False)  # the tests do that; it takes as long as drawing
+    return {**_clean_texts(spec), "background": PAPER, "padding": 4, "config": CONFIG}
+
+
+def can_show(*values: float) -> bool:
+    """Return whether a logarithmic axis has a place for each of these; a stranger's journal can say anything."""
+    return all(1 / _ENDLESS < value < _ENDLESS for value in values)
+
+
+def widen_range(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
+    """Return the range of a logarithmic axis, with some room at both ends."""
+    every = list(values)
+    return min(every) / by, max(every) * by
+
+
+def cut(text: str, columns: int) -> str:
+    """Cut text to one line of at most so many columns; Vega's own way splits letters beyond 16 bits in two."""
+    line = " ".join(text.split())
+    return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1).rstrip()}…"
+
+
+def _clean_texts(part: Any) -> Any:
+    """Clean all text of a chart: the renderer ends the whole process on a control character."""
+    if isinstance(part, dict):
+        return {name: _clean_texts(value) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_clean_texts(value) for value in part]
+    return clean_text(part) if isinstance(part, str) else part

@@ -1,0 +1,56 @@
+"""Open a page or a summary with the answer as the terminal has it: what to ship, its question, what supports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from shootout.apps.judge import answer as screen
+from shootout.apps.judge.decide import screen as decided
+from shootout.core.results.document import Document
+from shootout.tell.page.sources import PolicyAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The opening of a page.
+
+    Attributes:
+        title: what to ship.
+        where: the model, what a call gets, and the machine.
+        lines: what supports it, as on a screen.
+    """
+
+    title: str
+    where: str
+    lines: Sequence[Text]
+
+
+def open_run(document: Document, width: int) -> Opening:
+    """Open with a run's answer, in so many columns."""
+    answers = document.answer
+    only = answers[0] if len(answers) == 1 else None
+    title = f"What to ship, in {len(answers)} groups" if answers else "No answer: nothing was measured"
+    where, lines = " · ".join(screen.tell_machine(document.environment)), list[Text]()
+    if only:
+        rows = document.rows_of(only.group)
+        title = f"{screen.choose_label(only)} {screen.tell_ship(only)}" if only.ship else screen.tell_ship(only)
+        where = screen.write_title(only, rows, document.environment)
+        lines += screen.write_support(only, rows, document, width)
+    if len(answers) > 1:
+        lines += screen.write_support_of_all(document, width)
+    return Opening(title=f"{title[0].upper()}{title[1:]}", where=where, lines=lines)
+
+
+def open_decision(answer: PolicyAnswer, width: int) -> Opening:
+    """Open with what a policy decides, in so many columns."""
+    decision, question = answer.decision, answer.question
+    return Opening(
+        title=f"Ship {decided.tell_outcome(decision)}"
+        if decision.chosen
+        else decided.tell_outcome(decision).capitalize(),
+        where=" · ".join(decided.list_title_parts(decision, question)),
+        lines=decided.write_support(decision, question, width),
+    )

@@ -1,0 +1,298 @@
+"""The words of `shootout run` that give arms again, and nothing but these."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from shootout.commands.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
+from shootout.core.constants import CONVERTED, SHIPPED
+from shootout.core.contract import Arm, Artifact, Device, Precision, Scenario, Value
+from shootout.core.host.store import without_home
+from shootout.core.study.schema import Study
+from shootout.models.sources.shipped_folder import MANIFEST
+from shootout.scenarios.streams import OFF
+
+SHAPES = re.compile(r"dynamic|bucket-\d+")
+"""Words of schemes that say how sizes that vary are run."""
+_FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
+_TUNING = {keyword: flag.name for keyword, flag in flags_of(TuneOptions).items()}
+_RANKING = frozenset(flag.name for flag in flags_of(SensitivityOptions).values())
+_ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
+_WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
+"""The kind of value of each option, in the words of its help; the gate's own take a model or target, or no file."""
+_SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is bool)
+_SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
+
+
+def given(study: Study) -> tuple[str, ...]:
+    """Return the options of a study that no arm tells, names and values in turn, "" the value of a flag.
+
+    They are the user's files, what scores their rows, other interpreters, and what is looked at beside the times.
+    """
+    files = ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights")
+    own = (*files, "metric", "scores", "max_drop", "min_agreement")
+    options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
+    options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
+    options += [(_FLAGS["energy"], "")] if study.energy else []
+    options += [(_FLAGS["max_error"], f"{study.max_error:g}")] if study.max_error else []
+    if study.state is not None:
+        pairs = ",".join(f"{name}={made}" for name, made in study.state.items())
+        options.append((_FLAGS["state"], pairs or OFF))
+    options += [(_FLAGS["stream"], str(study.stream))] if study.stream else []
+    options += [(_FLAGS["chunk_ms"], f"{study.chunk_ms:g}ms")] if study.chunk_ms else []
+    options += [(_FLAGS["sustained_s"], f"{study.sustained_s:g}s")] if study.sustained_s else []
+    return tuple(word for option in options for word in option)
+
+
+def words(arms: Sequence[Arm], also: Sequence[str] = ()) -> str:
+    """Return the words to add to `shootout run` to race these arms; see `options`."""
+    return quote(word for option in options(arms, also) for word in option if word)
+
+
+def name_free(first: str) -> str:
+    """Return a name for what a suggested command writes: the first, or if that exists here, one with a free number."""
+    stem, _, number = first.rpartition("-") if first[-1:].isdigit() else (first, "", "1")
+    later = (f"{stem}-{count}" for count in itertools.count(int(number) + 1))
+    return next(name for name in itertools.chain([first], later) if not os.path.lexists(name))
+
+
+def name_current_folder(run: Path) -> str:
+    """Return the current folder as seen from a run's folder in it, or else by its whole path, `~` for the home."""
+    here, run = Path.cwd(), run.resolve()
+    return os.path.relpath(here, run) if run.is_relative_to(here) else without_home(str(here))
+
+
+def find_base(run: Path, began_in: str) -> Path | None:
+    """Return the folder in which a run's command was typed; None if that isn't known, or is the current one.
+
+    Args:
+        run: its folder.
+        began_in: see `Header`.
+    """
+    if not began_in:
+        return None
+    base = os.path.normpath(run.resolve() / os.path.expanduser(began_in))  # noqa: PTH111 - it raises nothing
+    return Path(base) if os.path.isdir(base) and base != str(Path.cwd()) else None  # noqa: PTH112 - nor does this
+
+
+def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
+    """Return words that were typed in a folder with the files that they name as seen from the current folder.
+
+    Args:
+        words: a command's name and what follows, or options with their values alone.
+        base: that folder; None: it is the current one.
+    """
+    if base is None:
+        return tuple(words)
+    found, option = list[str](), ""
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            found.append(f"{name}={relocate_value(name, value, base)}" if equals else word)
+            option = "" if equals or name in _SWITCHES else name
+        else:
+            is_command = index == 0
+            found.append(word if is_command else relocate_value(option, word, base))
+            option = ""
+    return tuple(found)
+
+
+def relocate_value(option: str, value: str, base: Path | None) -> str:
+    """Return an option's value with the files in it as seen from the current folder: only where it takes files.
+
+    Args:
+        option: "" for a word without one, such as a model.
+        base: the folder in which it was typed; None: it is the current one.
+    """
+    if base is None:
+        return value
+    takes = _WORDS.get(option, "MODEL")
+    if takes in ("FILE", "NPZ", "PATH", "TOML", "FOLDER"):
+        return _move(value, base)
+    if takes == "MODEL":
+        return _relocate_models(value, base)
+    if takes in ("TARGETS", "TARGET"):
+        return ",".join(_relocate_target(target, base) for target in value.split(","))
+    if takes == "FUNCTION" or option == _FLAGS["metric"]:
+        return _relocate_function(value, base)
+    if takes in ("NAME=PATH", "AXIS=SIZE:CALLS"):
+        name, equals, path = value.partition("=")
+        return f"{name}={_move(path, base)}" if equals else _move(value, base)
+    return value
+
+
+def _relocate_models(text: str, base: Path) -> str:
+    """Move a model's file or folder, or each of several; a registered model or a target may have a file's name."""
+    from shootout import models  # which reading most runs doesn't need
+
+    if text in models.names():
+        return text
+    if _is_model(text, base):
+        return _move(text, base)
+    parts = text.split(",")
+    if len(parts) > 1:
+        return ",".join(_relocate_models(part, base) for part in parts)
+    return _relocate_function(_relocate_target(text, base), base)
+
+
+def _is_model(text: str, base: Path) -> bool:
+    """Return whether a word without an option means a file, which has an ending, or a folder that a command takes."""
+    place, is_path = base / text, "/" in text
+    there, is_folder = os.path.isfile, os.path.isdir  # which raise nothing, however long or forbidden a name is
+    if there(place):
+        return is_path or bool(Path(text).suffix)
+    takes = (MANIFEST, "journal.jsonl", "config.json")
+    return (is_path and is_folder(place)) or any(there(place / name) for name in takes)
+
+
+def _relocate_target(text: str, base: Path) -> str:
+    match = _SHIPPED.fullmatch(text)
+    return f"{match[1]}{_move(match[2], base)}" if match else text
+
+
+def _relocate_function(text: str, base: Path) -> str:
+    file, colon, name = text.rpartition(":")
+    return f"{_move(file, base)}:{name}" if colon and file.endswith(".py") else text
+
+
+def _move(text: str, base: Path) -> str:
+    """Return a path as seen from the current folder if something is there, which a stranger's journal may make up."""
+    is_named = text and not text.startswith("~") and not Path(text).is_absolute()
+    return os.path.relpath(base / text) if is_named and os.path.exists(base / text) else text  # noqa: PTH110 - as above
+
+
+def quote(words: Iterable[str]) -> str:
+    """Quote words as they are typed in a shell."""
+    return " ".join(map(_quote_word, words))
+
+
+def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return the options of `shootout run` that race these arms of one group, names and values, "" the value of a flag.
+
+    Args:
+        also: what their study was `given`; of its interpreters only the arms' own are taken.
+    """
+    arm = arms[0]
+    files = dict.fromkeys(_find_typed(one.model) for one in sorted(arms, key=lambda one: bool(one.file)))
+    write = _write_target if len(files) == 1 else _write_backend  # each file then runs in its own precisions
+    values: list[tuple[str, object]] = [("model", ",".join(files))]
+    values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
+    values += [
+        ("batch", arm.batch),
+        ("backends", ",".join(dict.fromkeys(map(write, arms)))),
+        ("threads", arm.threads or "default"),
+    ]
+    values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
+    values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
+    own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
+    given = zip(also[::2], also[1::2], strict=True)
+    return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+
+
+def numbers_layers(model: str, artifacts: Collection[str]) -> bool:
+    """Tell whether a backend that loads these artifacts knows a model's layers by number.
+
+    The torch program that is made of an ONNX file doesn't.
+    """
+    return Path(model).suffix.lower() != ".onnx" or Artifact.ONNX in artifacts
+
+
+def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str, limit: tuple[str, str]) -> str:
+    """Return the command that searches for layers to leave in float, so that a precision keeps a limit.
+
+    Args:
+        options: those that race the target (see `options`); `tune` doesn't have all of them.
+        limit: the option and its value, unless the options have it.
+    """
+    own = {_FLAGS["backends"]: backends, _TUNING["precision"]: precision}
+    kept = [(name, value) for name, value in options if name in _TUNING.values() and name not in own]
+    kept += [*own.items(), *([] if limit[0] in dict(kept) else [limit])]
+    return f"shootout tune {quote(word for option in kept for word in option if word)}"
+
+
+def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
+    """Return the command that ranks a model's layers by what a precision does to each.
+
+    Args:
+        options: those that race it (see `options`); `sensitivity` doesn't have all of them.
+    """
+    given = [*options]
+    models = [value for name, value in given if name == _FLAGS["model"]]
+    kept = [*(option for option in given if option[0] in _RANKING), (_TUNING["precision"], precision)]
+    return f"shootout sensitivity {quote([*models, *(word for option in kept for word in option if word)])}"
+
+
+def _find_typed(model: str) -> str:
+    """Return the file that a user typed for a model."""
+    if not Path(model).parent.name.startswith(CONVERTED):
+        return model
+    from shootout.models.sources.trees import find_typed  # which reading most runs doesn't need
+
+    return find_typed(model)
+
+
+def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]) -> list[tuple[str, str]]:
+    """Return options that race one size as those that race several along an axis."""
+    flag, start = (_FLAGS[axis], "") if axis in ("batch", "threads") else (_FLAGS["parameters"], f"{axis}=")
+    kept = [(name, value) for name, value in options if name != flag or not value.startswith(start)]
+    return [*kept, (flag, start + ",".join(map(str, sizes)))]
+
+
+def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return options that race varying sizes as those that race the one size among them, each target once."""
+    kept = [(name, value) for name, value in options if (name, value) != (_FLAGS["scenario"], Scenario.VARYING)]
+    is_target = _FLAGS["backends"]
+    return [(name, _without_shapes(value) if name == is_target else value) for name, value in kept]
+
+
+def _without_shapes(targets: str) -> str:
+    """Leave out the words of schemes that are for several sizes: `onnxruntime:cpu:fp32/dynamic`."""
+    found = []
+    for target in targets.split(","):
+        name, _, scheme = (target, "", "") if target.startswith(SHIPPED) else target.partition("/")
+        words = [word for word in scheme.split("+") if word and not SHAPES.fullmatch(word)]
+        found.append(f"{name}/{'+'.join(words)}" if words else name)
+    return ",".join(dict.fromkeys(found))
+
+
+def _write_target(arm: Arm) -> str:
+    target = arm.target
+    return f"{SHIPPED}:{without_home(target.folder)}" if target.folder else str(target)
+
+
+def _write_backend(arm: Arm) -> str:
+    """Write a target of several files, whose precision is the file's own if the backend runs the file as it is."""
+    plain = arm.target.precision in (Precision.FP32, Precision.NATIVE) and not arm.target.scheme
+    target = str(arm.target)
+    return target.rpartition(":")[0].removesuffix(f":{Device.CPU}") if plain else target
+
+
+def _list_knobs(arm: Arm) -> Iterable[str]:
+    name = arm.target.backend + (f"+{arm.target.mode}" if arm.target.mode else "")
+    return (f"{name}.{key}={value}" for key, value in sorted(arm.options.items()))
+
+
+def _list_parameters(arm: Arm) -> Iterable[tuple[str, Value]]:
+    """List the parameters that must be named: all of a user's own model, since it may be gone by now."""
+    from shootout import models  # which reading most runs doesn't need
+
+    defaults = models.get(arm.model).defaults if arm.model in models.names() else {}
+    return [(key, value) for key, value in arm.parameters.items() if defaults.get(key) != value]
+
+
+def _is_needed(arm: Arm, option: str, value: str) -> bool:
+    return option != _FLAGS["pythons"] or value.partition("=")[0] == arm.target.python
+
+
+def _write_value(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _quote_word(word: str) -> str:
+    """Quote a word for a shell, which must still see a leading tilde."""
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)

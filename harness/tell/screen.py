@@ -1,0 +1,121 @@
+"""Labeled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+from shootout.core.contract import Device
+from shootout.core.errors import printable
+from shootout.core.study.group import short
+
+INDENT = 8
+ANY_WIDTH = 100_000
+"""Columns of what is no terminal, where a line is never broken."""
+NAMED = 3
+"""So many targets that share something are named; the others are counted."""
+UNBROKEN = 60
+"""Items of more letters are wrapped between their words."""
+_GLUE = "\xa0"
+_BRACKETS = re.compile(r"\([^()]{1,40}\)")
+"""An interval, or a few words in brackets, that stay on one line."""
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|[kMG]?B)\b)")
+"""The blank between a figure and its unit, which stay on one line."""
+_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
+"""A word of a command as a shell reads it; every letter that isn't a space is in one."""
+
+
+def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
+    """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
+    text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
+    start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
+    # A word that is longer than a line stays whole, or a command that holds it couldn't be pasted.
+    lines = textwrap.wrap(
+        start + _unbroken_parts(text),
+        width,
+        subsequent_indent=" " * INDENT,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    for index, line in enumerate(lines if text else ()):
+        yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
+
+
+def _unbroken_parts(text: str) -> str:
+    return _BRACKETS.sub(lambda found: glued(found[0]), _UNIT.sub(_GLUE, text))
+
+
+def glued(text: str) -> str:
+    """Keep text on one line if it fits in a line."""
+    return text.replace(" ", _GLUE)
+
+
+def typed(command: str, room: int) -> str:
+    """Break a command into lines that a shell takes as one: each but the last ends with a backslash."""
+    lines = [""]
+    for word in _WORD.findall(command):
+        if lines[-1] and len(lines[-1]) + len(word) + len(" \\") > room:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return f"{_GLUE}\\ ".join(glued(line.rstrip()) for line in lines)
+
+
+def bold(line: str, until: int) -> Text:
+    """Make the first letters of a line bold."""
+    text = Text(line, no_wrap=True, overflow="ignore")
+    text.stylize("bold", 0, until)
+    return text
+
+
+def fold(items: Iterable[str], shown: int) -> list[str]:
+    """Return the first items, and how many more there are."""
+    every = list(items)
+    return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
+
+
+def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
+    """Name the first few targets in short, or all if `full`; many on one device are counted."""
+    every = list(labels)
+    if full:
+        return ", ".join(every)
+    devices = {label.split(":")[1] for label in every if label.count(":") > 1}
+    if len(every) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
+        return f"{len(every)} {devices.pop().upper()} targets"
+    return ", ".join(fold(map(short, every), NAMED))
+
+
+_BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
+_BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
+_THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
+"""Colors that can be read on white as well as on black: a notebook doesn't say which it has."""
+NOTEBOOK_WIDTH = 120
+"""Columns; wider text can be scrolled."""
+_STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"
+
+
+def render_plain(*parts: RenderableType) -> str:
+    """Render what the terminal shows as plain text, for a notebook."""
+    console = Console(
+        width=NOTEBOOK_WIDTH, file=StringIO(), markup=False, emoji=False, highlight=False, force_jupyter=False
+    )
+    with console.capture() as shown:
+        console.print(*parts, sep="\n")
+    return printable("\n".join(line.rstrip() for line in shown.get().splitlines())).strip()
+
+
+def render_pre(*parts: RenderableType) -> str:
+    """Render what the terminal shows as a block of text, for a notebook."""
+    console = Console(
+        width=NOTEBOOK_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
+        color_system="standard", force_terminal=True, legacy_windows=False,
+        force_jupyter=False,  # in one Rich would hand the text to the notebook by itself, and not to the file
+    )  # fmt: skip
+    console.print(*parts, sep="\n")
+    code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
+    return printable(f"<pre style='{_STYLE}'>{code.strip()}</pre>")

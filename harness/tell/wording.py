@@ -1,0 +1,335 @@
+"""Put a comparison or a loss into words: one direction, at most two digits where the interval is wide, brackets for it.
+
+Everything that a person reads goes through `tell_ratio`: the terminal's screens, the page, Markdown, JUnit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.paired import admits_any_loss
+from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.study.group import short
+from shootout.core.units import counted, limit_digits, number
+
+if TYPE_CHECKING:
+    from shootout.core.results.document import Control, GroupSummary, Metric, MetricChange
+
+WIDE = 1.2
+"""An interval whose high end is more than so many times its low end bears two digits."""
+STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
+"""Color of a comparison, by its verdict."""
+LEAST_SHOWN = 5e-4
+"""A difference that four digits of a ratio don't show."""
+EQUAL = "equal"
+"""Stands in place of a direction whose difference isn't shown."""
+OPEN = "open"
+"""Follows a ratio that has no verdict yet."""
+NEVER_TOGETHER = "not measured together"
+"""Stands in place of a ratio of two targets that share no restart."""
+BUSY_SHARE = 0.5
+"""Above this share of disturbed rounds, times are taken from these."""
+CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
+"""The words for a control that lies within what it must, and for one that is significantly faster or slower than its
+baseline.
+"""
+CONTROL_OPEN = "not different"
+"""The words for a control whose interval holds 1 and is wider than what it must lie within to be equal."""
+NOT_COMPARED = "not compared yet"
+"""The words for a control that shares no two restarts with its baseline."""
+ALL_ZERO = "FP32 itself scores 0 on every row; does the metric read the right output?"
+"""Follows a metric by which no loss could be seen."""
+CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Name the two directions of a ratio, and what equals are."""
+
+    less: str
+    more: str
+    even: str
+
+
+SPEED = Words(less="faster", more="slower", even="as fast")
+PRICE = Words(less="cheaper", more="dearer", even="as cheap")
+SMALLNESS = Words(less="smaller", more="larger", even="as small")
+
+
+def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
+    """Write a ratio in its direction, with the interval that decides: `1.7x slower (1.1 to 2.7)`.
+
+    - `2.0x faster than onnxruntime (1.3 to 3.2)` if `than` names what it is compared with;
+    - `same (within 0.6 %)`;
+    - `about 1.4x faster, open` if there is no verdict, or `about 1.4x faster, too few restarts (2)`;
+    - `about 1.4x faster, no verdict` if a verdict is withheld; the caller tells the reason once.
+
+    Args:
+        ratio: this target's time ÷ the other one's, or its price or size; `Comparison.inverse` turns it over.
+        than: the other one's name; "" if a header or the sentence names it.
+        words: how the quantity's directions are called.
+    """
+    low, high = ratio.ends
+    if ratio.verdict is Verdict.CANT_TELL:
+        return f"about {_name_direction(ratio.value, than, words, 2 * WIDE)}, {_tell_why_open(ratio)}"
+    if low == high == 1:
+        return f"{words.even} as {than}" if than else "the same"
+    if ratio.verdict is Verdict.SAME and low and high:
+        reach = f"(within {_percent(max(high, 1 / low) - 1)} %)"
+        return f"{words.even} as {than} {reach}" if than else f"same {reach}"
+    told = _name_direction(ratio.value, than, words, high / low if low and high else 1.0)
+    if low == high and low is not None:
+        return told
+    return told + tell_ends(
+        *((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high))
+    )
+
+
+def _name_direction(value: float, than: str, words: Words, spread: float) -> str:
+    told = tell_direction(value, words, spread)
+    if not than:
+        return told
+    return f"{words.even} as {than}" if told == EQUAL else f"{told} than {than}"
+
+
+def _tell_why_open(ratio: Comparison) -> str:
+    if ratio.reason:
+        return "no verdict"
+    return f"too few restarts ({ratio.restarts})" if 0 < ratio.restarts <= LEAST_RESTARTS else OPEN
+
+
+def tell_lead(
+    ships: str, slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
+) -> str:
+    """Write how many other targets are significantly worse than what is shipped, and by how much the closest of these.
+
+    For example `at 95 %: litert is faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower
+    (1.6 to 2.0)`.
+
+    Args:
+        ships: the name of what is shipped.
+        slower: how many are significantly worse, of so many `others`.
+        those: what these others are, as in `FP32 targets`.
+        closest: the name of the best of those that are worse, and its ratio to what is shipped.
+    """
+    every = f"the only other {those}" if others == 1 else f"the {others} other {those}"
+    if not slower:
+        return f"{ships} is not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
+    told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
+    told = f"at 95 %: {ships} is {words.less} than {told}{every}"
+    if closest is None:
+        return told
+    name, ratio = closest
+    return f"{told}; {name if slower == 1 else f'the closest, {name},'} is {tell_ratio(ratio, words=words)}"
+
+
+def tell_close_ratio(ratio: Comparison, than: str) -> str:
+    """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
+
+    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`.
+    """
+
+    def tell(value: float | None) -> str:
+        if value is None:
+            return "?"
+        return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
+
+    return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
+
+
+def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
+    """Tell how the controls came out: `control (a hidden copy of numpy) equal (within 6 %)`.
+
+    Several groups share it: `control (a hidden copy of each baseline) equal in 3, not different in 2 of 5 groups`.
+
+    Args:
+        among: what each of several controls is of.
+    """
+    if len(groups) == 1:
+        (group,) = groups
+        state, ratio = _name_state(group.control), group.control.ratio
+        low, high = ratio.ends if ratio else (None, None)
+        reach = f" (within {number(100 * (max(high, 1 / low) - 1), 2)} %)" if low and high else ""
+        if ratio and state == CONTROL_BROKEN:
+            reach = f", {tell_ratio(ratio)}: no verdict is given"
+        copied = short(group.baseline) if group.baseline else "the baseline"
+        return f"control (a hidden copy of {copied}) {state}{reach}"
+    found = Counter(_name_state(group.control) for group in groups)
+    states = [f"{state} in {found[state]}" for state in CONTROL_STATES if found[state]]
+    told = next(iter(found)) if len(found) == 1 else f"{', '.join(states)} of {len(groups)} {among}s"
+    return f"control (a hidden copy of each baseline) {told}"
+
+
+def _name_state(control: Control) -> str:
+    low, high = control.ratio.ends if control.ratio else (None, None)
+    if control.ratio is None or (control.holds is None and not (low and high)):
+        return NOT_COMPARED
+    return {True: CONTROL_HELD, False: CONTROL_BROKEN, None: CONTROL_OPEN}[control.holds]
+
+
+def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:
+    """Write `1.7x slower`, or `2.3x faster` of a ratio below 1; `equal` if four digits show no difference.
+
+    Args:
+        spread: the interval's high ÷ low end.
+    """
+    factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
+    return EQUAL if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
+
+
+def tell_ends(low: float | None, high: float | None) -> str:
+    """Write ` (1.1 to 2.7)` to follow a factor; None is an unknown end, and without both nothing is written."""
+    if low is not None and high is not None:
+        spread = high / low if low else 2 * WIDE
+        return f" ({tell_factor(low, spread)} to {tell_factor(high, spread)})"
+    if low is not None:
+        return f" (over {tell_factor(low, 2 * WIDE)})"
+    return f" (under {tell_factor(high, 2 * WIDE)})" if high is not None else ""
+
+
+def tell_factor(value: float, spread: float = 1.0) -> str:
+    """Write a factor in three digits, or in two if its interval is wide; in more if it would look like 1 and isn't."""
+    text = ""
+    for digits in range(2 if spread > WIDE else 3, 5):
+        text = f"{value:#.{digits}g}" if value < 10**digits else f"{float(f'{value:.{digits}g}'):,.0f}"
+        if value == 1 or float(text.replace(",", "")) != 1:
+            break
+    return text.rstrip(".")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.{int(share < 0.0995)}f}"
+
+
+def tell_cpus(cpu: Mapping[str, Any]) -> str:
+    """Write how many CPUs a process sees, and the quota if there is one: `2 CPUs, quota 1 CPU`."""
+    seen = counted(len(cpu.get("cpuset") or cpu.get("allowed_cpus", ())), "CPU")
+    quota = cpu.get("quota_cpus")
+    return seen if quota is None else f"{seen}, quota {float(quota):.3g} {'CPU' if quota == 1 else 'CPUs'}"
+
+
+def tell_threads(counts: Collection[int]) -> str:
+    """Write thread counts: `1 thread`, `1/2 threads`; `default threads` if each library took its own number."""
+    told = "/".join(str(count or "default") for count in sorted(counts))
+    return f"{told} thread{'' if {*counts} == {1} else 's'}"
+
+
+def name_metric(metric: Metric) -> str:
+    """Return `iou`, or `mae of boxes` if each output has its own."""
+    return f"{metric.name} of {metric.output}" if metric.output else metric.name
+
+
+def tell_metric(metric: Metric) -> str:
+    """Return `iou 0.940, +0.001 (0 to +0.002), limit -0.009`; without truth, the score against FP32's own outputs.
+
+    The limit stands there only if the metric keeps it.
+    """
+    told = f"{name_metric(metric)} {metric.value:.4g}"
+    if metric.against == "outputs":
+        ends = bound_metric(metric)
+        told += " against FP32's outputs" + (f" ({ends[0]:.4g} to {ends[1]:.4g})" if ends else "")
+    elif metric.change:
+        told += f", {_tell_metric_change(metric.change)}"
+    elif not metric.value and metric.low is None and not metric.lower_is_better:
+        told += f": {ALL_ZERO}"
+    return f"{told}, limit {_tell_limit(metric)}" if metric.standing is Standing.MET else told
+
+
+def bound_metric(metric: Metric) -> tuple[float, float] | None:
+    """Return the interval of a score that decides, as far as the metric reaches; None if there is none.
+
+    Against FP32's own outputs that is the score's interval if a limit is on the agreement or there is none. If a limit
+    is on the drop, it is FP32's score with the interval of the change.
+    """
+    from shootout.models.metrics.metric_names import find_range  # with NumPy, which most screens do without
+
+    low, high = metric.low, metric.high
+    if metric.limits == "drop" and metric.change:
+        before = metric.value - metric.change.value
+        low, high = before + metric.change.low, before + metric.change.high
+    if low is None or high is None:
+        return None
+    least, most = find_range(metric.name)
+    return max(low, min(least, metric.value)), min(high, max(most, metric.value))
+
+
+def tell_metric_change(metric: Metric) -> str:
+    """Write how a score changed from FP32's, with the interval that decides; "" if that isn't known.
+
+    Of an agreement with FP32's own outputs, FP32 has all: so the change is what the score's own interval says.
+    """
+    if metric.change is None:
+        return ""
+    change, ends = metric.change, bound_metric(metric)
+    if metric.against == "outputs" and ends:
+        before = metric.value - change.value
+        low, high = (end - before for end in ends)
+        change = replace(change, low=low, high=high)
+    return _tell_metric_change(change)
+
+
+def _tell_limit(metric: Metric) -> str:
+    sign = "" if metric.limits == "agreement" or not metric.change else "+" if metric.lower_is_better else "-"
+    limit = metric.limit or 0.0
+    return f"{sign}{limit:.{limit_digits(limit, 2)}g}"
+
+
+def _tell_metric_change(change: MetricChange) -> str:
+    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
+
+
+def tell_lost_part(metric: Metric) -> str:
+    """Return `loses most in class 7: 0.97 to 0.12 (31 rows)`, or "" if no part of the data lost more than others."""
+    if not (part := metric.loses_most):
+        return ""
+    return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
+
+
+def tell_metric_limit(metric: Metric) -> str:
+    """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
+
+    For example `iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
+    """
+    told = tell_metric(metric)
+    if metric.limits != "agreement" and metric.change:
+        told = f"{name_metric(metric)} {tell_metric_change(metric)}"
+    if metric.limit is None:
+        option = "--max-drop" if metric.lower_is_better else "--min-agreement"
+        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"
+        return f"{told}, {why}"
+    if doubt := tell_limit_doubt(metric, metric.limit):
+        return f"{told}, limit {_tell_limit(metric)}: {doubt}"
+    verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
+    if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
+        more = float(f"{metric.rows_needed - metric.rows:.2g}")
+        verdict = f"needs about {more:,.0f} more scored {metric.unit}s to {_name_end(metric)} it"
+        if metric.unit != "row":
+            verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
+        else:
+            verdict += " (half of the rows given are scored)"
+    return f"{told}, limit {_tell_limit(metric)}: {verdict}"
+
+
+def tell_limit_doubt(metric: Metric, limit: float) -> str:
+    """Tell why a limit on the drop proves nothing of a metric, because even a score of 0 would keep it; else ""."""
+    if metric.against == "outputs" or metric.change is None:
+        return ""
+    before = metric.value - metric.change.value
+    if not admits_any_loss(limit, before, metric.value, is_lower_better=metric.lower_is_better):
+        return ""
+    if not before:
+        return ALL_ZERO
+    share = f"{limit:g}%" if before < limit < 100 else "1%"
+    return f"FP32's whole score is {before:.3g}; give a lower limit, or did you mean --max-drop {share}?"
+
+
+def _name_end(metric: Metric) -> str:
+    """Name what more rows like these would do, by the side of the limit on which these lie."""
+    if metric.limits == "agreement" or metric.change is None:
+        return "admit" if metric.value >= (metric.limit or 0.0) else "refuse"
+    lost = metric.change.value if metric.lower_is_better else -metric.change.value
+    return "admit" if lost <= (metric.limit or 0.0) else "refuse"

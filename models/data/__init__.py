@@ -1,0 +1,1 @@
+"""Read what people bring as inputs, labels and truths."""

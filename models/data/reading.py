@@ -1,0 +1,360 @@
+"""Read a user's files into rows by a function of the user's own, once, in a process of its own.
+
+`load(path)` gets one file. It returns a row, or yields rows one after the other. A row is a dict with an array for each
+input, or a pair of that and what is right for the row. The rows are kept in the cache by the hash of the function's
+source, of the installed packages' versions, and of the files. They are read by `python -m shootout.models.data.reading
+FOLDER PARENT_PID`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import sha256
+from shootout.core.host import child
+from shootout.core.host.environment import installed
+from shootout.core.host.scratch import scratch
+from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
+from shootout.core.messages import Progress
+from shootout.core.units import counted
+from shootout.models.data import table_files, truth_files
+from shootout.models.data.data_files import ROWS_FACTS
+from shootout.models.sources import factory, source
+from shootout.models.sources.source import FactorySource
+
+INPUTS, TASK, FAULT = "inputs.npz", "task.json", "fault.json"
+TRUTHS = ("truth.npz", "truth.npy", truth_files.KEPT)
+"""The kept rows' truth lies in one of these, if `load` gives any."""
+FORM = "expected a dict with an array for each input, or (such a dict, truth), for each row"
+MOST_BYTES = 4 << 30
+MOST_ROWS = 1_000_000
+ROW_S = 60.0
+"""The most seconds that one row may take, and the import of the function's file."""
+WHOLE_S = 3600.0
+FORMAT = 2
+"""Goes up if the same files and function would be kept in another way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRows:
+    """Say where the rows of a user's files are kept.
+
+    Attributes:
+        inputs: an .npz of them, see `exported.data_files`.
+        truth: see `exported.truth_files`; None if the function gives none.
+    """
+
+    inputs: Path
+    truth: Path | None
+
+
+def read_rows(given: Path, reader: str, progress: Progress | None = None) -> ReadRows:
+    """Return the rows of a user's files, from the cache or read now.
+
+    Args:
+        given: a file, or a folder of them, which are read in the order of their names.
+        reader: `file.py:load` or `package.module:load`.
+
+    Raises:
+        UsageError: there is no such file or function; or it raises, hangs or gives no rows; says the file and the row.
+    """
+    place, given = source.find(reader), given.expanduser().absolute()
+    source.definition(place, "reads a file")
+    files = list_files(given)
+    files = [file for file in files if file != place.file]
+    if not files:
+        raise UsageError(f"{given} holds no files for {place.short} to read: name a file, or a folder that holds some")
+    folder = cache_folder() / f"{READ_ROWS}{_make_key(place, given, files)}"
+    if not folder.is_dir():
+        told = f"{given.name}, read by {place.short}"
+        if progress:
+            progress.say(f"reading {counted(len(files), 'file')} of {given.name} by {place.short}, which is done once")
+        _read_now(place, files, given if given.is_dir() else given.parent, told, folder)
+    mark_used(folder)
+    truths = (folder / name for name in TRUTHS)
+    return ReadRows(inputs=folder / INPUTS, truth=next((path for path in truths if path.exists()), None))
+
+
+def list_files(given: Path) -> list[Path]:
+    """Return a file itself, or all files below a folder in the order of their names, without hidden ones.
+
+    Raises:
+        UsageError: there is nothing.
+    """
+    if given.is_file():
+        return [given]
+    if not given.is_dir():
+        raise UsageError(
+            f"can't read {given}: " + ("it is not a regular file" if given.exists() else "there is no such file")
+        )
+    found = (path for path in sorted(given.rglob("*")) if path.is_file())
+    return [path for path in found if not any(map(_is_hidden, path.relative_to(given).parts))]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _make_key(place: FactorySource, given: Path, files: Sequence[Path]) -> str:
+    states = ((path, path.stat()) for path in files)
+    names = [str(path.relative_to(given.parent)) for path in files]
+    hashes = _hash_files(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))
+    whole = [FORMAT, place.digest(), str(place.tree), place.function, installed(), names, hashes]
+    return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
+
+
+@functools.lru_cache(maxsize=4)  # a plan asks for each of its points
+def _hash_files(states: tuple[tuple[Path, int, int], ...]) -> tuple[str, ...]:
+    return tuple(sha256(path) for path, _, _ in states)
+
+
+def _read_now(place: FactorySource, files: Sequence[Path], root: Path, told: str, folder: Path) -> None:
+    with scratch(cache_folder()) as made:
+        task = {"reader": place.name, "files": list(map(str, files)), "root": str(root), "told": told, "row_s": ROW_S}
+        (made / TASK).write_text(json.dumps(task), encoding="utf-8")
+        ending = child.run(__name__, [made], WHOLE_S)
+        if (made / FAULT).exists():
+            raise UsageError(json.loads((made / FAULT).read_text(encoding="utf-8")))
+        if ending.code != 0:
+            raise UsageError(f"{told}: the process that reads it {ending.how}")
+        (made / TASK).unlink()
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process was faster otherwise
+                raise
+
+
+@dataclass(slots=True, kw_only=True)
+class _Column:
+    """Write one input's rows one after the other, all of one shape and type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    file: IO[bytes]
+
+    def add(self, array: Array) -> None:
+        if array.shape != self.shape:
+            got = f"{[*array.shape]}, the rows before are {[*self.shape]}"
+            fix = "rows need one size: resize, pad or cut them there"
+            raise UsageError(f"input {self.name!r} is {got}; {fix}")
+        if array.dtype != self.dtype:
+            raise UsageError(f"input {self.name!r} is {array.dtype}, the rows before are {self.dtype}; give one type")
+        self.file.write(array.tobytes())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rows:
+    """Take the rows one by one: the inputs go to the disk, truth stays in memory.
+
+    Attributes:
+        folder: where they are written.
+    """
+
+    folder: Path
+    columns: dict[str, _Column] = field(default_factory=dict)
+    truths: list[Any] = field(default_factory=list)
+    count: int = 0
+    size_bytes: int = 0
+
+    def add(self, row: Any) -> None:
+        """Check and take one row.
+
+        Raises:
+            UsageError: it is no row, or isn't like those before.
+        """
+        inputs, *truth = row if isinstance(row, tuple) and len(row) == 2 else (row,)
+        if not isinstance(inputs, Mapping) or not inputs or not all(isinstance(name, str) for name in inputs):
+            raise UsageError(f"got {_describe(row)}, {FORM}")
+        arrays = {name: _as_numbers(name, value) for name, value in inputs.items()}
+        if not self.count:
+            self.columns = {
+                name: self._open(number, name, array) for number, (name, array) in enumerate(arrays.items())
+            }
+        if arrays.keys() != self.columns.keys():
+            raise UsageError(f"got inputs {sorted(arrays)}, the rows before have {sorted(self.columns)}")
+        if self.count and bool(truth) != bool(self.truths):
+            raise UsageError("some rows have truth, others none: give all of them some")
+        for name, array in arrays.items():
+            self.columns[name].add(array)
+        for value in truth:
+            _refuse_gaps(value)
+            self.truths.append(value)
+        self.count += 1
+        self.size_bytes += sum(array.nbytes for array in arrays.values()) + sum(map(_count_bytes, truth))
+        if self.size_bytes > MOST_BYTES or self.count > MOST_ROWS:
+            most = f"{MOST_BYTES >> 20:,} MB, or {MOST_ROWS:,} rows, at most: give fewer"
+            raise UsageError(f"{self.size_bytes >> 20:,} MB in {self.count:,} rows; {most}")
+
+    def _open(self, number: int, name: str, array: Array) -> _Column:
+        file = (self.folder / f"{number}.raw").open("w+b")
+        return _Column(name=name, shape=array.shape, dtype=array.dtype, file=file)
+
+    def save(self) -> None:
+        """Write the inputs and the truth as they are kept."""
+        with zipfile.ZipFile(self.folder / INPUTS, "w") as packed:
+            for column in self.columns.values():
+                with packed.open(f"{column.name}.npy", "w", force_zip64=True) as member:
+                    shape = (self.count, *column.shape)
+                    header = {"descr": npy.dtype_to_descr(column.dtype), "fortran_order": False, "shape": shape}
+                    npy.write_array_header_1_0(member, header)
+                    column.file.seek(0)
+                    shutil.copyfileobj(column.file, member)
+                column.file.close()
+                Path(column.file.name).unlink()
+        if self.truths:
+            _save_truth(self.folder, self.truths)
+
+
+def _as_numbers(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor on a GPU
+        raise UsageError(f"input {name!r} is {_describe(value)}, which is not an array: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise UsageError(
+            f"input {name!r} is {array.dtype}: expected numbers; return them as an array of floats or integers"
+        )
+    return array
+
+
+def _refuse_gaps(truth: Any) -> None:
+    values = truth.values() if isinstance(truth, Mapping) else [truth]
+    plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
+    if table_files.find_gaps(plain).size:
+        raise UsageError("the truth holds NaN or None: fill these in, or leave the rows out")
+
+
+def _count_bytes(truth: Any) -> int:
+    values = truth.values() if isinstance(truth, Mapping) else [truth]
+    return sum(value.nbytes if isinstance(value, np.ndarray) else sys.getsizeof(value) for value in values)
+
+
+def _describe(value: Any) -> str:
+    """Say what was given in place of a row."""
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{[*value.shape]}"
+    return factory.kind_of(value)
+
+
+def _save_truth(folder: Path, truths: list[Any]) -> None:
+    """Write arrays if all rows have one shape, else a list of the rows."""
+    names = list(truths[0]) if isinstance(truths[0], Mapping) else None
+    if any((sorted(one) if isinstance(one, Mapping) else None) != (names and sorted(names)) for one in truths):
+        raise UsageError("the truth has other names in some rows: give the same names in all")
+    truth = truth_files.as_truth(truths)
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    arrays = {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}
+    of_arrays, array, ragged = (folder / name for name in TRUTHS)
+    if len(arrays) < len(columns):
+        ragged.write_text(json.dumps(truths, default=_as_plain), encoding="utf-8")
+    elif names is None:
+        np.save(array, arrays[""])
+    else:
+        with zipfile.ZipFile(of_arrays, "w") as packed:
+            for name, column in arrays.items():
+                with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.save(member, column)
+
+
+def _as_plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise UsageError(
+        f"the truth holds a {type(value).__name__}: give numbers, texts, and lists, arrays or dicts of them"
+    )
+
+
+def _list_rows(place: FactorySource, load: Callable[[Path], Any], file: Path) -> Iterator[Any]:
+    """Yield what the user's function gives for one file, row by row."""
+    given = factory.call(place, lambda: load(file))
+    if not isinstance(given, Iterator | list):
+        yield given
+        return
+    rows, end = iter(given), object()
+    while (row := factory.call(place, lambda: next(rows, end))) is not end:
+        yield row
+
+
+def read_files(
+    reader: str, files: Sequence[Path], root: Path, folder: Path, look: Callable[[str], None] = lambda _: None
+) -> int:
+    """Read all files into a folder, in the process that runs the user's function; return the number of rows.
+
+    Args:
+        root: the folder that messages name files below.
+        look: called before each row with its place.
+
+    Raises:
+        UsageError: the function raises, or gives something else than rows; says the file and the row.
+    """
+    place, kept = source.find(reader), _Rows(folder=folder)
+    look(f"the import of {place.short}")
+    load = factory.find_function(place)
+    for file in files:
+        number, name = 0, str(file.relative_to(root))
+        try:
+            look(f"{name}, row 0")
+            for row in _list_rows(place, load, file):
+                kept.add(row)
+                number += 1
+                look(f"{name}, row {number}")
+        except UsageError as error:
+            said = str(error)
+            by = "" if said.startswith(place.short) else f"{place.short}: "
+            raise UsageError(f"{name}, row {number}: {by}{said}") from error
+    if not kept.count:
+        raise UsageError(f"{place.short} gave no rows for any of {counted(len(files), 'file')}")
+    kept.save()
+    return kept.count
+
+
+def main() -> None:
+    """Read the files of one task; what goes wrong is the answer."""
+    child.leave_with(int(sys.argv[2]))
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
+    folder = Path(sys.argv[1])
+    task = json.loads((folder / TASK).read_text(encoding="utf-8"))
+    now = [""]
+
+    def fail(said: str) -> None:
+        (folder / FAULT).write_text(json.dumps(said), encoding="utf-8")
+
+    def end(*_: object) -> None:
+        fail(f"{now[0]}: nothing came for {task['row_s']:g} s, so the reading was ended")
+        os._exit(1)
+
+    def look(place: str) -> None:
+        now[0] = place
+        signal.setitimer(signal.ITIMER_REAL, task["row_s"])
+
+    signal.signal(signal.SIGALRM, end)
+    try:
+        files, root = [Path(file) for file in task["files"]], Path(task["root"])
+        count = read_files(task["reader"], files, root, folder, look)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        facts = {"told": task["told"], "files": len(task["files"]), "rows": count}
+        (folder / ROWS_FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    except UsageError as error:
+        fail(str(error))
+
+
+if __name__ == "__main__":
+    main()

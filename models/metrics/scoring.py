@@ -1,0 +1,687 @@
+"""Score each row of the report split by a metric, in a process of its own.
+
+A metric is a function of the user's own, or one of `metrics` by its name. It compares outputs with the user's truth,
+the labels or, without either, the model's own FP32 outputs.
+
+The worker that computes the outputs leaves them in a folder, call by call, and never runs the metric; nor does the
+process that started it. `python -m shootout.models.metrics.scoring FOLDER PARENT_PID` reads them there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from shootout.core.contract import Array, Arrays, TensorSpec
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.model import ExportedModel, ReportRows, open_exported
+from shootout.core.host import child
+from shootout.core.host.scratch import scratch
+from shootout.core.messages import MOST_SCORE, Scores
+from shootout.core.stats.jackknife import find_pseudo_values
+from shootout.models.data import truth_files
+from shootout.models.metrics import metric_names, metrics
+from shootout.models.metrics.metrics import WholeSet
+from shootout.models.sources import factory, source
+
+NAMES, SCORES, TASK, CALLS, LABELS = "names.json", "scores.json", "task.json", "*.npz", "labels.npy"
+"""The folder's files: the outputs' names, the answer, what to score by, one for some calls each, a trial's labels."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
+TRIAL_S = 30.0
+"""A trial of a metric on one call takes no longer."""
+MOST_TRIED = 4_000_000
+"""A trial on made-up outputs takes one row if the call has more elements, and is left out if one row has more."""
+LOWER = "lower_is_better"
+"""The function's attribute that says so."""
+REDUCE = "reduce"
+"""The function's attribute that makes one number of the statistics of some rows."""
+AUTO, ACCURACY = "auto", "accuracy"
+FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
+SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
+_OF_TRUTH, _WITH_INPUTS = 2, 3
+LEAST_OF_PART = 5
+"""Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
+_FORM_OF_ANSWER = TypeAdapter(Scores)
+
+Score = Callable[[Arrays, Any, Arrays], Any]
+"""Outputs, truth and inputs of one call → a number for each row, or statistics of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Say what rows are scored by.
+
+    Attributes:
+        metric: a name, `auto`, `file.py:score` or `package.module:score`.
+        truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
+        scores: the output that a named metric goes by; "" for the first that fits.
+        rows_by: the path of what each row of the user's inputs belongs to; "" if each is a unit by itself.
+    """
+
+    metric: str
+    truth: str = ""
+    scores: str = ""
+    rows_by: str = ""
+
+
+def is_own(metric: str) -> bool:
+    """Tell whether a metric is meant as a function of the user's own, not as a name."""
+    return ":" in metric
+
+
+def check(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
+    """Return a hash of a metric: of its source, which is read and not run, or of its name.
+
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        min_agreement: the least that it may be without truth; "" for no limit.
+
+    Raises:
+        UsageError: there is no such name, file, module or function, its library is missing, or an option has no effect
+            on it.
+    """
+    if metric == AUTO:
+        return metric
+    if not is_own(metric):
+        named = metric_names.find_metric(metric)
+        named.require_library()
+        if min_agreement and named.lower_is_better:
+            raise UsageError(
+                f"--min-agreement {min_agreement} doesn't apply to {named.name}, of which lower is better: give "
+                "--max-drop in its unit, such as 0.01"
+            )
+        return named.name
+    if scores:
+        raise UsageError(f"--scores {scores} is for a metric by name; {metric} gets all outputs: leave it out")
+    place = source.find(metric)
+    source.definition(place, "scores the rows")
+    return place.digest()
+
+
+def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Collection[str]) -> None:
+    """Refuse truth that a metric by name can't score by, as far as names and types tell before the model runs.
+
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        outputs: the model's, by name; none if only its export tells.
+
+    Raises:
+        UsageError: no array of the truth belongs to an output, or it holds texts.
+    """
+    if scores and outputs and scores not in outputs:
+        raise unknown("output", scores, outputs)
+    if is_own(metric) or metric == AUTO:
+        return
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    named = [name for name in columns if name in outputs] or list(columns)
+    if outputs and len(named) > 1 and named[0] not in outputs:
+        raise UsageError(
+            f"no truth for {metric}: the truth has {', '.join(named)}; the outputs are {', '.join(outputs)}. Name the "
+            "truth's array like the output"
+        )
+    for name in named if len(named) == 1 or outputs else ():
+        column = columns[name]
+        first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
+        if isinstance(first, str):
+            raise UsageError(
+                f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
+            )
+
+
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
+
+    def saved(inputs: Arrays) -> Arrays:
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
+        return outputs
+
+    return saved
+
+
+def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
+    """Score the outputs that lie in a folder, in a process of its own.
+
+    Args:
+        exported: the model whose report split they are of.
+        timeout_s: the process is ended after so many seconds.
+    """
+    name = source.find(measure.metric).short if is_own(measure.metric) else measure.metric
+    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
+    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
+    ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
+    try:
+        found = _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
+        return replace(found, name=found.name or name)
+    except (OSError, ValueError):
+        return Scores(name=name, fault=f"{name} {ending.how}")
+
+
+def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
+    """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
+    known.
+
+    Args:
+        outputs: of one call, whose rows lie along axis 0.
+        labels: of all rows, if these are the truth.
+        timeout_s: the process of a user's function is ended after so many seconds.
+    """
+    rows = _count_rows(outputs)
+    if _count_elements(outputs) > MOST_TRIED:  # a file of a few bytes can declare outputs of any size
+        outputs = [replace(one, shape=(1, *one.shape[1:])) if one.shape[:1] == (rows,) else one for one in outputs]
+    if _count_elements(outputs) > MOST_TRIED:
+        return ""
+    if not is_own(measure.metric):
+        return _find_fault_of_shapes(measure, outputs, labels)
+    with scratch() as folder:
+        if labels is not None:
+            np.save(folder / LABELS, labels[: _count_rows(outputs)])
+        return _try_apart(measure, folder, timeout_s, outputs=[asdict(one) for one in outputs])
+
+
+def try_first_call(measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+    """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
+    if not exported.has_report:
+        return ""
+    with scratch() as folder:
+        return _try_apart(measure, folder, timeout_s, exported=str(exported.folder))
+
+
+def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) -> str:
+    (folder / TASK).write_text(json.dumps({**asdict(measure), "tries": what}), encoding="utf-8")
+    child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
+    try:
+        return _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault
+    except (OSError, ValueError):
+        return ""  # it takes long, or ends the process: that is told once its rows are scored
+
+
+def _find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
+    """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
+    count = _count_rows(outputs)
+    rows = np.arange(count)
+    rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
+    right = None if labels is None else labels[rows]
+    try:
+        if is_own(measure.metric) and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
+            return ""  # no inputs that are made up fit it
+        if measure.truth:
+            truth = truth_files.read(Path(measure.truth))
+            columns = [one for one in (truth.values() if isinstance(truth, Mapping) else [truth]) if _is_ids(one)]
+            rows = _choose_rows(columns[0], count) if columns else rows
+            right = truth_files.take_rows(truth, rows)
+    except UsageError as error:
+        return str(error)
+    faults = set[str]()
+    for made in _make_outputs(outputs):
+        call = ScoredCall(outputs=made, truth=made if right is None else right, inputs={}, rows=rows)
+        faults.add(_fault_of_call(measure, call, "outputs" if right is None else "truth"))
+    return faults.pop() if len(faults) == 1 else ""
+
+
+def _choose_rows(right: Array, count: int) -> Array:
+    """Return the rows to try: a call's, among them the one whose class id fits least."""
+    worst = int(right.argmin() if right.min() < 0 else right.argmax())
+    return np.arange(count) + max(min(worst, right.size - count), 0)
+
+
+def _is_ids(column: Array | Sequence[Any]) -> TypeGuard[Array]:
+    """Tell whether these may be class ids, one for each row."""
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.size > 0 and column.dtype.kind in "iu"
+
+
+def _count_elements(outputs: Sequence[TensorSpec]) -> int:
+    return sum(math.prod(one.shape) for one in outputs)
+
+
+def _count_rows(outputs: Sequence[TensorSpec]) -> int:
+    return max((one.shape[0] for one in outputs if one.shape), default=1)
+
+
+def _fault_of_call(measure: Measure, call: ScoredCall, against: str) -> str:
+    """Return what goes wrong as a metric scores one call, with the shapes of what it got; "" for nothing."""
+    try:
+        for one in _open_metric(measure, call.outputs, call.truth, against):
+            one.add(call)
+    except UsageError as error:
+        truth = f"; truth: {metrics.list_kinds(_describe(call.truth))}" if against == "truth" else ""
+        return f"{error}. Outputs: {metrics.list_kinds(_describe(call.outputs))}{truth}"
+    return ""
+
+
+def _make_outputs(outputs: Sequence[TensorSpec]) -> Iterator[dict[str, Array]]:
+    """Yield outputs of these shapes: zeros, numbers of both signs, large ones, and shares that add up to 1."""
+    rng = np.random.default_rng(0)
+    yield {one.name: np.zeros(one.shape, one.dtype) for one in outputs}
+    signed = {one.name: rng.standard_normal(one.shape).astype(one.dtype) for one in outputs}
+    yield signed
+    yield {name: np.asarray(100 * np.abs(array), array.dtype) for name, array in signed.items()}
+    for axis in (1, -1):
+        yield {name: _as_shares(array, axis) for name, array in signed.items()}
+
+
+def _as_shares(array: Array, axis: int) -> Array:
+    if array.dtype.kind != "f" or array.ndim < 2:
+        return np.abs(array) if array.dtype.kind in "fi" else array
+    positive = np.exp(array)
+    return np.asarray(positive / positive.sum(axis=axis, keepdims=True), array.dtype)
+
+
+def _find_fault_of_first_call(measure: Measure, exported: ExportedModel) -> str:
+    rows = exported.selection()
+    assert rows is not None, "only a model with rows to score comes here"
+    found = [
+        {spec.name: one[spec.name].astype(spec.dtype) for spec in exported.outputs}
+        for one in exported.reference_outputs()
+    ]
+    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    by_clip = _is_of_clips(truth, exported, rows)
+    is_alone = truth is None and rows.labels is None
+    own = {name: np.concatenate([one[name] for one in found]) for name in found[0]} if is_alone else None
+    calls = _list_calls(truth, found, exported, rows, own, by_clip=by_clip)
+    if by_clip:
+        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
+    call = next(calls, None)
+    return _fault_of_call(measure, call, "outputs" if is_alone else "truth") if call else ""
+
+
+def score_report(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
+    """Score the report split in the process that runs the metric; raise as `score_rows`."""
+    report = exported.report()
+    assert report is not None, "outputs were kept of its report split"
+    is_of_own = not measure.truth and exported.has_own_report_outputs
+    return score_rows(measure, folder, exported, report, exported.report_outputs() if is_of_own else None)
+
+
+def score_rows(
+    measure: Measure, folder: Path, exported: ExportedModel, scored: ReportRows, own: Arrays | None
+) -> Scores:
+    """Score rows in the process that runs the metric.
+
+    Args:
+        folder: holds the outputs of these rows.
+        scored: the rows.
+        own: the model's own FP32 outputs for them, if they are scored against these; None: against truth or labels.
+
+    Raises:
+        UsageError: it raises, or gives something else than a number for each row.
+    """
+    against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
+    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    by_clip = _is_of_clips(truth, exported, scored)
+    names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
+    calls = _list_calls(truth, _read_outputs(folder, names), exported, scored, own, by_clip=by_clip)
+    if by_clip:
+        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
+    found: dict[str, ScoredOutput] = {}
+    for call in calls:
+        if not found:
+            found = {one.output: one for one in _open_metric(measure, call.outputs, call.truth, against)}
+        for one in found.values():
+            one.add(call)
+    units = _find_units(measure, exported, scored, by_clip=by_clip)
+    first, *others = [replace(one.collect(units), against=against) for one in found.values()]
+    return replace(first, other_outputs=tuple(others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCall:
+    """Hold one call's outputs, without the rows that fill it up.
+
+    Attributes:
+        outputs: by name.
+        truth: what is right for each row.
+        inputs: by name.
+        rows: the number of each row in the user's data.
+    """
+
+    outputs: dict[str, Array]
+    truth: Any
+    inputs: Arrays
+    rows: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """Hold what the rows belong to.
+
+    Attributes:
+        name: of a unit, such as `speaker`.
+        of_rows: (rows,), the unit of each row that is scored, from 0 up.
+    """
+
+    name: str
+    of_rows: Array
+
+
+def _find_units(measure: Measure, exported: ExportedModel, scored: ReportRows, *, by_clip: bool) -> Units | None:
+    """Return what the scored rows belong to, of a stream its clips; None if each is a unit by itself.
+
+    Args:
+        by_clip: a clip is scored once, not each of its rows.
+    """
+    if not (measure.rows_by or exported.stream):
+        return None
+    rows, steps = scored.rows, exported.stream.steps if exported.stream else 1
+    if by_clip:
+        rows = rows.reshape(-1, steps, exported.batch)[:, 0].reshape(-1)  # the first of each clip, call by call
+    name, ids = truth_files.read_ids(Path(measure.rows_by)) if measure.rows_by else ("clip", None)
+    of_rows = rows // steps if ids is None else ids[rows]
+    return Units(name=name, of_rows=np.unique(of_rows, return_inverse=True)[1])
+
+
+def _is_of_clips(truth: truth_files.Truth | None, exported: ExportedModel, scored: ReportRows) -> bool:
+    """Return whether the truth has an entry for each clip of a stream, and none for each of its rows."""
+    if truth is None or exported.stream is None:
+        return False
+    column = next(iter(truth.values())) if isinstance(truth, Mapping) else truth
+    return len(column) <= int(max(scored.rows.max(), scored.other_rows.max()))
+
+
+def _join_clips(calls: Iterator[ScoredCall], exported: ExportedModel, *, is_own: bool) -> Iterator[ScoredCall]:
+    """Yield the clips of a stream, as many at once as a call has rows.
+
+    A function of the user's own gets all steps, on the axis after the rows. A metric by name scores what the last call
+    of a clip gave.
+    """
+    assert exported.stream, "only a stream has clips"
+    while clip := [*islice(calls, exported.stream.steps)]:
+        outputs, inputs = clip[-1].outputs, clip[-1].inputs
+        if is_own:
+            outputs = {name: _stack_steps([one.outputs[name] for one in clip]) for name in outputs}
+            inputs = {name: _stack_steps([one.inputs[name] for one in clip]) for name in inputs}
+        yield ScoredCall(outputs=outputs, truth=clip[-1].truth, inputs=inputs, rows=clip[0].rows)
+
+
+def _stack_steps(arrays: Sequence[Array]) -> Array:
+    return np.stack(arrays, axis=min(1, arrays[0].ndim))
+
+
+@dataclass(kw_only=True)
+class ScoredOutput:
+    """Collect the scores of one output, call by call.
+
+    Attributes:
+        name: the metric's, for people.
+        output: the output's name if the model has several, and the metric is no function of the user's own.
+        split: scores the parts of the rows, if the metric knows any.
+        reduce: makes a metric of the whole set of what `score` returns; None if the metric is a mean over rows.
+        is_own: the user's own function.
+        rows: of each call, what `score` returned.
+    """
+
+    name: str
+    lower_is_better: bool
+    score: Score
+    split: Callable[[Arrays, Any], Mapping[str, Array]] | None = None
+    output: str = ""
+    reduce: Callable[[Array], WholeSet] | None = None
+    is_own: bool = False
+    rows: list[Array] = field(default_factory=list)
+    parts: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def add(self, call: ScoredCall) -> None:
+        """Score the rows of one call.
+
+        Raises:
+            UsageError: as `score_rows`; says the row of the user's data.
+        """
+        first = sum(map(len, self.rows))
+        try:
+            scores = np.asarray(self.score(call.outputs, call.truth, call.inputs))
+        except UsageError as error:
+            rows = f"row {call.rows[0]}" if len(call.rows) == 1 else f"rows {call.rows[0]} to {call.rows[-1]}"
+            raise UsageError(f"{error} ({rows} of the inputs)") from error
+        self.rows.append(self._check_rows(scores, call.rows))
+        for part, scores in (self.split(call.outputs, call.truth) if self.split else {}).items():
+            known = {first + int(row): float(scores[row]) for row in np.flatnonzero(~np.isnan(scores))}
+            self.parts.setdefault(part, {}).update(known)
+
+    def _check_rows(self, rows: Array, numbers: Array) -> Array:
+        size = len(numbers)
+        fits = rows.shape == (size,) if self.reduce is None else rows.shape[:1] == (size,)
+        is_object = rows.dtype == object and not self.is_own
+        if not fits or not (is_object or rows.dtype.kind in "biuf"):
+            are_statistics = rows.shape[:1] == (size,) and rows.ndim > 1
+            form = SET_FORM.format(name=self.name.split(":")[-1]) if are_statistics else FORM
+            raise UsageError(f"{self.name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {form}")
+        values = (
+            np.array([one if isinstance(one, float) else 0.0 for one in rows]) if is_object else rows.astype(np.float64)
+        )
+        if (odd := np.argwhere(~(np.abs(values) < MOST_SCORE))).size:
+            value, row = values[tuple(odd[0])], numbers[odd[0][0]]
+            raise UsageError(
+                f"{self.name} gave {value:g} for row {row} of the inputs, which is not a score: "
+                "return a finite number for each row"
+            )
+        return rows if is_object else values
+
+    def collect(self, units: Units | None) -> Scores:
+        """Return all scores, without parts that too few rows have.
+
+        Args:
+            units: what the rows belong to; None: each is a unit by itself.
+
+        Raises:
+            UsageError: as `score_rows`.
+        """
+        if len({one.shape[1:] for one in self.rows}) > 1:
+            shapes = " and ".join(dict.fromkeys(str(list(one.shape)) for one in self.rows))
+            raise UsageError(f"{self.name} gave statistics of several shapes, {shapes}: expected as many for each row")
+        rows = np.concatenate(self.rows)
+        parts = {part: scores for part, scores in self.parts.items() if len(scores) >= LEAST_OF_PART and not units}
+        found = Scores(
+            name=self.name,
+            output=self.output,
+            lower_is_better=self.lower_is_better,
+            unit=units.name if units else "row",
+        )
+        if self.reduce is None and units is None:
+            return replace(found, rows=tuple(rows.tolist()), parts=parts)
+        of_rows = units.of_rows if units else np.arange(len(rows))
+        if not of_rows.any():
+            raise UsageError(
+                f"{self.name}: all scored rows are of one {found.unit}, and at least two are needed: give rows of more"
+            )
+        whole = self.reduce(rows) if self.reduce else _average_rows(rows, is_error=self.lower_is_better)
+        try:
+            added = find_pseudo_values(whole.value_of, of_rows, must_be_even=self.is_own and self.reduce is not None)
+        except ValueError as error:
+            raise UsageError(f"{self.name} can't score the whole set: {error}") from None
+        return replace(found, rows=tuple(added.tolist()), worst=whole.worst, parts=parts)
+
+
+def _average_rows(rows: Array, *, is_error: bool) -> WholeSet:
+    """Return the mean over rows; shares may lose all of it, other scores as much as they lie apart."""
+    is_share = not is_error and rows.min() >= 0 and rows.max() <= 1
+    worst = float(rows.mean() if is_share else np.ptp(rows))
+    return WholeSet(value_of=lambda kept: float(rows[kept].mean()), worst=worst)
+
+
+def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
+    """Return what is to be scored, and how.
+
+    Raises:
+        UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
+    """
+    if is_own(measure.metric):
+        return [_open_own(measure.metric)]
+    word = measure.metric
+    if word == AUTO:
+        shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
+        word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
+    metric = metric_names.find_metric(word)
+    metric.require_library()
+    picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
+    if against == "truth" and not measure.scores and isinstance(truth, dict):
+        picked = [name for name in outputs if name in truth] or picked
+    return [_score_by_name(word, metric, name, has_others=len(outputs) > 1) for name in picked]
+
+
+def _open_own(metric: str) -> ScoredOutput:
+    """Import the user's function."""
+    place = source.find(metric)
+    own = factory.find_function(place)
+    takes_inputs = _count_arguments(own) >= _WITH_INPUTS
+    lower, reduce = bool(getattr(own, LOWER, False)), getattr(own, REDUCE, None)
+
+    def call(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
+        given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
+        return factory.call(place, lambda: own(*given))
+
+    if reduce is None:
+        return ScoredOutput(name=place.short, lower_is_better=lower, score=call, is_own=True)
+    if not callable(reduce):
+        raise UsageError(f"{place.short}.{REDUCE}: expected a function of the statistics, received {reduce!r}")
+
+    def reduce_rows(statistics: Array) -> float:
+        value = np.asarray(factory.call(place, lambda: reduce(statistics)))
+        if value.ndim or value.dtype.kind not in "biuf":
+            got = f"{value.dtype}{list(value.shape)}"
+            raise UsageError(f"{place.short}.{REDUCE} gave {got}: expected one number of all the rows that it gets")
+        return float(value)
+
+    def open_set(statistics: Array) -> WholeSet:
+        value = reduce_rows(statistics)
+        is_share = not lower and 0 <= value <= 1
+        return WholeSet(value_of=lambda kept: reduce_rows(statistics[kept]), worst=value if is_share else 0.0)
+
+    return ScoredOutput(name=place.short, lower_is_better=lower, score=call, reduce=open_set, is_own=True)
+
+
+def _score_by_name(word: str, metric: metrics.NamedMetric, output: str, *, has_others: bool) -> ScoredOutput:
+    def call_named(outputs: Arrays, truth: Any, _inputs: Arrays) -> Any:
+        try:
+            return metric.score(*metrics.pick(outputs, truth, output, metric))
+        except UsageError as error:
+            if not has_others:
+                raise
+            raise UsageError(f"output {output}: {error}; --scores NAME scores one output alone") from error
+
+    def split_named(outputs: Arrays, truth: Any) -> Mapping[str, Array]:
+        assert metric.split
+        return metric.split(*metrics.pick(outputs, truth, output, metric))
+
+    return ScoredOutput(
+        name=word,
+        lower_is_better=metric.lower_is_better,
+        score=call_named,
+        split=split_named if metric.split else None,
+        reduce=metric.reduce,
+        output=output if has_others else "",
+    )
+
+
+def _count_arguments(function: Callable[..., Any]) -> int:
+    try:
+        kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return 0
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+
+
+def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    named = arrays if isinstance(arrays, dict) else {"": arrays}
+    return {
+        name: (array.shape, array.dtype.name) if isinstance(array, np.ndarray) else ((len(array),), "object")
+        for name, array in named.items()
+    }
+
+
+def _list_calls(
+    truth: truth_files.Truth | None,
+    outputs_of_calls: Iterable[Arrays],
+    exported: ExportedModel,
+    scored: ReportRows,
+    own: Arrays | None,
+    *,
+    by_clip: bool,
+) -> Iterator[ScoredCall]:
+    """Yield each call, without the rows that fill the last one up.
+
+    Args:
+        by_clip: the truth is of the rows' clips.
+    """
+    steps = exported.stream.steps if exported.stream and by_clip else 1
+    for number, outputs in enumerate(outputs_of_calls):
+        here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(scored.rows)))
+        right: Any
+        if truth is not None:
+            right = truth_files.take_rows(truth, scored.rows[here] // steps)
+        elif own is not None:
+            right = {name: array[here] for name, array in own.items()}
+        else:
+            right = None if scored.labels is None else scored.labels[here]
+        yield ScoredCall(
+            outputs={name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()},
+            truth=right,
+            inputs=scored.take(here),
+            rows=scored.rows[here],
+        )
+
+
+def _read_outputs(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Array]]:
+    """Yield what `saving` left of each call, in their order."""
+    for path in sorted(folder.glob(CALLS)):
+        with np.load(path, allow_pickle=False) as stored:
+            stacks = [stored[f"arr_{index}"] for index in range(len(names))]
+        yield from (dict(zip(names, one, strict=True)) for one in zip(*stacks, strict=True))
+
+
+def _cut(array: Array, batch: int, rows: int) -> Array:
+    """Drop the rows that fill a call up; an output whose first axis isn't the batch stays whole."""
+    return array[:rows] if array.shape[:1] == (batch,) else array
+
+
+def _answer_trial(folder: Path, measure: Measure, what: Mapping[str, Any]) -> None:
+    """Write why the metric can't score a first call."""
+    if exported := what.get("exported"):
+        fault = _find_fault_of_first_call(measure, open_exported(Path(exported)))
+    else:
+        outputs = [TensorSpec(**{**one, "shape": tuple(one["shape"])}) for one in what["outputs"]]
+        labels = np.load(folder / LABELS) if (folder / LABELS).exists() else None
+        fault = _find_fault_of_shapes(measure, outputs, labels)
+    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
+
+
+def main() -> None:
+    """Score one folder; what goes wrong is the answer."""
+    child.leave_with(int(sys.argv[2]))
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
+    folder = Path(sys.argv[1])
+    task = json.loads((folder / TASK).read_text(encoding="utf-8"))
+    if what := task.pop("tries", None):
+        _answer_trial(folder, Measure(**task), what)
+        return
+    try:
+        exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
+        found = score_report(Measure(**task), folder, exported)
+    except UsageError as error:
+        found = Scores(name="", fault=str(error))
+    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,402 @@
+"""Metrics of a whole set of rows, which are no mean over rows: mAP, F1, AUC, a word error rate, recall of neighbors.
+
+Each takes statistics of every row, call by call, and then makes one number of those of any rows. So a row, or rows that
+belong together, can be left out (`stats.jackknife`). scikit-learn, pycocotools and jiwer compute them; nothing of a
+user's runs here.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from shootout.core.contract import Array
+from shootout.core.errors import UsageError
+from shootout.models.metrics import metrics
+from shootout.models.metrics.metrics import COUNT, SCIKIT_LEARN, THRESHOLD, MetricFamily, Parameter, WholeSet
+
+MOST_BOXES = 100
+"""The most boxes of one class in a row, as COCO counts them."""
+BOX_COLUMNS = (4, 6)
+"""A box has at least its corners, and at most a score and a class behind them."""
+LOWEST_SCORE = 0.25
+"""A box of the truth with a lower score, as the model's own outputs have them, doesn't count as one."""
+MOST_RANKED_ROWS = 4_096
+"""Each row is compared with every other."""
+WER = "wer"
+
+
+def _count_word_edits(name: str, output: Array, truth: Any, space: float | None = None) -> Array:
+    """Return the edits of each row in words, and the words of its truth."""
+    import jiwer
+
+    found = []
+    for said, right in _decode_pairs(name, output, truth, -1 if space == 0 else 0):
+        edits = jiwer.process_words(_spell(right, space), _spell(said, space))
+        known = edits.substitutions + edits.deletions
+        found.append([known + edits.insertions, known + edits.hits])
+    return np.array(found, float)
+
+
+def _spell(ids: Array, space: float | None) -> str:
+    """Write class ids as text: each a word of its own, or words between spaces."""
+    if space is None:
+        return " ".join(map(str, ids.tolist()))
+    return "".join(" " if id_ == space else f"{id_}," for id_ in ids.tolist())
+
+
+def _decode_pairs(name: str, output: Array, truth: Any, blank: int) -> list[tuple[Array, Array]]:
+    """Return the class ids that each row of the output says, and those of its truth."""
+    if output.ndim == 2 and output.dtype.kind in "iu":
+        most = int(np.iinfo(np.int64).max)
+        return [
+            (_read_sequence(name, ids, blank, most), _read_sequence(name, entry, blank, most))
+            for ids, entry in zip(output, truth, strict=True)
+        ]
+    if output.ndim != 3 or output.dtype.kind != "f":
+        raise UsageError(
+            f"{name}: expected an output of scores (rows, time, classes), or of class ids (rows, length), "
+            f"received {output.dtype}{list(output.shape)}"
+        )
+    silent = blank % output.shape[2]
+    expected = [_read_sequence(name, entry, silent, output.shape[2]) for entry in truth]
+    return list(zip((_decode_ctc(scores, silent) for scores in output), expected, strict=True))
+
+
+def _decode_ctc(scores: Array, blank: int) -> Array:
+    """Return the best class of each step, repeats as one, without blanks."""
+    best = scores.argmax(axis=1)
+    fresh = np.ones(len(best), bool)
+    fresh[1:] = best[1:] != best[:-1]
+    return np.asarray(best[fresh & (best != blank)])
+
+
+def _read_sequence(name: str, entry: Array, blank: int, classes: int) -> Array:
+    """Return one row's truth as class ids: decoded from scores, or ids without blanks and fillers below 0."""
+    if entry.ndim == 2 and entry.dtype.kind == "f" and entry.shape[1] == classes:
+        return _decode_ctc(entry, blank)
+    if entry.ndim != 1 or (entry.size and entry.dtype.kind not in "iu"):
+        raise metrics.refuse_shape(name, f"of class ids (length), or of scores (time, {classes}), a row", entry)
+    if entry.max(initial=0) >= classes:
+        raise UsageError(f"{name}: expected class ids from 0 to {classes - 1} as truth, received {entry.max()}")
+    return np.asarray(entry[(entry >= 0) & (entry != blank)])
+
+
+def _open_wer(statistics: Array) -> WholeSet:
+    """Divide sums of edits by sums of words; a row may get all of its words wrong."""
+
+    def divide(kept: Array) -> float:
+        edits, words = statistics[kept].sum(axis=0)
+        return float(edits / words) if words else math.nan
+
+    return WholeSet(value_of=divide, worst=1.0)
+
+
+def _count_classes(name: str, output: Array, truth: Any, threshold: float | None = None) -> Array:
+    """Return for each row the pairs of true and other classes with their counts, -1 for the class no."""
+    if output.dtype.kind in "iu":
+        raise UsageError(f"{name}: expected an output of scores, received {output.dtype}; name one with --scores")
+    if not isinstance(truth, list) and truth.shape == output.shape and math.prod(output.shape[1:]) > 1:
+        axis = metrics.class_axes(output.ndim)[0]
+        is_one_hot = truth.dtype.kind == "f" or ((truth != 0).sum(axis=axis) == 1).all()
+        if is_one_hot and threshold is None:
+            truth = truth.argmax(axis=axis)
+    chosen, expected, _ = metrics.pair_places(name, output, truth, threshold)
+    found = np.empty(len(output), object)
+    for row, pair in enumerate(zip(expected, chosen, strict=True)):
+        found[row] = metrics.count_pairs(*pair)
+    return found
+
+
+def _open_f1(statistics: Array) -> WholeSet:
+    from sklearn.metrics import f1_score
+
+    rows = np.repeat(np.arange(len(statistics)), [pairs.shape[1] for pairs in statistics])
+    true, others, counts = np.concatenate(statistics, axis=1)
+
+    def average(kept: Array) -> float:
+        some = kept[rows]
+        ids = np.unique(np.concatenate([true[some], others[some]]))
+        if not len(ids := ids[ids >= 0]):
+            return 1.0
+        return float(f1_score(true[some], others[some], labels=ids, average="macro", sample_weight=counts[some]))
+
+    sides, places, of_row = np.concatenate([true, others]), np.tile(counts, 2), np.tile(rows, 2)
+    is_class = sides >= 0
+    if not is_class.any():
+        return WholeSet(value_of=average, worst=1.0)
+    ids, sides = np.unique(sides[is_class], return_inverse=True)
+    shares = places[is_class] / np.bincount(sides, places[is_class])[sides] / len(ids)
+    most = np.bincount(of_row[is_class], shares).max()
+    return WholeSet(value_of=average, worst=average(np.ones(len(statistics), bool)) * len(statistics) * float(most))
+
+
+def _pair_scores(name: str, output: Array, truth: Any) -> Array:
+    """Return the score of each row for the second of two classes, and whether that is the true one."""
+    if output.ndim == 2 and output.shape[1] == 2 and output.dtype.kind == "f":
+        _, expected, _ = metrics.pair_classes(name, output, truth)
+        scores = output[:, 1].astype(np.float64) - output[:, 0]
+    elif math.prod(output.shape[1:]) == 1 and not isinstance(truth, list) and truth.size == len(output):
+        _, expected = metrics.split_by_threshold(name, output, truth, None)
+        scores = output
+    else:
+        raise UsageError(
+            f"{name}: expected an output (rows,), (rows, 1) or (rows, 2) and truth of two classes, received "
+            f"{output.dtype}{list(output.shape)}"
+        )
+    return np.stack([scores.reshape(-1).astype(np.float64), expected.reshape(-1)], axis=1)
+
+
+def _open_auc(statistics: Array) -> WholeSet:
+    from sklearn.metrics import roc_auc_score
+
+    scores, is_true = statistics[:, 0], statistics[:, 1] > 0
+
+    def compare(kept: Array) -> float:
+        if len(set(is_true[kept])) < 2:
+            raise UsageError("auc: expected rows of both classes, received one class in all rows or in all but a unit")
+        return float(roc_auc_score(is_true[kept], scores[kept]))
+
+    value, rarer = compare(np.ones(len(scores), bool)), min(is_true.sum(), (~is_true).sum())
+    return WholeSet(value_of=compare, worst=value * len(scores) / rarer)
+
+
+def _keep_embeddings(name: str, output: Array, truth: Any, *_: float) -> Array:
+    """Return each row's embedding with that of the truth (rows, 2, values), or with its label (rows, 1 + values)."""
+    values = output.reshape(len(output), -1).astype(np.float64)
+    if not isinstance(truth, list) and truth.dtype.kind == "f" and truth.shape == output.shape:
+        return np.stack([values, truth.reshape(len(truth), -1).astype(np.float64)], axis=1)
+    if isinstance(truth, list) or truth.size != len(output) or truth.dtype.kind not in "iub":
+        raise metrics.refuse_shape(name, f"of a label a row, or of the output's shape {list(output.shape)}", truth)
+    return np.concatenate([truth.reshape(-1, 1).astype(np.float64), values], axis=1)
+
+
+def _open_recall(statistics: Array, neighbors: float) -> WholeSet:
+    count, most = len(statistics), int(neighbors)
+    if count > MOST_RANKED_ROWS:
+        raise UsageError(
+            f"recall: expected at most {MOST_RANKED_ROWS:,} scored rows, received {count:,}: give fewer rows"
+        )
+    if statistics.ndim == 3:
+        orders = [_sort_neighbors(statistics[:, side]) for side in (0, 1)]
+    else:
+        orders, labels = [_sort_neighbors(statistics[:, 1:])], statistics[:, 0]
+
+    def share(kept: Array) -> float:
+        if kept.sum() <= most:
+            raise UsageError(
+                f"recall: expected more than {most} rows, as each needs {most} neighbors; got {kept.sum()}"
+            )
+        near = [_find_nearest(order, kept, most) for order in orders]
+        if len(near) == 1:
+            return float((labels[near[0]] == labels[kept][:, None]).any(axis=1).mean())
+        return float((near[0][:, :, None] == near[1][:, None]).any(axis=2).mean())
+
+    return WholeSet(value_of=share, worst=share(np.ones(count, bool)))
+
+
+def _sort_neighbors(values: Array) -> Array:
+    """Return for each row the others, the nearest by cosine similarity first."""
+    from sklearn.neighbors import NearestNeighbors
+
+    found = NearestNeighbors(n_neighbors=len(values) - 1, metric="cosine", algorithm="brute").fit(values)
+    return np.asarray(found.kneighbors(return_distance=False))
+
+
+def _find_nearest(order: Array, kept: Array, most: int) -> Array:
+    """Return the nearest `most` of the kept rows for each of them; few are left out as a rule."""
+    for width in (2 * most + 50, order.shape[1]):
+        near = order[kept, :width]
+        flags = kept[near]
+        ranks = flags.cumsum(axis=1)
+        if (ranks[:, -1] >= most).all():
+            break
+    return near[flags & (ranks <= most)].reshape(-1, most)
+
+
+def _read_boxes(name: str, output: Array, truth: Any, *_: float) -> Array:
+    """Return for each row its boxes and the true ones, each (boxes, 6)."""
+    if output.ndim != 3 or not BOX_COLUMNS[0] <= output.shape[2] <= BOX_COLUMNS[1]:
+        raise UsageError(
+            f"{name}: expected an output of boxes (rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), "
+            f"received {list(output.shape)}; decode a raw head by a metric of your own: see docs/metrics.md"
+        )
+    found = np.empty(len(output), object)
+    for row, (entry, right) in enumerate(zip(output, truth, strict=True)):
+        boxes, expected = _read_row(name, entry), _read_row(name, right)
+        if expected.shape[1] > 4:
+            if metrics.are_logits(expected[:, 4]):
+                raise UsageError(f"{name}: expected x1 y1 x2 y2 score class as truth, received a score beyond 0 to 1")
+            expected = expected[~(expected[:, 4] < LOWEST_SCORE)]
+        has_classes = boxes.shape[1] > 5 and expected.shape[1] > 5
+        found[row] = tuple(_fill_row(side, has_classes) for side in (boxes, expected))
+    return found
+
+
+def _read_row(name: str, entry: Array) -> Array:
+    """Return one row's boxes, without fillers (four equal coordinates)."""
+    if not entry.size:
+        return np.zeros((0, 6))
+    if entry.ndim != 2 or entry.shape[1] < 4 or entry.dtype.kind not in "fiu":
+        raise metrics.refuse_shape(name, "of boxes (boxes, 4 to 6 of x1 y1 x2 y2 score class) a row", entry)
+    return np.asarray(entry.astype(np.float64)[(entry[:, :4] != entry[:, :1]).any(axis=1)])
+
+
+def _fill_row(boxes: Array, has_classes: bool) -> Array:
+    """Give boxes a score of 1 and the class 0 where these are missing."""
+    filled: Array = np.zeros((len(boxes), 6))
+    filled[:, 4] = 1
+    columns = 6 if has_classes else min(boxes.shape[1], 5)
+    filled[:, :columns] = boxes[:, :columns]
+    return filled
+
+
+@dataclass(frozen=True, slots=True)
+class _ClassMatches:
+    """Hold how COCO matched one class's boxes.
+
+    Attributes:
+        rows: those that have the class, in the truth or found.
+        matches: COCO's record of each.
+    """
+
+    rows: Array
+    matches: Sequence[Any]
+
+
+def _open_map(statistics: Array, overlap: float | None = None) -> WholeSet:
+    every = np.ones(len(statistics), bool)
+    true = [side[:, 5] for _, side in statistics]
+    ids = np.unique(np.concatenate(true))
+    judge = _match_boxes(statistics, ids.tolist(), overlap)
+    parts = []
+    for place in range(len(ids)):
+        mine = judge.evalImgs[place * len(statistics) : (place + 1) * len(statistics)]
+        rows = np.array([row for row, one in enumerate(mine) if one is not None], int)
+        parts.append(_ClassMatches(rows, [mine[row] for row in rows]))
+    whole = [_average_precision(judge, part, every) for part in parts]
+
+    def average(kept: Array) -> float:
+        """Return the mean over the classes; one that no row left out has is as it was."""
+        found = [
+            value if kept[part.rows].all() else _average_precision(judge, part, kept)
+            for part, value in zip(parts, whole, strict=True)
+        ]
+        present = [value for value in found if value is not None]
+        return math.fsum(present) / len(present) if present else math.nan
+
+    if not len(ids):
+        return WholeSet(value_of=average)
+    truths = np.array([(classes[:, None] == ids).sum(axis=0) for classes in true])
+    most = (truths / truths.sum(axis=0)).mean(axis=1).max()
+    return WholeSet(value_of=average, worst=average(every) * len(statistics) * float(most))
+
+
+def _match_boxes(statistics: Array, ids: Sequence[float], overlap: float | None) -> Any:
+    """Return pycocotools' evaluation, with the boxes of each row matched."""
+    from pycocotools.cocoeval import COCOeval
+
+    with redirect_stdout(io.StringIO()):
+        found, true = (_write_coco([pair[side] for pair in statistics]) for side in (0, 1))
+        judge = COCOeval(true, found, "bbox")
+        judge.params.imgIds, judge.params.catIds = [*range(len(statistics))], [*ids]
+        judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
+        judge.params.maxDets = [MOST_BOXES]
+        if overlap is not None:
+            judge.params.iouThrs = np.array([overlap])
+        judge.evaluate()
+    return judge
+
+
+def _write_coco(rows: Sequence[Array]) -> Any:
+    """Return boxes as pycocotools holds them."""
+    from pycocotools.coco import COCO
+
+    boxes: list[dict[str, Any]] = []
+    for image, found in enumerate(rows):
+        for x1, y1, x2, y2, score, class_ in found.tolist():
+            sides = {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
+            boxes.append({"id": len(boxes) + 1, "image_id": image, "category_id": class_, "score": score, **sides})
+    coco = COCO()
+    images, ids = [{"id": image} for image in range(len(rows))], {one["category_id"] for one in boxes}
+    coco.dataset = {"images": images, "annotations": boxes, "categories": [{"id": id_} for id_ in ids]}
+    coco.createIndex()
+    return coco
+
+
+def _average_precision(judge: Any, part: _ClassMatches, kept: Array) -> float | None:
+    """Return COCO's average precision of one class; None without a true box."""
+    judge.evalImgs = [one for row, one in zip(part.rows, part.matches, strict=True) if kept[row]]
+    judge.params.imgIds, judge.params.catIds = [*range(len(judge.evalImgs))], [0]
+    judge._paramsEval = judge.params
+    with redirect_stdout(io.StringIO()):
+        judge.accumulate()
+    precision = judge.eval["precision"]
+    return float(precision.mean()) if (precision > -1).all() else None
+
+
+SET_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
+    {
+        family.name: family
+        for family in (
+            MetricFamily(
+                name="f1",
+                help="Give the F1 of all rows: of the class yes (one score a row, split at T), else averaged over "
+                "classes.",
+                library=SCIKIT_LEARN,
+                score=_count_classes,
+                reduce=lambda statistics, *_: _open_f1(statistics),
+                parameter=THRESHOLD,
+            ),
+            MetricFamily(
+                name="auc",
+                help="Give the area under the ROC curve of two classes: the share of pairs that scores put in order.",
+                library=SCIKIT_LEARN,
+                score=_pair_scores,
+                reduce=_open_auc,
+            ),
+            MetricFamily(
+                name="map",
+                help="Give COCO's mean average precision of boxes over classes, at overlaps of 0.5 to 0.95, or at IOU.",
+                library="pycocotools",
+                score=_read_boxes,
+                reduce=_open_map,
+                parameter=Parameter(
+                    letter="IOU",
+                    expected="IOU a number above 0 and up to 1",
+                    read=float,
+                    valid=lambda value: 0 < value <= 1,
+                ),
+            ),
+            MetricFamily(
+                name=WER,
+                help="Give the word error rate of all rows, decoded greedily; SPACE is the class id between words, "
+                "else each id is a word. Class 0 is the blank, or the last class if SPACE is 0.",
+                lower_is_better=True,
+                library="jiwer",
+                score=_count_word_edits,
+                reduce=lambda statistics, *_: _open_wer(statistics),
+                parameter=Parameter(
+                    letter="SPACE", expected="SPACE a class id", read=int, valid=lambda value: value >= 0
+                ),
+            ),
+            MetricFamily(
+                name="recall",
+                help="Give the share of each row's K nearest rows by cosine that FP32 has too; with labels, the share "
+                "of rows that have one of their label among them.",
+                library=SCIKIT_LEARN,
+                score=_keep_embeddings,
+                reduce=_open_recall,
+                parameter=COUNT,
+            ),
+        )
+    }
+)
+"""The metrics of a whole set by name."""

@@ -1,0 +1,1 @@
+"""Read and change ONNX files: sizes, graphs, layers, versions, cuts."""

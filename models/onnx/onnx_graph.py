@@ -1,0 +1,230 @@
+"""Read an ONNX graph once: types and shapes by ONNX's own inference, the values that follow from the inputs, the
+work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
+
+from shootout.core.errors import ModelError
+from shootout.core.exported.workload import PRODUCTS, Shape, Work, is_product, node_flops
+from shootout.core.units import size
+from shootout.models.onnx.onnx_files import graphs_inside, parse
+
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
+"""Types that can be rounded."""
+BYTES = 4
+"""The bytes of an element; see `Work`."""
+MOVES = frozenset(
+    (
+        *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather"),
+        *("GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Shape", "Size", "Slice", "SpaceToDepth"),
+        *("Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    )
+)
+"""Operators that compute nothing."""
+BY_ROWS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""The operators among `MOVES` that read parts of their first input."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxGraph:
+    """Hold a graph, the main one or a body, with what is known of it.
+
+    Attributes:
+        types: ONNX's element type of every value, stored weights among them; those that inference can't find are
+            missing.
+        ranks: of the values that aren't stored weights, where they are known.
+        shapes: of every value whose shape is fully known, stored weights among them.
+        live: values that follow from the inputs' values, not just from their shapes; what products read beside these
+            are weights.
+    """
+
+    nodes: Sequence[NodeProto]
+    types: Mapping[str, int]
+    ranks: Mapping[str, int]
+    shapes: Mapping[str, Shape]
+    live: frozenset[str]
+
+    @property
+    def floats(self) -> dict[str, int]:
+        """Return the element types of the values that can be rounded."""
+        return {name: kind for name, kind in self.types.items() if kind in FLOATS}
+
+    def flops(self, node: NodeProto) -> float | None:
+        """Count the operations of a matrix product; None if they aren't known."""
+        if not self.known((*node.input, *node.output[:1])):
+            return None
+        shapes = [self.shapes.get(name, ()) for name in node.input]
+        return node_flops(node, shapes, self.shapes.get(node.output[0], ()))
+
+    def known(self, names: Sequence[str]) -> bool:
+        """Return whether all these values' shapes are known; an omitted value ("") counts as known."""
+        return all(name in self.shapes for name in names if name)
+
+    def bytes_of(self, names: Sequence[str]) -> int:
+        """Sum the bytes of all these values; one of unknown shape counts nothing."""
+        return BYTES * sum(math.prod(self.shapes[name]) for name in names if name in self.shapes)
+
+
+def read_graph(model: ModelProto, *, data_prop: bool = False) -> OnnxGraph:
+    """Read a model, and its own functions only if they were inlined before.
+
+    Args:
+        data_prop: let inference follow the values of shapes too.
+    """
+    return read_scope(shape_inference.infer_shapes(model, data_prop=data_prop).graph)
+
+
+def read_scope(graph: GraphProto, outer: OnnxGraph | None = None) -> OnnxGraph:
+    """Read one graph after inference.
+
+    Args:
+        outer: the graph around a body of If, Loop or Scan, which sees that graph's values.
+    """
+    infos = [info for info in (*graph.input, *graph.output, *graph.value_info) if info.type.HasField("tensor_type")]
+    tensors = {info.name: info.type.tensor_type for info in infos}
+    shaped = {name: found.shape.dim for name, found in tensors.items() if found.HasField("shape")}
+    whole = {name: dims for name, dims in shaped.items() if all(dim.HasField("dim_value") for dim in dims)}
+    stored = graph.initializer
+    return OnnxGraph(
+        nodes=list(graph.node),
+        types=dict(outer.types if outer else {})
+        | {tensor.name: tensor.data_type for tensor in stored}
+        | {name: found.elem_type for name, found in tensors.items() if found.elem_type},
+        ranks={name: len(dims) for name, dims in shaped.items()},
+        shapes=dict(outer.shapes if outer else {})
+        | {tensor.name: tuple(tensor.dims) for tensor in stored}
+        | {name: tuple(dim.dim_value for dim in dims) for name, dims in whole.items()},
+        live=_live_values(graph),
+    )
+
+
+def _live_values(graph: GraphProto) -> frozenset[str]:
+    live = {info.name for info in graph.input} - {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        inside = any(attribute.HasField("g") for attribute in node.attribute)  # may capture anything
+        if node.op_type not in {"Shape", "Size"} and (inside or live & set(node.input)):
+            live |= set(node.output) - {""}
+    return frozenset(live)
+
+
+def count(model: Path | ModelProto) -> Work | None:
+    """Count the work of one call of a model or file whose axes are fixed; None if the graph can't be read at all."""
+    try:
+        return work_of(parse(model) if isinstance(model, Path) else model)
+    except Exception:  # a stranger's graph may break anything, and an export works without this
+        return None
+
+
+def work_of(model: ModelProto) -> Work:
+    """Count the work of one call of `model`, whose axes are fixed."""
+    flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
+    graph = read_graph(flat, data_prop=True)
+    flops, uncounted = _sum_flops(graph)
+    weights = {tensor.name for tensor in found.initializer} | _constant_outputs(graph.nodes)
+    each = [graph.bytes_of(_activations_of(graph, node)) for node in graph.nodes if node.op_type in PRODUCTS]
+    return Work(
+        flops=None if uncounted else flops,
+        elementwise_ops=sum(_count_elements(graph, node) for node in graph.nodes),
+        weight_bytes=graph.bytes_of(sorted(weights & _read_values(graph.nodes))),
+        input_bytes=graph.bytes_of([info.name for info in found.input if info.name not in weights]),
+        output_bytes=graph.bytes_of([info.name for info in found.output]),
+        activation_bytes=sum(each),
+        widest_bytes=max(each, default=0),
+        weight_flops=None
+        if uncounted
+        else sum(graph.flops(node) or 0.0 for node in graph.nodes if _has_stored_weight(graph, node)),
+        uncounted=uncounted,
+    )
+
+
+def refuse_huge(model: ModelProto, name: str, memory_bytes: int) -> None:
+    """Refuse a model of which one node would fill the memory: a file of 160 bytes can make a tensor of any size.
+
+    Args:
+        model: its axes are fixed.
+        name: of the file, for people.
+        memory_bytes: what can still be taken; half of it is left for all else.
+
+    Raises:
+        ModelError: there is such a node; names it.
+    """
+    try:
+        needed, node = find_widest(model)
+    except Exception:  # as in `count`: what can't be read here is refused where it is run
+        return
+    if needed > memory_bytes // 2:
+        raise ModelError(
+            f"{name}: the {node.op_type} that gives {node.output[0]!r} needs {size(needed)} of memory, more "
+            f"than half of the {size(memory_bytes)} that are free. Fix: give smaller sizes, such as a lower --batch, "
+            "or take a machine with more memory"
+        )
+
+
+def find_widest(model: ModelProto) -> tuple[int, NodeProto]:
+    """Find the node whose inputs and outputs take the most bytes, as far as their shapes are known."""
+    flat = inliner.inline_local_functions(model) if model.functions else model
+    graph = shape_inference.infer_shapes(flat, data_prop=True).graph
+    scopes = [outer := read_scope(graph), *(read_scope(inner, outer) for inner in graphs_inside(graph.node))]
+    nodes = [(scope, node) for scope in scopes for node in scope.nodes]
+    each = [(sum(_stored_bytes(scope, name) for name in {*node.input, *node.output}), node) for scope, node in nodes]
+    return max(each, key=lambda found: found[0])
+
+
+def _stored_bytes(graph: OnnxGraph, name: str) -> int:
+    """Return the bytes of a value in its own type; 0 if its shape isn't known."""
+    kind = graph.types.get(name, TensorProto.FLOAT)
+    return math.prod(graph.shapes[name]) * helper.tensor_dtype_to_np_dtype(kind).itemsize if name in graph.shapes else 0
+
+
+def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:
+    return {node.output[0] for node in nodes if node.op_type == "Constant"}
+
+
+def _read_values(nodes: Sequence[NodeProto]) -> set[str]:
+    """Return every value that some node reads as a whole."""
+    return {name for node in nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
+
+
+def _activations_of(graph: OnnxGraph, node: NodeProto) -> list[str]:
+    return [*(name for name in node.input if name in graph.live), *(name for name in node.output if name)]
+
+
+def _sum_flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
+    """Sum the operations of all products, and list the operators of those that can't be counted."""
+    total, uncounted = 0.0, set[str]()
+    for node in graph.nodes:
+        operations = _operations_of(graph, node)
+        if operations is None:
+            uncounted.add(node.op_type)
+        total += operations or 0.0
+    return total, tuple(sorted(uncounted))
+
+
+def _operations_of(graph: OnnxGraph, node: NodeProto) -> float | None:
+    inside = (one for graph in graphs_inside([node]) for one in graph.node)
+    if not any(map(_is_product_node, (node, *inside))):
+        return 0.0
+    return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
+
+
+def _is_product_node(node: NodeProto) -> bool:
+    return node.op_type in PRODUCTS or is_product(node.op_type)
+
+
+def _has_stored_weight(graph: OnnxGraph, node: NodeProto) -> bool:
+    """Return whether a node multiplies an activation by a stored weight."""
+    return _is_product_node(node) and any(name and name not in graph.live for name in node.input)
+
+
+def _count_elements(graph: OnnxGraph, node: NodeProto) -> int:
+    """Count the elements of the largest value that a node other than a product reads or writes in one call."""
+    names = [*_activations_of(graph, node)]
+    idle = node.op_type in MOVES or _is_product_node(node) or not set(node.input) & graph.live
+    return 0 if idle else max((math.prod(graph.shapes[name]) for name in names if name in graph.shapes), default=0)

@@ -1,0 +1,372 @@
+"""Make a transformers model from its `config.json`: drawn inputs, seeded random weights or those on this disk, no
+download.
+
+Random weights are for fidelity and speed, they have no accuracy. Reading the config needs no transformers. A user's
+weights are found and hashed in any process, and read where torch may be. Tensors alone are read: safetensors, or
+torch's files with `weights_only`, which runs no code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout.core.contract import Array, Artifact
+from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
+from shootout.models.seeding import seeded
+from shootout.models.sources.source import BATCH
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from shootout.models.sources.called import Called
+
+SAFE = ".safetensors"
+TORCH = (".bin", ".pt", ".pth", ".ckpt")
+INDEX = ".index.json"
+SNAPSHOTS = "snapshots"
+"""The folder of a model's versions in Hugging Face's cache."""
+"""The ending of a file that lists which of several files holds which weight."""
+IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
+"""The names that transformers gives to weight files; the first that exists counts."""
+FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
+INSIDE = ("state_dict", "model_state_dict", "model")
+"""The words under which training scripts store the weights among other things."""
+SUFFIX, CONFIG = ".json", "config.json"
+WEIGHTS_PARAMETER = "weights"
+"""The parameter of a call that says where its weights are; random ones without it."""
+TOKENS, IMAGE_SIZE = 128, 224
+"""Length of a text and side of an image where neither the config nor the user says another."""
+LIMITS = ("max_position_embeddings", "n_positions")
+LONGEST = 1 << 20
+SPECIAL = 2
+"""Positions that some models (RoBERTa) keep for padding."""
+STATISTICS_IMAGES = 16
+EXAMPLE_SEED, STATISTICS_SEED = 1, 4
+
+
+def is_meant(name: str) -> bool:
+    """Return whether `name` is meant as a config, or as the folder of one with its weights."""
+    try:
+        return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
+    except (OSError, RuntimeError):  # too long for a file's name, or `~` of an unknown user
+        return False
+
+
+def model(name: str) -> Model:
+    """Return the model of the config in the file `name`, or of the config and the weights in the folder `name`.
+
+    Raises:
+        UsageError: it can't be read, or is no transformers config.
+    """
+    place = Path(name).expanduser().absolute()
+    folder = place if place.is_dir() else None
+    path = place / CONFIG if folder else place
+    config = _read_config(path)
+
+    def called(parameters: Parameters) -> Called:
+        return _call_config(path, parameters)
+
+    return Model(
+        name=str(path),
+        title=f"{_name_architecture(config)} ({folder.name if folder else _name_place(path)})",
+        description=f"transformers' {config['model_type']}{'' if folder else ' with seeded weights: fidelity only'}",
+        parameters=_free_parameters(config),
+        parameter_count=lambda _: 0,
+        inputs=lambda _, __: (),
+        forward=None,
+        module=lambda parameters: _call_config(path, parameters, settle=False).module,
+        trained=lambda parameters: called(parameters).module,
+        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+        called=called,
+        source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
+        weights=folder,
+    )
+
+
+def _name_architecture(config: dict[str, Any]) -> str:
+    named = config.get("architectures")
+    return str(named[0] if isinstance(named, list) and named else config["model_type"])
+
+
+def _name_place(path: Path) -> str:
+    """Return the name that separates a config from others: its own, or its folder's if all have the same."""
+    return path.parent.name if path.name == CONFIG else path.stem
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path.name} is not JSON ({error}): expected the config.json of a transformers model"
+        ) from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise UsageError(f"{path.name} has no model_type: expected the config.json of a transformers model")
+    return config
+
+
+def _free_parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
+    found: dict[str, IntRange | Choice] = {"seed": SEED}
+    if "vocab_size" in config:
+        limit = next((int(config[key]) for key in LIMITS if isinstance(config.get(key), int)), LONGEST)
+        default = max(min(TOKENS, limit - SPECIAL), 1)
+        found["sequence_length"] = IntRange(default=default, low=1, high=max(limit, 1))
+    elif "image_size" not in config:
+        found["image_size"] = IntRange(default=IMAGE_SIZE, low=8, high=4_096)
+    return found
+
+
+def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
+    """Build the module with its inputs.
+
+    Args:
+        settle: measure the statistics of its batch normalization; not needed where weights are loaded afterwards.
+    """
+    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing is downloaded, whatever the config names
+    import transformers
+
+    quiet: Any = transformers.logging
+    quiet.set_verbosity_error()
+    try:
+        return _make_module(path, parameters, settle)
+    except UsageError:
+        raise
+    except Exception as error:
+        failed = f"{path.name}: transformers can't make or run this model from its config alone: {explained(error)}"
+        raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
+
+
+def _make_module(path: Path, parameters: Parameters, settle: bool) -> Called:
+    import torch
+    import transformers
+
+    from shootout.models.sources.called import checked
+
+    config: Any = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    config.use_cache = False  # what a call returns for the next one is no tensor
+    known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+    auto: Any = transformers.AutoModel
+    given, notes = parameters.get(WEIGHTS_PARAMETER), tuple[str, ...]()
+    with seeded(parameters), torch.device("meta" if given else "cpu"):
+        module: Any = known(config) if known else auto.from_config(config)
+    if given:
+        module, notes = _load_weights(path, type(module), config, Path(str(given)))
+    module.eval()
+    _repair_pooling(module, config)
+    batch = int(parameters[BATCH])
+
+    def draw(count: int, seed: int) -> list[dict[str, Array]]:
+        rng = np.random.default_rng([int(parameters["seed"]), seed])
+        return [_draw_inputs(path.name, module.main_input_name, config, parameters, rng, batch) for _ in range(count)]
+
+    if not given:
+        module.float()
+        if settle:
+            _settle_norms(module, config, parameters, path.name)
+    example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
+    found = checked(path.name, module, example)
+    return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
+
+
+def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
+    """Build the module with the weights at `place`; return it, and the notes on its rows.
+
+    Raises:
+        UsageError: some of its weights aren't there, or have another shape; names them.
+    """
+    stored = read_weights(place)
+    module, found = kind.from_pretrained(
+        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    odd = {str(one[0]): one for one in found["mismatched_keys"]}
+    told = [f"{name} is {list(one[1])} instead of {wanted.get(name, list(one[2]))}" for name, one in odd.items()]
+    if lost := sorted(set(found["missing_keys"]) - odd.keys()):
+        told.append(f"there is no {list_names(lost)}")
+    if told:
+        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:4])}")
+    unused = sorted(found["unexpected_keys"])
+    more = (f"of {place.name}'s weights the model has no {list_names(unused)}",) if unused else ()
+    return module, (f"with the weights in {place.name}", *more)
+
+
+def _draw_inputs(
+    name: str, main: str, config: Any, parameters: Parameters, rng: np.random.Generator, batch: int
+) -> dict[str, Array]:
+    """Draw random tokens, each row padded after a length of its own, or standard normal pixels."""
+    if main == "input_ids" and "sequence_length" in parameters:
+        length = int(parameters["sequence_length"])
+        lengths = rng.integers((length + 1) // 2, length + 1, (batch, 1))
+        mask = (np.arange(length) < lengths).astype(np.int64)
+        ids = rng.integers(1, config.vocab_size, mask.shape)
+        decoder = {"decoder_input_ids": rng.integers(1, config.vocab_size, mask.shape)}
+        return {"input_ids": ids, "attention_mask": mask, **(decoder if config.is_encoder_decoder else {})}
+    if main != "pixel_values":
+        asked = "expected a model of texts alone (input_ids, vocab_size) or of images alone (pixel_values)"
+        raise UsageError(f"{name}: its main input is {main!r}: {asked}")
+    size = getattr(config, "image_size", None) or parameters["image_size"]
+    sides = tuple(size) if isinstance(size, list | tuple) else (int(size), int(size))
+    return {"pixel_values": rng.standard_normal((batch, int(config.num_channels), *sides), dtype=np.float32)}
+
+
+def _repair_pooling(module: nn.Module, config: Any) -> None:
+    """Replace EfficientNet's global pooling: its kernel is as wide as its channels, which OpenVINO refuses."""
+    from torch import nn
+
+    for parent in module.modules():
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.AvgPool2d) and layer.kernel_size == getattr(config, "hidden_dim", None):
+                setattr(parent, name, nn.AdaptiveAvgPool2d(1))
+
+
+def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
+    """Give batch normalization the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
+    import torch
+    from torch import nn
+
+    norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    rng = np.random.default_rng([int(parameters["seed"]), STATISTICS_SEED])
+    main: Any = module.main_input_name
+    drawn = _draw_inputs(name, main, config, parameters, rng, STATISTICS_IMAGES)
+    for norm in norms:
+        norm.momentum = 1.0  # the statistics of this one batch
+    with torch.no_grad():
+        module.train()(**{key: torch.from_numpy(array) for key, array in drawn.items()})
+    module.eval()
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+
+
+def weight_files(path: Path) -> list[Path]:
+    """Return the files that hold the weights: of a folder, an index or a file alone.
+
+    Raises:
+        UsageError: there are none, or an index names some outside its folder.
+    """
+    if path.is_dir():
+        found = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
+        if found is None:
+            exports = find_exports(path)
+            fix = f"; {tell_exports(exports)}" if exports else ""
+            raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}{fix}")
+        return weight_files(found)
+    if path.name.endswith(INDEX):
+        return _list_shards(path)
+    return [_one_file(path)]
+
+
+def find_exports(folder: Path) -> list[Path]:
+    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`.
+
+    Args:
+        folder: may be the root of a model in Hugging Face's cache, whose current snapshot counts.
+    """
+    folder = find_snapshot(folder) or folder
+    found = [file for place in (folder / "onnx", folder) for file in sorted(place.glob("*.onnx"))]
+    return sorted(found, key=lambda file: file.name != "model.onnx")
+
+
+def find_snapshot(folder: Path) -> Path | None:
+    """Return the current snapshot of a model in Hugging Face's cache, by the model's root; None if it is none."""
+    root = folder.parent if folder.name == SNAPSHOTS else folder
+    found = sorted(one for one in (root / SNAPSHOTS).glob("*") if one.is_dir())
+    try:
+        current = (root / "refs" / "main").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        current = ""
+    return next((one for one in found if one.name == current), found[-1] if found else None)
+
+
+def tell_exports(files: Sequence[Path]) -> str:
+    """Say how the first of some ONNX files is run."""
+    names = ", ".join(file.name for file in files)
+    return f"it has {names}: shootout run {shlex.quote(str(files[0]))}"
+
+
+def weights_digest(path: Path) -> str:
+    """Hash of all these files' contents.
+
+    Raises:
+        UsageError: they can't be read, or as `weight_files`.
+    """
+    whole = hashlib.sha256()
+    for file in weight_files(path):
+        try:
+            with file.open("rb") as stored:
+                whole.update(hashlib.file_digest(stored, "sha256").digest())
+        except OSError as error:
+            raise UsageError(f"can't read {file}: {tell_refusal(error)}") from error
+    return whole.hexdigest()
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights by name.
+
+    Raises:
+        UsageError: a file can't be read, or holds anything but tensors; or as `weight_files`.
+    """
+    found: dict[str, Tensor] = {}
+    for file in weight_files(path):
+        found |= _read_tensors(file)
+    return found
+
+
+def list_names(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
+    """List some names of weights, and how many more there are."""
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _list_shards(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        if any(name in ("", "..") or Path(name).name != name for name in names):
+            raise UsageError(f"{index.name} names files outside its folder, which are refused: copy them beside it")
+    except OSError as error:
+        raise UsageError(f"can't read {index}: {tell_refusal(error)}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{index.name} is not an index of weights: it has no weight_map of file names") from error
+    return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
+
+
+def _one_file(path: Path) -> Path:
+    """Return the file itself, if it can hold weights."""
+    if path.suffix not in (SAFE, *TORCH):
+        raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+    if not path.is_file():
+        raise UsageError(f"can't read {path}: there is no such file")
+    return path
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    import torch
+
+    try:
+        if file.suffix == SAFE:
+            from safetensors.torch import load_file
+
+            return dict(load_file(file))
+        stored: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UsageError(f"{file.name} isn't read: {FORM} ({explained(error)})") from error
+    if not isinstance(stored, Mapping):
+        raise UsageError(f"{file.name} holds a {type(stored).__name__}: {FORM}")
+    held: Mapping[Any, Any] = next((stored[word] for word in INSIDE if isinstance(stored.get(word), Mapping)), stored)
+    if odd := [str(name) for name, one in held.items() if not isinstance(one, torch.Tensor)]:
+        raise UsageError(f"{file.name} also holds {list_names(odd)}: {FORM}")
+    return {str(name): tensor for name, tensor in held.items()}

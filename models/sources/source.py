@@ -1,0 +1,310 @@
+"""Find a user's own factory and its parameters: read from its source, without running any of it.
+
+The main process never runs a user's code: it may import torch, be slow, or crash.
+
+If its source changes, a model counts as another one. `FactorySource.digest` hashes the factory's file and the .py files
+of its folder and of those inside, imported or not. What a factory reads there isn't hashed, so an export's key also
+holds the folder's place.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from shootout.core.contract import Value
+from shootout.core.errors import UsageError, tell_refusal, unknown
+
+SUFFIX = ".py"
+BATCH = "batch"
+"""A factory's parameter of this name gets the batch size."""
+MOST_FILES = 500
+"""Hash so many .py files of a folder tree: those nearest to its top, in the order of paths."""
+MOST_ENTRIES = 10_000
+"""Look for them among so many files and folders below the top: whole levels, as many as hold fewer.
+
+Whole ones, since the files that a run itself writes there must not move the end somewhere in between.
+"""
+MOST_IN_FOLDER = 1_000
+"""A folder below the top with more entries holds data, and no source."""
+FOREIGN = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
+"""Folders whose files aren't the user's own source."""
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorySource:
+    """Hold a factory's place.
+
+    Attributes:
+        file: the file that defines it.
+        module: its dotted name, "" for a file on its own.
+        root: the folder that its imports start from.
+        tree: the folder whose .py files are its source: a change of one of those makes another model.
+    """
+
+    file: Path
+    module: str
+    root: Path
+    tree: Path
+    function: str
+
+    @property
+    def name(self) -> str:
+        """Return the place for any process with the same current folder: an absolute path, or the dotted name."""
+        return f"{self.module or self.file}:{self.function}"
+
+    @property
+    def short(self) -> str:
+        """Return the name for people."""
+        return f"{self.module or self.file.name}:{self.function}"
+
+    def digest(self) -> str:
+        """Hash of the .py files in its tree; what is read at run time isn't in it.
+
+        Files that can't be read, and those with a dot in front, aren't the user's source.
+
+        Raises:
+            UsageError: the file itself can't be read.
+        """
+        found = [os.path.relpath(path, self.tree).encode() + b"\0" + text for path, text in self.files().items()]
+        return hashlib.sha256(b"\0".join(found)).hexdigest()
+
+    def holds(self, path: Path) -> bool:
+        """Return whether a file is the user's own: in the tree, and in no environment or cache inside it."""
+        if path == self.file:
+            return True
+        inside = path.relative_to(self.tree).parts if path.is_relative_to(self.tree) else (".",)
+        return not any(map(_is_foreign, inside))
+
+    def files(self) -> dict[Path, bytes]:
+        """Return its file and the .py files of its tree that can be read, with their bytes; see MOST_FILES.
+
+        Raises:
+            UsageError: the file itself can't be read.
+        """
+        texts = {self.file: read(self.file)}
+        for file in _list_tree(self.tree):
+            with suppress(UsageError):  # another user's, or gone by now
+                texts[file] = texts.get(file) or read(file)
+        return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorySignature:
+    """Hold a factory's parameters with their defaults, and whether it takes the batch size."""
+
+    defaults: Mapping[str, Value]
+    takes_batch: bool
+
+
+def is_meant(model: str) -> bool:
+    """Return whether `model` is meant as a user's factory rather than a registered name."""
+    return ":" in model or model.endswith(SUFFIX)
+
+
+def find(model: str) -> FactorySource:
+    """Find `file.py:function` or `package.module:function` (the function may be missing).
+
+    A module may also be in the current folder, as for `python -m`.
+
+    Raises:
+        UsageError: there is no such file or module.
+    """
+    where, _, function = (model, "", "") if model.endswith(SUFFIX) else model.rpartition(":")
+    return _find_file(where, function) if where.endswith(SUFFIX) else _find_module(where, function)
+
+
+def _find_file(text: str, function: str) -> FactorySource:
+    file = Path(text).expanduser().absolute()
+    if not file.is_file():
+        raise UsageError(f"can't find the file {text!r}: looked for {file}")
+    return FactorySource(file=file, module="", root=file.parent, tree=file.parent, function=function)
+
+
+def _find_module(name: str, function: str) -> FactorySource:
+    importlib.invalidate_caches()
+    parts, top, spec = name.split("."), None, None
+    search: list[str] | None = [str(Path.cwd()), *sys.path]
+    for count in range(1, len(parts) + 1):
+        spec = _find_spec(".".join(parts[:count]), search)
+        if spec is None:
+            where = "the current folder or this environment" if count == 1 else ".".join(parts[: count - 1])
+            raise UsageError(
+                f"no module {'.'.join(parts[:count])!r} in {where}: give module:function or file.py:function"
+            )
+        top, search = top or spec, list(spec.submodule_search_locations or [])
+    if top is None or spec is None or not str(spec.origin).endswith(SUFFIX):
+        raise UsageError(f"{name!r} has no Python source: give module:function or file.py:function")
+    file, package = Path(str(spec.origin)).absolute(), list(top.submodule_search_locations or [])
+    tree = Path(package[0]).absolute() if package else file.parent
+    return FactorySource(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
+
+
+def _find_spec(name: str, search: list[str] | None) -> ModuleSpec | None:
+    """Return a module's spec without importing its parents, which `importlib.util.find_spec` would do."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return None
+    try:
+        return PathFinder.find_spec(name, search) or (None if "." in name else importlib.util.find_spec(name))
+    except ValueError:  # a module that was made without a spec, as __main__ is
+        return None
+
+
+def signature(source: FactorySource) -> FactorySignature:
+    """Read the factory's parameters from its source.
+
+    Raises:
+        UsageError: as `definition`, or it needs more than a batch size.
+    """
+    node = definition(source, "makes the model")
+    if not isinstance(node, ast.FunctionDef):
+        return FactorySignature(defaults={}, takes_batch=False)  # a class, or made by other code: it is called as it is
+    parameters = _read_parameters(node.args)
+    needed = [name for name, default in parameters.items() if default is None and name != BATCH]
+    if needed:
+        raise UsageError(f"{source.short} needs a value for {_list_names(needed)}: give it a default")
+    values = {name: _literal_value(default) for name, default in parameters.items() if default and name != BATCH}
+    defaults = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+    return FactorySignature(defaults=defaults, takes_batch=BATCH in parameters)
+
+
+def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
+    """Return the statement in its file that defines the function; None if other code makes it.
+
+    Args:
+        purpose: what it is for, for the message where none is named.
+
+    Raises:
+        UsageError: the source is no Python, or has no such function (with the nearest); or no function is named.
+    """
+    body = _parse_source(source.file.name, read(source.file)).body
+    known = _bound_names(body)
+    if not source.function:
+        functions = [name for name, node in known.items() if isinstance(node, ast.FunctionDef)]
+        example = f"{source.short}{functions[0] if functions else 'make'}"
+        raise UsageError(f"say which function {purpose}, as in {example}; there is {_list_names(functions)}")
+    if source.function not in known and not _is_open(body):
+        own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
+        public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
+        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, public)
+    node = known.get(source.function)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise UsageError(f"{source.short} is an async function, which would have to be awaited: give a plain one")
+    return node
+
+
+@lru_cache(maxsize=16)
+def _parse_source(name: str, text: bytes) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise UsageError(f"{name} line {error.lineno} isn't Python: {error.msg}") from None
+    except ValueError as error:
+        raise UsageError(f"{name} isn't Python: {error}") from None
+
+
+def _bound_names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
+    """Return what a module's statements bind, also inside `if`, `try` and `with`."""
+    found: dict[str, ast.stmt] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0]: node for alias in node.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = (name for one in targets for name in ast.walk(one) if isinstance(name, ast.Name))
+            found |= {name.id: node for name in names if isinstance(name.ctx, ast.Store)}  # `f.x = 1` binds no f
+        else:
+            parts = (getattr(node, part, []) for part in ("body", "orelse", "finalbody"))
+            handlers = (handler.body for handler in getattr(node, "handlers", []))
+            found |= {name: one for part in (*parts, *handlers) for name, one in _bound_names(part).items()}
+    return found
+
+
+def _is_open(body: Iterable[ast.stmt]) -> bool:
+    """Return whether the module may have names that its source doesn't show."""
+    names = _bound_names(body)
+    return "*" in names or "__getattr__" in names
+
+
+def _is_own(node: ast.stmt) -> bool:
+    return not isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def _read_parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
+    """Return each parameter's default, None if it has none."""
+    places = [*args.posonlyargs, *args.args]
+    defaults = [*[None] * (len(places) - len(args.defaults)), *args.defaults]
+    pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    return {argument.arg: default for argument, default in pairs}
+
+
+def _literal_value(default: ast.expr) -> object:
+    try:
+        return ast.literal_eval(default)
+    except ValueError:
+        return None
+
+
+def _list_names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _list_tree(folder: Path) -> list[Path]:
+    """List the .py files, level by level."""
+    found: list[Path] = []
+    below, left = [list(_scan_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
+    while below and left >= 0 and len(found) < MOST_FILES:
+        mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
+        found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
+        below = []
+        for inner in (Path(entry) for entry in mine if entry.is_dir(follow_symlinks=False)):
+            entries = list(itertools.islice(_scan_entries(inner), MOST_IN_FOLDER + 1))
+            below += [entries] if len(entries) <= MOST_IN_FOLDER else []
+            if (left := left - len(entries)) < 0:
+                break
+    return found[:MOST_FILES]
+
+
+def _is_foreign(name: str) -> bool:
+    return name.startswith(".") or name in FOREIGN
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()  # no pipe, and no link that leads nowhere
+    except OSError:
+        return False
+
+
+def _scan_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:  # another user's, or gone by now
+        return
+
+
+def read(path: Path) -> bytes:
+    """Read a source file's bytes.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error

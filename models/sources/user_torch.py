@@ -1,0 +1,341 @@
+"""Make a user's own torch module measurable: input sets, all possible artifacts, reference outputs, error bounds.
+
+Input sets are given, drawn in the model's own way, or the example shuffled. A form that the module can't be exported to
+is no error: backends that need only the module are measured all the same. Runs in the export process only; the user's
+code runs here.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shootout import models
+from shootout.core.constants import CALIBRATION_ROWS
+from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.core.errors import ModelError, UsageError, explained
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import ExportJob, Request, stream_of
+from shootout.core.exported.unseen import is_like
+from shootout.models.base import buffer_count, set_bytes, set_count
+from shootout.models.data.data_files import note_repeated, read_sets
+from shootout.models.sources import input_sets, open_axes, torch_files
+from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
+from shootout.models.sources.called import Called, find_state
+from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
+from shootout.models.sources.source import BATCH
+from shootout.quantize import torch_error_bounds
+from shootout.scenarios.streams import Stream
+
+INPUT_SEED, CALIBRATION_SEED = 1, 2
+SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
+"""The artifacts of a size of a sweep that shares an export with open axes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputData:
+    """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn.
+
+    `rows` are the buffers' numbers in the user's own data, if these are rows. `whole` is the number of the user's input
+    sets if these are a sample of them, else 0.
+    """
+
+    buffers: list[dict[str, Array]]
+    calibration: list[dict[str, Array]]
+    split: input_sets.RowSplit | None = None
+    drawn: bool = False
+    rows: Array | None = None
+    whole: int = 0
+
+
+def take(job: ExportJob, effort: Effort) -> ExportedModel:
+    """Run the user's code and export the module.
+
+    Raises:
+        UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
+        ModelError: its outputs prove nothing.
+    """
+    asked = job.request
+    model = models.get(asked.model)
+    assert model.called, "only a user's own model comes here"
+    own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
+    called = model.called({**asked.parameters, BATCH: asked.batch, **own})
+    specs, batch = _input_specs(job, called)
+    stream = _find_stream(asked, called, specs)
+    data = _choose_sets(job, called, specs, stream)
+    alone = open_axes.write_size(job, called.module, data.buffers[0])
+    made, unmade = SHARED, ""
+    if alone is not None:
+        made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
+    count = sum(weight.numel() for weight in called.module.parameters())
+    effort.tell("trying the input sets")
+    buffers, found = _usable_buffers(job, called, data, stream)
+    calibration = data.calibration
+    if stream:
+        buffers = stream.fill(buffers, found)
+        calibration = calibration[: max(len(buffers), CALIBRATION_ROWS)]
+        ran = torch_error_bounds.outputs(called.module, calibration, by_rows=False, names=called.outputs, stream=stream)
+        calibration = stream.fill(calibration, list(ran))
+    sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
+    by_rows = _is_by_rows(called, buffers, found)
+    scored = data.split.report_calls if data.split and asked.scored == "outputs" else 0
+    mixed = () if stream else _note_rows(called, specs, batch, buffers[0], found[0])
+    reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
+        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
+    )
+    buffers = buffers[: len(reference_outputs)]
+    calibrating = 0 if asked.calibration_npz or fault or data.split else len(sets)
+    outputs = _output_specs(called, reference_outputs)
+    require_telling(job.short, outputs, reference_outputs)
+    if data.split and data.split.report_labels is None and asked.scored == "outputs":
+        effort.tell("running the rows that the metric scores")
+        run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
+        data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(run(sets)))
+    findings = ExportFindings(
+        inputs=specs,
+        outputs=outputs,
+        buffers=buffers,
+        buffer_rows=data.rows,
+        reference_outputs=reference_outputs,
+        artifacts=made,
+        bounds_by_mark=bounds_by_mark,
+        flips=flips,
+        stream=stream,
+        parameter_count=count,
+        batch=batch,
+        parameters={**asked.parameters, **({} if called.batch is None else {BATCH: called.batch})},
+        calibration=sets,
+        calibration_fault=fault,
+        split=data.split,
+        notes=(
+            *called.notes,
+            *([stream.note] if stream else []),
+            *(data.split.notes if data.split else ()),
+            *input_sets.note_sample(len(buffers), data.whole, calibrating),
+            *([] if stream else note_repeated(asked.inputs_npz, specs)),
+            *filter(None, [alone]),
+            *mixed,
+        ),
+        unmade=unmade,
+        shares=alone is None,
+        drawn=data.drawn,
+        unseen=unseen,
+    )
+    return assemble(job, findings)
+
+
+def _find_stream(asked: Request, called: Called, specs: Sequence[TensorSpec]) -> Stream | None:
+    """Return how calls make clips; None for single calls.
+
+    Raises:
+        UsageError: what the user calls a state is none.
+    """
+    if len(specs) < 2 and asked.state is None and not asked.steps:
+        return None
+    example = torch_error_bounds.run(called.module, called.inputs, names=called.outputs)
+    dtypes = dict(zip(called.outputs, called.dtypes, strict=True))
+    return stream_of(asked, specs, {name: (dtypes[name], array.shape) for name, array in example.items()})
+
+
+def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
+    """Return the inputs of one call, and the rows in it; of labeled example inputs a call takes `batch` rows.
+
+    Raises:
+        UsageError: the model has no batch of this size.
+    """
+    batch = job.request.batch
+    shapes = {name: array.shape for name, array in called.inputs.items()}
+    firsts = {shape[0] if shape else None for shape in shapes.values()}
+    rows = firsts.pop() if len(firsts) == 1 else None
+    if called.labels is not None and rows:
+        shapes = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
+    elif called.batch is None and batch not in (1, rows):
+        given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
+        raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
+    elif called.batch is None and job.request.scored:
+        batch = rows or batch
+    specs = tuple(
+        TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
+    )
+    return specs, batch
+
+
+def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Arrays]) -> bool:
+    """Return whether buffers can run as one batch, as `torch_error_bounds` does with all of them; only for a single
+    output.
+
+    Args:
+        apart: the outputs for each buffer by itself.
+    """
+    if called.outputs != ("y",) or len(buffers) < 2:
+        return False
+    try:
+        together = [one["y"] for one in torch_error_bounds.outputs(called.module, buffers, by_rows=True)]
+    except Exception:
+        return False
+    scale = max(float(np.abs(one["y"]).max(initial=0.0, where=np.isfinite(one["y"]))) for one in apart)
+    return all(
+        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=ROUNDING * scale, equal_nan=True)
+        for got, one in zip(together, apart, strict=True)
+    )
+
+
+def _note_rows(
+    called: Called, specs: Sequence[TensorSpec], batch: int, example: Arrays, known: Arrays
+) -> tuple[str, ...]:
+    """Note that rows mix, as `note_mixed_rows`, in outputs with as many rows; a state may have layers there."""
+    inputs = [spec.name for spec in specs if spec.shape[:1] == (batch,)]
+    by_rows = {
+        name: array
+        for name, array in known.items()
+        if array.shape[:1] == (batch,) and not (array.ndim > 2 and array.shape[1] == batch)
+    }
+    run = partial(torch_error_bounds.run, called.module, names=called.outputs)
+    return note_mixed_rows(batch, inputs, example, by_rows, run) if by_rows else ()
+
+
+def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
+    """Return the outputs' specs; reduced floats come as float32, since the module was converted."""
+    dtypes = {name: np.dtype(dtype) for name, dtype in zip(called.outputs, called.dtypes, strict=True)}
+    return tuple(
+        TensorSpec(name=name, shape=array.shape, dtype=dtypes[name].name)
+        for name, array in reference_outputs[0].items()
+    )
+
+
+def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
+    """Write every artifact that the module can have; return why there are no more, "" if there are all."""
+    made: list[Artifact] = [Artifact.MODULE]
+    torch_files.write_weights(called.module, folder)
+    try:
+        program = torch_files.write_program(called.module, example, folder)
+        made.append(Artifact.PT2)
+        torch_files.write_onnx(called.module, program, example, folder, called.outputs)
+        made.append(Artifact.ONNX)
+    except Exception as error:
+        traceback.print_exc()
+        what = "torch.onnx.export" if Artifact.PT2 in made else "torch.export"
+        return tuple(made), f"{what} can't take this module: {explained(error)}"
+    return tuple(made), ""
+
+
+def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> InputData:
+    """Choose the sets that the user gave for an export job, or make some from the example.
+
+    Raises:
+        UsageError: the user's inputs or labels can't be read, or don't fit.
+    """
+    asked = job.request
+    npz = asked.inputs_npz
+    split = None
+    if npz and asked.scored:
+        whole = asked.scores_all
+        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, scores_all=whole)
+    elif called.labels is not None and not npz:
+        split = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=asked.scores_all)
+    most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
+    if split and not stream:
+        return _sample(split.sample(specs), split)
+    if split:
+        return InputData(buffers=split.sets()[:most], rows=split.other_rows, calibration=split.sets(), split=split)
+    if npz:
+        sets = read_sets(npz, specs, stream)
+        if stream:
+            return InputData(buffers=sets[:most], calibration=sets)
+        return _sample(input_sets.sample_sets(sets, specs, asked.batch))
+    if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
+        return InputData(buffers=real, calibration=real)
+    more = set_count(CALIBRATION_ROWS, asked.batch, specs)
+    begun = {name: called.inputs[name] for name in stream.state} if stream else {}  # as the example begins
+    draw = called.draw or (lambda count, seed: _shuffle_example(called.inputs, count, seed))
+    buffers, calibration = (
+        [{**one, **begun} for one in draw(count, seed)]
+        for count, seed in ((most, INPUT_SEED), (more, CALIBRATION_SEED))
+    )
+    return InputData(buffers=buffers, calibration=calibration, drawn=True)
+
+
+def _sample(given: input_sets.GivenSets, split: input_sets.RowSplit | None = None) -> InputData:
+    return InputData(
+        buffers=given.buffers, rows=given.rows, calibration=given.calibration, split=split, whole=given.whole
+    )
+
+
+def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
+    """Return the example, and copies with the elements of its floats shuffled; without floats, the example alone.
+
+    Integers stay: they may be offsets or ids, valid only as they are.
+    """
+    if not any(array.dtype.kind == "f" and array.size > 1 for array in example.values()):
+        return [dict(example)]
+    rng = np.random.default_rng(seed)
+    return [
+        dict(example),
+        *({name: _shuffle_floats(array, rng) for name, array in example.items()} for _ in range(count - 1)),
+    ]
+
+
+def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
+    return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
+
+
+def _usable_buffers(
+    job: ExportJob, called: Called, data: InputData, stream: Stream | None
+) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+    """Return the buffers, or the example alone if shuffled ones aren't valid inputs; and the outputs for each.
+
+    Raises:
+        ModelError: the module gives different outputs for the same inputs.
+        UsageError: it fails on inputs that the user gave.
+    """
+    buffers = data.buffers
+    run = partial(torch_error_bounds.run, called.module, buffers[0], names=called.outputs)
+    first, again = run(), run()
+    if not _is_same(first, again):
+        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
+    ours = data.drawn and not called.draw
+    try:
+        found = list(
+            torch_error_bounds.outputs(called.module, buffers, by_rows=False, names=called.outputs, stream=stream)
+        )
+    except Exception as error:
+        if ours:
+            return buffers[:1], [first]
+        raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
+    if not _is_same(first, run()):  # of a state that goes by the inputs before
+        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
+    valid = all(is_like(one, first) for one in found)
+    return (buffers, found) if valid or not ours else (buffers[:1], [first])
+
+
+def _is_same(one: Arrays, other: Arrays) -> bool:
+    return all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
+
+
+def _explain_difference(called: Called, buffers: Sequence[Arrays]) -> str:
+    """Say why calls on the same inputs differ: forward draws random numbers, or keeps something from call to call."""
+    told = "gives different outputs for the same inputs, so it can't be compared"
+    run, run_last = (
+        partial(torch_error_bounds.run, called.module, buffers[at], names=called.outputs) for at in (0, -1)
+    )
+    if not _is_same(run(), run()) and _is_same(_run_seeded(run), _run_seeded(run)):
+        fix = "take them as an input, or call torch.manual_seed in forward"
+        return f"{told}: forward draws random numbers. To fix it, {fix}"
+    state = find_state(called.module, run_last) or "a counter or state outside of the module"
+    fix = "set it anew in each call, or take it as an input and return its next value"
+    return f"{told}: they follow what forward changes with each call, {state}. To fix it, {fix}"
+
+
+def _run_seeded(run: Callable[[], Arrays]) -> Arrays:
+    random.seed(INPUT_SEED)
+    np.random.seed(INPUT_SEED)
+    torch.manual_seed(INPUT_SEED)
+    return run()

@@ -1,0 +1,160 @@
+"""The three rings, held: core imports itself, plug-ins import core, apps import no other app; and no circles."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from setuptools import find_packages
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
+PLUGINS = ("backends", "models", "scenarios", "quantize")
+REGISTRIES = {"backends", "models", "scenarios"}
+"""Packages that look a plug-in up by its name."""
+LIBRARIES = ("quantize", "models.onnx")
+"""Plug-ins' shared code, which plug-ins of every kind may use."""
+FRONTS = ("api", "cli", "commands")
+"""The command line and the Python API put apps together, so they may import all of them; no app imports them."""
+EXCEPTIONS = Path(__file__).with_name("ring_exceptions.txt")
+"""Imports against the rules that are still there, one a line; a line may go, none may come."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its dotted name without `shootout.`; the package itself is `shootout`."""
+    found = {}
+    for folder, package in SOURCES.items():
+        for file in (ROOT / folder).rglob("*.py"):
+            parts = [package, *file.relative_to(ROOT / folder).with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name.removeprefix("shootout.")] = file
+    return found
+
+
+KNOWN = modules()
+
+
+def imports(file: Path) -> set[str]:
+    """The package's own modules that a file imports, at its top or inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("shootout.") for alias in node.names if alias.name.startswith("shootout")}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "shootout":
+            base = node.module.removeprefix("shootout").lstrip(".")
+            inside = {f"{base}.{alias.name}".lstrip(".") for alias in node.names} & set(KNOWN)
+            found |= inside or {base or "shootout"}
+    return found & set(KNOWN)
+
+
+IMPORTS = {module: imports(file) for module, file in KNOWN.items()}
+
+
+def place(module: str) -> str:
+    """The part that a module belongs to: `core`, a plug-in's kind, `tell`, `apps.judge`, or a front."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "apps" else parts[0]
+
+
+def is_allowed(module: str, target: str) -> bool:
+    """Tell whether the rings allow an import."""
+    here, there = place(module), place(target)
+    if here == there or there == "core" or here in FRONTS or module == "shootout":
+        return True
+    if here == "core":
+        return False
+    if here in PLUGINS:
+        return any(target == one or target.startswith(f"{one}.") for one in LIBRARIES)
+    return target in REGISTRIES or there == "tell"
+
+
+def against_the_rules() -> list[str]:
+    return sorted(
+        f"{module} -> {target}"
+        for module, targets in IMPORTS.items()
+        for target in targets
+        if not is_allowed(module, target)
+    )
+
+
+def circles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """Yield the groups of modules that reach each other, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(module: str) -> Iterator[list[str]]:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in sorted(edges[module]):
+            if target not in index:
+                yield from visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            found = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(found) > 1:
+                yield sorted(found)
+
+    for module in sorted(edges):
+        if module not in index:
+            yield from visit(module)
+
+
+def exceptions() -> list[str]:
+    lines = EXCEPTIONS.read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_imports_keep_to_the_rings():
+    assert against_the_rules() == [line for line in exceptions() if "->" in line]
+
+
+def test_no_files_import_each_other_in_a_circle():
+    edges = {module: targets for module, targets in IMPORTS.items() if module != "shootout"}  # it leads to the API
+    found = [" <> ".join(names) for names in circles(edges | {"shootout": set()})]
+    assert sorted(found) == [line for line in exceptions() if "<>" in line]
+
+
+def test_no_library_family_imports_another():
+    """What two share lies beside them in `backends/`: a build's key covers that and the family's own folder."""
+    families = {name for name in KNOWN if name.startswith("backends._")}
+    across = {
+        f"{module} -> {target}"
+        for module in families
+        for target in IMPORTS[module] & families
+        if target.split(".")[1] != module.split(".")[1]
+    }
+    assert across == set()
+
+
+def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config):
+    folders = [folder.name for folder in (ROOT / "tests").rglob("*") if folder.is_dir()]
+    patterns = pytestconfig.getini("norecursedirs")
+    assert not [name for name in folders if name != "__pycache__" and any(fnmatch(name, one) for one in patterns)]
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Pytest takes such for one module and refuses the second; each folder by itself passes."""
+    names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
+
+
+@pytest.mark.parametrize("folder", sorted({file.parent for file in KNOWN.values()}), ids=str)
+def test_a_package_says_what_it_is_for(folder: Path):
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+def test_every_package_is_found_where_it_lies():
+    """Setuptools follows the links, and takes each folder that has an `__init__.py`; one without is left out."""
+    found = find_packages(str(ROOT), include=["shootout*"])
+    packages = {name for name, file in KNOWN.items() if file.name == "__init__.py"}
+    assert sorted(found) == sorted(name if name == "shootout" else f"shootout.{name}" for name in packages)
+    with_code = {file.parent for folder in ("harness", "backends", "models") for file in (ROOT / folder).rglob("*.py")}
+    assert not [str(folder) for folder in with_code if not (folder / "__init__.py").exists()]
