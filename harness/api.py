@@ -22,6 +22,7 @@ from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument, PlacedRow
 from shootout.apps.judge.compare.merge import merge_runs
+from shootout.apps.judge.compare.merged import expand_several
 from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import PolicyLike, as_policy
@@ -34,7 +35,6 @@ from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
 from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
 from shootout.core.host.placement import passing_on_ends
-from shootout.core.journal.merged import expand_several
 from shootout.core.results.document import Answer, Document, Ratio, Row
 from shootout.core.units import counted
 from shootout.models.sources import program

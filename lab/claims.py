@@ -21,10 +21,10 @@ from lab.claims_page import PAGE, RUNS, write_page
 from lab.common import Bench, Tables, say
 from lab.whole_runs import COMMAND
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.compare.pack import pack
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
-from shootout.core.journal.pack import pack
 from shootout.models.sources.trees import convert_file
 from shootout.tell.reproduce import quote
 

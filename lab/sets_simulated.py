@@ -19,9 +19,9 @@ from lab.common import Bench, Tables
 from shootout.apps.judge.accuracy import judge_drop
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.jackknife import find_pseudo_values
 from shootout.core.stats.paired import compare_means
 from shootout.core.stats.verdicts import Standing
+from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metric_names import find_metric
 from shootout.models.metrics.metrics import WholeSet
 

@@ -19,6 +19,7 @@ from shootout.apps.judge.answer import WIDEST
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import MergedDocument
 from shootout.apps.judge.compare.merge import merge as merge_analysed
+from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide as find_decision
@@ -27,7 +28,6 @@ from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
-from shootout.core.journal.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.core.results.document import Document
 from shootout.tell import reproduce
 from shootout.tell.table import render_tables

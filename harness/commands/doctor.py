@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shootout import backends
 from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
+from shootout.commands.option_values import read_whole
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.study_options import MachineOptions
 from shootout.core.clock import Deadline
@@ -28,7 +29,6 @@ from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, thr
 from shootout.core.host.placement import Placement, pass_on, place
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import GpuState
-from shootout.core.study.axes import read_whole
 from shootout.core.units import size
 from shootout.core.worker.availability import at_once, find_available
 from shootout.tell.notes import render_ceilings

@@ -22,16 +22,17 @@ from typing import Any
 from rich.text import Text
 
 from shootout.apps.fleet import ray_cluster, ssh_hosts
+from shootout.apps.fleet.deliver import deliver
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import Parcel, pack
 from shootout.apps.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
 from shootout.apps.formats.files import check_files
+from shootout.apps.judge.compare import merged
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.show import show
 from shootout.commands.study_options import RunOptions
 from shootout.core.build.builder import needs_of
-from shootout.core.build.deliver import deliver
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, UsageError, one_line
@@ -39,7 +40,7 @@ from shootout.core.exported.delivery import DELIVERY, Delivery, to_json
 from shootout.core.exported.request import Request
 from shootout.core.host import environment
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock
-from shootout.core.journal import journal, merged
+from shootout.core.journal import journal
 from shootout.core.journal.records import Header
 from shootout.core.journal.run_folder import find_foreign, new_folder
 from shootout.core.study import points

@@ -8,13 +8,13 @@ from pathlib import Path
 from shootout.apps.formats.files import check_files, write_files
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merge import merge_runs
+from shootout.apps.judge.compare.merged import is_merged
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.tune import table
 from shootout.apps.tune.results import is_tuning, read_tuning
 from shootout.commands.decide import print_decision, print_merged
 from shootout.commands.output import print_answer, print_document, width
 from shootout.core.errors import UsageError
-from shootout.core.journal.merged import is_merged
 
 
 def show(

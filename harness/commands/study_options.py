@@ -14,15 +14,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
+from shootout.commands import option_values
 from shootout.core import units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
-from shootout.core.study import axes
+from shootout.core.study.axes import read_state
 
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:
     """Read `a.onnx,b.onnx` as models; one alone, or the path of a file that is there, stays a text."""
-    names = axes.read_names("", text)
+    names = option_values.read_names("", text)
     return text if len(names) == 1 or Path(text).expanduser().exists() else names
 
 
@@ -102,7 +103,7 @@ class InputOptions(TypedDict, total=False):
             word="KEY=VALUES",
             name="--set",
             several=True,
-            read=axes.read_sets,
+            read=option_values.read_sets,
             help="Set a model's parameter, an ONNX file's axis, or another axis: KEY=1,8 or KEY='1..64 x2'.",
         ),
     ]
@@ -113,13 +114,13 @@ class InputOptions(TypedDict, total=False):
             word="NAME=SHAPE",
             name="--shape",
             several=True,
-            read=axes.read_shapes,
+            read=option_values.read_shapes,
             help="Set the shape of an ONNX file's input that leaves sizes open: x=1x3x320x320.",
         ),
     ]
     batch: Annotated[
         int | str | Sequence[int],
-        Flag(group=HelpGroup.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=axes.read_counts),
+        Flag(group=HelpGroup.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=option_values.read_counts),
     ]
     inputs: Annotated[
         str | PathLike[str],
@@ -228,7 +229,7 @@ class TargetOptions(ModelOptions, total=False):
             word="TARGETS",
             help="Targets to measure, comma-separated: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. "
             "Repeat one for an A/A test.",
-            read=axes.read_names,
+            read=option_values.read_names,
         ),
     ]
     threads: Annotated[
@@ -237,7 +238,7 @@ class TargetOptions(ModelOptions, total=False):
             group=HelpGroup.WHAT,
             word="N,N",
             help="Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
-            read=axes.read_threads,
+            read=option_values.read_threads,
         ),
     ]
     options: Annotated[
@@ -247,7 +248,7 @@ class TargetOptions(ModelOptions, total=False):
             word="KEY=VALUE",
             name="--option",
             several=True,
-            read=axes.read_options,
+            read=option_values.read_options,
             help="Set a backend's own option: BACKEND.KEY=VALUE (see `shootout list options`).",
         ),
     ]
@@ -273,7 +274,7 @@ class StateOptions(TypedDict, total=False):
             group=HelpGroup.DATA,
             word="INPUT=OUTPUT",
             several=True,
-            read=axes.read_state,
+            read=read_state,
             help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
         ),
     ]
@@ -283,7 +284,7 @@ class StateOptions(TypedDict, total=False):
             group=HelpGroup.DATA,
             word="N",
             help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=axes.read_steps,
+            read=option_values.read_steps,
         ),
     ]
 
@@ -321,7 +322,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
             group=HelpGroup.SCENARIO,
             word="NAME",
             help="Scenario: latency (default), throughput, train-step, serve, sustained or varying.",
-            read=axes.read_names,
+            read=option_values.read_names,
         ),
     ]
     rate: Annotated[
@@ -349,7 +350,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
             group=HelpGroup.SCENARIO,
             word="N,N",
             help="throughput, serve: sessions that work in parallel, 1,2.",
-            read=axes.read_positive,
+            read=option_values.read_positive,
         ),
     ]
     sustained_s: Annotated[
@@ -413,7 +414,7 @@ class MachineOptions(TypedDict, total=False):
             group=HelpGroup.MORE,
             word="NAME,NAME",
             help="Environment variables to pass to backends too. Default: those that libraries read; no secrets.",
-            read=axes.read_names,
+            read=option_values.read_names,
         ),
     ]
 
@@ -490,7 +491,7 @@ class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, t
             group=HelpGroup.WHAT,
             word="PRECISION",
             help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
-            read=axes.read_names,
+            read=option_values.read_names,
         ),
     ]
     max_drop: Annotated[
@@ -525,7 +526,7 @@ class SensitivityOptions(LabeledOptions, ScoringOptions, StateOptions, TimeOptio
             word="NAMES",
             help="Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, "
             "tf32.",
-            read=axes.read_names,
+            read=option_values.read_names,
         ),
     ]
     by: Annotated[

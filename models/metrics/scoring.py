@@ -29,9 +29,9 @@ from shootout.core.exported.model import ExportedModel, ReportRows, open_exporte
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import MOST_SCORE, Scores
-from shootout.core.stats.jackknife import find_pseudo_values
 from shootout.models.data import truth_files
 from shootout.models.metrics import metric_names, metrics
+from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.sources import factory, source
 

@@ -1,7 +1,7 @@
 """Metrics of a whole set of rows, which are no mean over rows: mAP, F1, AUC, a word error rate, recall of neighbors.
 
 Each takes statistics of every row, call by call, and then makes one number of those of any rows. So a row, or rows that
-belong together, can be left out (`stats.jackknife`). scikit-learn, pycocotools and jiwer compute them; nothing of a
+belong together, can be left out (`jackknife.py`). scikit-learn, pycocotools and jiwer compute them; nothing of a
 user's runs here.
 """
 

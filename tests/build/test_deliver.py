@@ -12,7 +12,7 @@ import pytest
 from support.building import built_by
 from support.exports import bare_exported
 
-from shootout.core.build import deliver
+from shootout.apps.fleet import deliver
 from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target

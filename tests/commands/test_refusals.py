@@ -15,11 +15,12 @@ import pytest
 from support.races.made import header, write
 
 from shootout.apps.formats.files import write_file
+from shootout.apps.judge.compare import archive, merged
 from shootout.apps.judge.gate import github
 from shootout.apps.ship.folder import new_folder
 from shootout.commands import cache, doctor
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
-from shootout.core.journal import archive, journal, merged, samples
+from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
 from shootout.core.results import document
 from shootout.core.worker import interpreters

@@ -18,12 +18,13 @@ from support.races.cells import row
 
 import shootout
 from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.compare import merged
 from shootout.apps.judge.compare.document import Fate, MergedDocument
 from shootout.apps.judge.compare.merge import find_fate, find_group, merge, merge_runs
+from shootout.apps.judge.compare.merged import NAME, expand_merged, write_merged
 from shootout.apps.judge.compare.screen import render_merged
 from shootout.core.errors import UsageError
-from shootout.core.journal import merged, samples
-from shootout.core.journal.merged import NAME, expand_merged, write_merged
+from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Verdict
 
 SMALL = analysed("small", row("a", 100), row("b", 200), row("c", 150), machine="1111aaaa2222")

@@ -19,11 +19,11 @@ from shootout.apps.judge.compare.compare import (
     find_floor,
     read_beside,
 )
+from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR
 from shootout.core.contract import Array
 from shootout.core.results.document import Ratio
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
-from shootout.core.stats.sessions import SESSION_FLOOR, learn_floor
 from shootout.core.stats.verdicts import Verdict
 
 UNKNOWN = np.array([])

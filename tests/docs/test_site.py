@@ -66,11 +66,11 @@ assert reference.write_reference() and notebook.write_notebook() and studies.fin
 def test_links_lead_into_the_site_or_to_the_repository():
     pages = {"a.md", "runtimes/b.md", "results.md"}
     text = (
-        "[a](../a.md#top) ![p](../../harness/core/clock.py) [c\nd](../../harness/core/host) [e](#f) [g](https://h) "
+        "[a](../a.md#top) ![p](../../harness/core/clock.py) [c\nd](../../harness/core) [e](#f) [g](https://h) "
         "[i](../../results/reference/README.md) [j](../notebook.ipynb)"
     )
     assert move_links(text, "runtimes/b.md", pages, "https://x/y") == (
-        "[a](../a.md#top) [p](https://x/y/blob/HEAD/harness/core/clock.py) [c\nd](https://x/y/tree/HEAD/harness/core/host) "
+        "[a](../a.md#top) [p](https://x/y/blob/HEAD/harness/core/clock.py) [c\nd](https://x/y/tree/HEAD/harness/core) "
         "[e](#f) [g](https://h) [i](../results.md) [j](../notebook.md)"
     )
     assert move_links("[`clock`](../harness/core/clock.py) is", "a.md", pages, "") == "`clock` is"

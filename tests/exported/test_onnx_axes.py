@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
+from shootout.commands.option_values import read_shapes
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.study.axes import read_shapes
 from shootout.core.study.points import points
 from shootout.core.study.schema import Study
 from shootout.models.onnx.onnx_axes import (

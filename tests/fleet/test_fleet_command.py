@@ -20,6 +20,7 @@ from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import Parcel
 from shootout.apps.fleet.ray_cluster import check_address
 from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
+from shootout.apps.judge.compare.merged import is_merged
 from shootout.commands import fleet
 from shootout.commands.fleet import find_runs
 from shootout.core.contract import Device, NotRun, NotRunKind, Precision, Target
@@ -27,7 +28,6 @@ from shootout.core.errors import ExitCode, UsageError
 from shootout.core.exported.delivery import DELIVERY, Delivery
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
-from shootout.core.journal.merged import is_merged
 from shootout.core.journal.records import Ended, not_run
 
 PLAYING = {name: ["a", "b"] for name in GROUPS}

@@ -9,11 +9,11 @@ import pytest
 from support.races.made import A, B, ended, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.compare.pack import pack
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import Journal
-from shootout.core.journal.pack import pack
 from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope, Turn
 

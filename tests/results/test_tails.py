@@ -10,8 +10,8 @@ import pytest
 from support.races.made import A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.compare.pack import pack
 from shootout.core.journal import samples
-from shootout.core.journal.pack import pack
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.messages import Scope, TimeBin, Turn
 from shootout.core.results.document import Timing

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.words import chosen
 
+from shootout.commands import option_values
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import Request, axis_sizes_of
 from shootout.core.study import axes, points, schema
@@ -184,37 +185,41 @@ def test_cells_are_counted_with_each_model_s_own_parameters_and_all_targets():
 
 
 def test_two_axes_may_stand_in_one_word():
-    assert axes.read_sets("--set", ["a=1,b=2"]) == axes.read_sets("--set", ["a=1", "b=2"]) == {"a": (1,), "b": (2,)}
-    assert axes.read_sets("--set", ["a=1,2,b=x,c=1..4 x2"]) == {"a": (1, 2), "b": ("x",), "c": (1, 2, 4)}
+    assert (
+        option_values.read_sets("--set", ["a=1,b=2"])
+        == option_values.read_sets("--set", ["a=1", "b=2"])
+        == {"a": (1,), "b": (2,)}
+    )
+    assert option_values.read_sets("--set", ["a=1,2,b=x,c=1..4 x2"]) == {"a": (1, 2), "b": ("x",), "c": (1, 2, 4)}
     with pytest.raises(UsageError, match="a is given twice"):
-        axes.read_sets("--set", ["a=1,a=2"])
+        option_values.read_sets("--set", ["a=1,a=2"])
 
 
 def test_shapes_are_read_as_other_tools_write_them():
     both = {"x": (1, 3, 320, 320), "in:0": (8,)}
-    assert axes.read_shapes("--shape", ["x=1x3x320x320", "in:0=8"]) == both
-    assert axes.read_shapes("--shape", ["x:1x3x320x320,in:0:8"]) == both, "as trtexec has them"
-    assert axes.read_shapes("--shape", ["1x3"]) == {"": (1, 3)}
-    assert axes.read_shapes("--shape", ["x=Nx3"]) == {"x": (0, 3)}
+    assert option_values.read_shapes("--shape", ["x=1x3x320x320", "in:0=8"]) == both
+    assert option_values.read_shapes("--shape", ["x:1x3x320x320,in:0:8"]) == both, "as trtexec has them"
+    assert option_values.read_shapes("--shape", ["1x3"]) == {"": (1, 3)}
+    assert option_values.read_shapes("--shape", ["x=Nx3"]) == {"x": (0, 3)}
 
 
 def test_a_size_of_0_is_refused_as_one():
     with pytest.raises(UsageError, match=r"a size of 0 can't be measured.* give 1 or more"):
-        axes.read_shapes("--shape", ["past=1x0x32"])
+        option_values.read_shapes("--shape", ["past=1x0x32"])
     request = Request(model="m.onnx", parameters={"past": 0}, batch=1)
     with pytest.raises(UsageError, match=r"past=0: a size of 0 can't be measured.* give 1 or more"):
         axis_sizes_of(request)
 
 
 def test_an_axis_that_is_arithmetic_may_be_set():
-    given = axes.read_sets("--set", ["past + 1=33", "batch=1,Max(1, s0 + (s1, 2))=4,2*s=6,8"])
+    given = option_values.read_sets("--set", ["past + 1=33", "batch=1,Max(1, s0 + (s1, 2))=4,2*s=6,8"])
     assert given == {"past + 1": (33,), "batch": (1,), "Max(1, s0 + (s1, 2))": (4,), "2*s": (6, 8)}
 
 
 @pytest.mark.parametrize("text", ["x=", "=1x3", "x=1,3,320,320", "x=1x-3", "x=03x3", "x=1x3x", "x=axb", "", "x"])
 def test_what_is_no_shape_is_refused(text: str):
     with pytest.raises(UsageError, match=r"--shape .* is not of the form x=1x3x320x320"):
-        axes.read_shapes("--shape", [text])
+        option_values.read_shapes("--shape", [text])
 
 
 def test_a_studys_shapes_are_text_or_lists_and_go_with_their_model():

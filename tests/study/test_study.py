@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.words import chosen
 
+from shootout.commands import option_values
 from shootout.core.errors import UsageError
 from shootout.core.study import axes, schema
 from shootout.core.units import read_seconds
@@ -136,23 +137,23 @@ def test_a_value_is_what_it_looks_like(text: str, value: object):
 
 
 def test_sets_are_axes():
-    assert axes.read_sets("--set", ["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
+    assert option_values.read_sets("--set", ["n = 1, 2", "activation=relu"]) == {"n": (1, 2), "activation": ("relu",)}
 
 
 @pytest.mark.parametrize("text", ["d_model", "=3", " =3", "d_model=", "d_model=1,,2", "d_model=1,"])
 def test_a_set_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=f"--set {re.escape(repr(text))} is not of the form key=value"):
-        axes.read_sets("--set", [text])
+        option_values.read_sets("--set", [text])
 
 
 @pytest.mark.parametrize("text", ["work=3", "spin.work", ".work=3", "spin.=3", "spin"])
 def test_an_option_of_another_form_is_refused(text: str):
     with pytest.raises(UsageError, match=r"is not of the form backend\.KEY=value"):
-        axes.read_options("--option", [text])
+        option_values.read_options("--option", [text])
 
 
 def test_an_option_may_hold_anything():
-    assert axes.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
+    assert option_values.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
 
 
 @pytest.mark.parametrize(

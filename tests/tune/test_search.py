@@ -23,6 +23,7 @@ from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, best_of_each
 from shootout.apps.tune.settings import Change
+from shootout.commands import option_values
 from shootout.commands import tune as tune_command
 from shootout.commands.study_options import TuneOptions, read_words
 from shootout.core.clock import Deadline
@@ -36,7 +37,7 @@ from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
 from shootout.core.messages import Scores
 from shootout.core.results.document import Document, Ratio
 from shootout.core.stats.verdicts import Standing, Verdict
-from shootout.core.study import axes, points
+from shootout.core.study import points
 from shootout.core.study.feasibility import Here, needed_bytes
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
@@ -102,7 +103,7 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
     asked: list[Study] = []
     monkeypatch.setattr(search, "make_search", stop)
     with pytest.raises(UsageError, match="seen"):
-        tune_command.tune({"parameters": axes.read_sets("--set", sets)}, as_json=True)
+        tune_command.tune({"parameters": option_values.read_sets("--set", sets)}, as_json=True)
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
 
 

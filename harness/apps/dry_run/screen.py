@@ -42,13 +42,12 @@ from shootout.core.constants import (
     WARM_UP_CALLS,
     WINDOW_NS,
 )
-from shootout.core.contract import Arm, Artifact, Scenario
+from shootout.core.contract import Arm, Artifact, Scenario, Value
 from shootout.core.exported.client import is_file
 from shootout.core.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.core.exported.effort import ALL_RUNS, beside
 from shootout.core.exported.request import may_be_scored
 from shootout.core.stats.interval import LEAST_RESTARTS
-from shootout.core.study import axes
 from shootout.core.study.group import compute_rounds
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
 from shootout.core.study.points import describe, rows_of
@@ -389,7 +388,7 @@ def _list_groups(planned: Plan) -> list[str]:
 def _as_grid(planned: Plan) -> list[str]:
     groups = planned.groups
     lines = [f"{len(_list_arms(groups)):,} cells in {len(groups):,} groups"]
-    lines += [f"  {name}: {axes.describe_axis(values)}" for name, values in varied(groups).items()]
+    lines += [f"  {name}: {_describe_axis(values)}" for name, values in varied(groups).items()]
     playing = Counter(arm.label for group in groups for arm in group.playing if not arm.control)
     lines += [f"  {label}: in {count:,} groups" for label, count in playing.items()]
     some = [group for group in groups if group.playing]
@@ -467,3 +466,13 @@ def _tell_memory(planned: Plan) -> str:
 def _tell_disk(planned: Plan) -> Iterator[str]:
     if (needs := needed_disk_bytes(planned)) > LEAST_DISK_BYTES and (free := planned.here.disk_bytes) is not None:
         yield f"disk: about {size(needs)} for exports and builds, {size(free)} are free"
+
+
+def _describe_axis(values: tuple[Value, ...]) -> str:
+    """Describe an axis in a few words: `4 values: 1, 2, 4, 8`, without the middle of a long one."""
+    if len(values) == 1:
+        return str(values[0])
+    shown = [str(value) for value in values]
+    if len(shown) > 8:
+        shown = [*shown[:4], "…", *shown[-2:]]
+    return f"{len(values):,} values: {', '.join(shown)}"

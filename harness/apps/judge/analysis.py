@@ -34,12 +34,12 @@ from shootout.core.results.document import (
 )
 from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
 from shootout.core.results.rows import make_row
-from shootout.core.results.time_spent import find_time_spent
 from shootout.core.results.vetoes import copy_holds, withheld
 from shootout.core.study.group import confirming_name, short
 from shootout.core.units import read_milliseconds
 from shootout.scenarios import over_time
 from shootout.tell import reproduce
+from shootout.tell.time_spent import find_time_spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

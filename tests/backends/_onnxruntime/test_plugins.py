@@ -18,9 +18,9 @@ from shootout import backends
 from shootout.apps.tune.settings import list_changes
 from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
+from shootout.commands.option_values import read_options
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.study.axes import read_options
 from shootout.core.study.target import parse_targets
 from shootout.testing.checks import call
 

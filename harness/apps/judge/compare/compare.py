@@ -41,15 +41,15 @@ from shootout.apps.judge.compare.merge import (
     tell_threads,
     warn_exports,
 )
+from shootout.apps.judge.compare.merged import expand_merged
+from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array, Scenario
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
-from shootout.core.journal.merged import expand_merged
 from shootout.core.messages import Scope
 from shootout.core.results.document import Ratio, Row
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
-from shootout.core.stats.sessions import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
 from shootout.core.study.group import short
 from shootout.core.units import size

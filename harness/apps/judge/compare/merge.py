@@ -37,10 +37,10 @@ from shootout.apps.judge.compare.matching import (
     tell_differing,
     tell_strange,
 )
+from shootout.apps.judge.compare.merged import expand_merged
 from shootout.commands.selection import DEFAULT
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import SeveralGroups, Undecided, UsageError, unknown
-from shootout.core.journal.merged import expand_merged
 from shootout.core.results.document import Answer, Ratio, Row, ratio_of
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import find_named

@@ -22,9 +22,9 @@ from shootout.apps.judge.compare.matching import (
     refuse_strangers,
     whole_machine,
 )
+from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.contract import Device, Scenario
 from shootout.core.errors import UsageError
-from shootout.core.journal.merged import expand_merged
 from shootout.core.results.document import Answer, Document, Row
 from shootout.core.results.group import Group
 from shootout.core.study.group import family, find_named

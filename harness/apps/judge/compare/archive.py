@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, count
 from pathlib import Path
 
+from shootout.apps.judge.compare import merged
+from shootout.apps.judge.compare.pack import pack
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.journal import merged
-from shootout.core.journal.pack import pack
 
 ENDING = ".tar.gz"
 

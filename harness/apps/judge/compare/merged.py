@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shootout.apps.judge.compare.pack import pack
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.host.regular_files import read_inside
-from shootout.core.journal.pack import pack
 
 NAME, RUNS = "merged.json", "runs"
 SCHEMA = "shootout.merged/1"

@@ -1,0 +1,127 @@
+"""Read the values of options as they are typed: counts, names, shapes, axes of parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from shootout.core.contract import Value
+from shootout.core.errors import UsageError
+from shootout.core.study.axes import SHAPE, expand_range, parse_value, read_shape
+
+_NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
+"""A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
+
+
+def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Read `input=1x3x320x320` texts as shapes by input, "" for a shape alone; one text may hold several, with commas.
+
+    Raises:
+        UsageError: a text of another form, or an input that is given twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    parts = [part.strip() for text_given in texts for part in text_given.split(",")]
+    for text in parts:
+        name, sign, shape = text.rpartition("=") if "=" in text else text.rpartition(":")
+        if bool(name) is not bool(sign) or not SHAPE.fullmatch(shape) or not (name or len(parts) == 1):
+            raise UsageError(f"{flag} {','.join(parts)!r} is not of the form x=1x3x320x320")
+        if name in shapes:
+            raise UsageError(f"{flag} {name} is given twice: an input has one shape")
+        shapes[name] = read_shape(shape)
+    return shapes
+
+
+def read_steps(flag: str, text: str) -> int:
+    """Read how many calls make a clip.
+
+    Raises:
+        UsageError: it is no whole number from 1 on.
+    """
+    if (steps := read_whole(flag, text)) < 1:
+        raise UsageError(f"{flag} {steps}: a clip has one call at least: write {flag} 100, or leave it out")
+    return steps
+
+
+def read_names(_: str, text: str) -> tuple[str, ...]:
+    """Read `a, b` as names."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def read_counts(flag: str, text: str) -> tuple[int, ...]:
+    """Read `1,8` or `1..64 x2` as whole numbers.
+
+    Raises:
+        UsageError: there is something else in it.
+    """
+    return tuple(read_whole(flag, part) for part in _split_words(text))
+
+
+def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
+    """Read counts as `read_counts` does; `all` and `default` may be among them."""
+    return tuple(part if part in ("all", "default") else read_whole(flag, part) for part in _split_words(text))
+
+
+def _split_words(text: str) -> list[int | float | str]:
+    return [word for part in text.split(",") for word in expand_range(part)]
+
+
+def read_whole(flag: str, value: float | str) -> int:
+    """Read one whole number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, float):
+        raise UsageError(f"{flag} takes whole numbers, got {value}")
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{flag} takes whole numbers, got {value!r}") from None
+
+
+def read_positive(flag: str, text: str) -> tuple[int, ...]:
+    """Read `1,2` as whole numbers from 1 on.
+
+    Raises:
+        UsageError: there is something else in it.
+    """
+    parts = read_names(flag, text)
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"{flag} {text!r} is not of the form 1,2: whole numbers from 1 on")
+    return tuple(map(int, parts))
+
+
+def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+    """Read `key=v1,v2` texts as axes; a value may be a range, and `a=1,b=2` are two axes.
+
+    Raises:
+        UsageError: a text without `=`, an empty value, a range that makes no sense, or an axis that is given twice.
+    """
+    axes: dict[str, tuple[Value, ...]] = {}
+    for text in (axis for text_given in texts for axis in _NEXT_AXIS.split(text_given)):
+        key, equals, values = text.partition("=")
+        name, parts = key.strip(), [part.strip() for part in values.split(",")]
+        if not equals or not name or not all(parts):
+            raise UsageError(f"{flag} {text!r} is not of the form key=value or key=v1,v2")
+        if name in axes:
+            raise UsageError(f"{flag} {name} is given twice: write {name}=v1,v2")
+        axes[name] = tuple(
+            parse_value(value) if isinstance(value, str) else value for part in parts for value in expand_range(part)
+        )
+    return axes
+
+
+def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Read `backend.KEY=value` texts as options by backend.
+
+    Raises:
+        UsageError: a text of another form.
+    """
+    options: dict[str, dict[str, str]] = {}
+    for text in texts:
+        backend, dot, setting = text.partition(".")  # a mode may hold an equals sign, but no dot
+        key, equals, value = setting.partition("=")
+        if not (equals and dot and backend and key):
+            raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
+        options.setdefault(backend, {})[key] = value
+    return options
