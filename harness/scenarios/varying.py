@@ -17,6 +17,8 @@ from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built, OpenSession, Runner
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.exported.model import ExportedModel, aligned
+from shootout.core.messages import Scope
+from shootout.core.scenario import Scenario
 from shootout.core.schemes import without_shapes
 from shootout.core.session import GpuSide, Session
 from shootout.core.trace_events import Event
@@ -24,6 +26,16 @@ from shootout.scenarios.varying_inputs import OPEN, SizedModel, Varying, corner,
 
 SIZES = "sizes"
 """The key in a build's facts for those of each size."""
+
+
+class VaryingSizes(Scenario):
+    """One call after the other, of sizes that vary as they arrive."""
+
+    name = "varying"
+    measures = "the time of a call, over calls of all sizes"
+    options = frozenset({"mix"})
+    scopes = (Scope.END_TO_END,)
+    is_mean = True
 
 
 def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:

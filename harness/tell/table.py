@@ -23,7 +23,7 @@ from shootout.apps.judge.choice import is_judged
 from shootout.apps.judge.why import gains, tell_gain
 from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.core.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
-from shootout.core.results.rows import MEANS
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import name_model, short
 from shootout.core.units import counted, duration, seconds, size
@@ -328,7 +328,7 @@ class Compared:
         ship = f"against {name(self.ship)}" if self.ship else SHIP
         baseline = f"against {name(self.summary.baseline)}" if self.summary.baseline else BASELINE
         long = f"against {SHIPS}" if brief else f"against {short(self.ship or '')}"
-        mean = {"time": "mean time"} if any(row.scenario in MEANS for row in self.rows) else {}
+        mean = {"time": "mean time"} if any(find_scenario(row.scenario).is_mean for row in self.rows) else {}
         return {SHIP: ship if len(ship) <= LONGEST_TITLE else long, BASELINE: baseline, NOTE: "", **mean}
 
     def is_refused(self, row: Row) -> bool:

@@ -47,8 +47,8 @@ from shootout.core.exported.client import is_file
 from shootout.core.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.core.exported.effort import ALL_RUNS, beside
 from shootout.core.exported.request import may_be_scored
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
-from shootout.core.study.group import compute_rounds
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
 from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study
@@ -68,14 +68,6 @@ LONG_CHECKS = 5
 LEAST_DISK_BYTES = 10**8
 """Less isn't worth a line."""
 SHOWN_OPERATORS = 6
-MEASURED = {
-    Scenario.LATENCY: "the time of a call, end to end and of its computing alone",
-    Scenario.THROUGHPUT: "items a second, of several sessions at once",
-    Scenario.TRAIN_STEP: "the time of a training step",
-    Scenario.SERVE: "the latencies of requests that arrive by themselves",
-    Scenario.SUSTAINED: "the time of a call at the beginning and at the end of long turns",
-    Scenario.VARYING: "the time of a call, over calls of all sizes",
-}
 SHOWN_GROUPS = 12
 """More groups than this are shown by their axes; `--json` has them all."""
 
@@ -155,8 +147,7 @@ def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, m
         load_s += (row.ready_s + size.gb * row.ready_gb_s + checks_s) / lanes_there
     if planned.restart_s:
         return load_s + planned.restart_s
-    steps, scenario = _count_steps(planned.study)[0], group.record.arms[0].scenario
-    computes = compute_rounds(scenario)
+    steps, computes = _count_steps(planned.study)[0], scenario_of(group.record.arms[0]).compute_rounds
     usual_s, least_s = (
         sum(_rounds_s(arm, steps, computes, calls_s[arm.label], rounds) for arm in group.playing)
         for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)
@@ -430,10 +421,10 @@ def tell_policy(policy: Policy) -> str:
 
 def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
-    asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
+    asked = dict.fromkeys(scenario_of(arm).measures for group in planned.groups for arm in group.record.arms)
     scored = any(may_be_scored(group.request) for group in planned.groups[:1])
     others = (measure_of(planned.study).metric, "error") if scored else ("error",)
-    return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *others])}, what ran, sizes, memory"
+    return f"each row: {', '.join([*asked, *others])}, what ran, sizes, memory"
 
 
 def _tell_time(planned: Plan, max_time_s: float | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from shootout.apps.formats.frame import arrow_table, flatten_rows
 from shootout.core.errors import printable
 from shootout.core.results.document import Document, Part, Row
-from shootout.core.results.rows import BY_CALL
+from shootout.core.scenario import find_scenario
 from shootout.tell.wording import name_metric
 
 LONGEST_NAME = 1024
@@ -102,7 +102,7 @@ def _list_measures(row: Row) -> Iterator[tuple[str, Metric]]:
     if row.outcome != "measured":
         return
     timing = row.end_to_end
-    of_calls = timing if row.scenario in BY_CALL else None
+    of_calls = timing if find_scenario(row.scenario).is_by_call else None
     if of_calls:
         yield "latency", _make_metric(of_calls.median_ns, of_calls.low_ns, of_calls.high_ns)
     if timing and timing.ratio:

@@ -34,7 +34,7 @@ from shootout.core.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.core.results.rows import MEANS
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.study.group import FULL, name_model, short
@@ -343,7 +343,7 @@ def tell_time(row: Row) -> str:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
     if row.items_per_s:
         return f"{rate(row.items_per_s)} items/s"
-    mean = "mean of all sizes " if row.scenario in MEANS else ""
+    mean = "mean of all sizes " if find_scenario(row.scenario).is_mean else ""
     return f"{mean}{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
 
 

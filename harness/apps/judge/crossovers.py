@@ -12,10 +12,11 @@ from shootout.core.messages import Scope
 from shootout.core.results.document import Answer, Crossover
 from shootout.core.results.group import Group, against
 from shootout.core.results.vetoes import withheld
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import GroupRecord, axes_of, fixed_of, scopes_of
+from shootout.core.study.group import GroupRecord, axes_of, fixed_of
 from shootout.tell import reproduce
 
 Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
@@ -88,7 +89,7 @@ def _list_pairs(
     for record in (groups[name].record for name in names):
         if record.baseline and record.goal.aim is Aim.BASELINE:
             others = [arm for arm in record.arms if not arm.control and arm.label != record.baseline]
-            pairs += [((record.baseline, arm.label), scope) for arm in others for scope in scopes_of(arm.scenario)]
+            pairs += [((record.baseline, arm.label), scope) for arm in others for scope in scenario_of(arm).scopes]
     yield from {(frozenset(pair), scope): (pair, scope) for pair, scope in pairs}.values()
 
 

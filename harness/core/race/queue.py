@@ -26,12 +26,13 @@ from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.race.stopping import GroupState, fewest_restarts, next_players
 from shootout.core.results.group import Group, counted, unfit, unsteady
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.leaders import leader_sets, restarts_left
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison
-from shootout.core.study.group import compute_rounds, short
+from shootout.core.study.group import short
 from shootout.core.study.plan import PlannedGroup
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import over_time
@@ -187,7 +188,7 @@ class Race:
             baseline=self.rules.baseline,
             sustained_s=self.sustained_s,
             tails=self.rules.least_restarts >= LEAST_TAILS,
-            compute_rounds=compute_rounds(players[0].scenario),
+            compute_rounds=scenario_of(players[0]).compute_rounds,
             hung=self.hung,
         ).run()
         if found.is_cut:

@@ -34,10 +34,6 @@ from shootout.core.stats import quantiles
 from shootout.core.units import counted
 from shootout.scenarios import p99_limit
 
-BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP, Scenario.SUSTAINED, Scenario.VARYING})
-"""Scenarios whose end-to-end time is a call's; in others it is wall time an item, the inverse of a rate, or a p99."""
-MEANS = frozenset({Scenario.VARYING})
-"""Scenarios whose time is the mean over calls that differ, where others have a median."""
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
     NotRunKind.NEVER_HELD: "no rate that was tried held the limit on p99",

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from shootout.core.constants import COMPUTE_ROUNDS, CONVERTED
-from shootout.core.contract import Arm, Device, Precision, Scenario, Value
+from shootout.core.constants import CONVERTED
+from shootout.core.contract import Arm, Device, Precision, Value
 from shootout.core.exported.model import ONNX_SUFFIX
-from shootout.core.messages import Scope
 from shootout.core.schemes import without_shapes
 from shootout.core.stats.goals import Aim, Goal
 
@@ -138,17 +137,6 @@ def count_comparisons(
     if goal.aim is not Aim.BEST:
         return known
     return known + max(len(there) - 1 - (baseline in there), 0)
-
-
-def compute_rounds(scenario: Scenario) -> int:
-    """Return in how many rounds of a restart, the first, `compute` is read."""
-    return COMPUTE_ROUNDS if Scope.COMPUTE in scopes_of(scenario) else 0
-
-
-def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """Return the scopes in which arms are compared there: requests, long turns and varying sizes have no `compute`."""
-    whole = scenario in (Scenario.SERVE, Scenario.SUSTAINED, Scenario.VARYING)
-    return (Scope.END_TO_END,) if whole else tuple(Scope)
 
 
 def find_named(names: Iterable[str], asked: str) -> set[str]:
