@@ -35,6 +35,7 @@ from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, I
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import widened
+from shootout.core.exported.stream import Stream
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,
@@ -48,7 +49,6 @@ from shootout.quantize.error_bounds import (
     largest_of_each,
 )
 from shootout.quantize.retyping import retype_programs
-from shootout.scenarios.streams import Stream
 
 Weight = Callable[[Tensor, int], Tensor]
 """Takes (a weight, the axis of its output channels) and returns the value to go on with."""

@@ -24,12 +24,12 @@ from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, sha256
+from shootout.core.exported.stream import Stream
 from shootout.core.host import npz
 from shootout.core.host.store import READ_ROWS
 from shootout.core.units import counted
 from shootout.models.data import table_files
 from shootout.models.onnx.axis_arithmetic import EMPTY
-from shootout.scenarios.streams import Stream
 
 TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -29,9 +29,9 @@ from shootout.core.exported.model import (
     sha256,
 )
 from shootout.core.exported.request import ExportJob
+from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import Unseen
 from shootout.models.sources.input_sets import RowSplit
-from shootout.scenarios.streams import Stream
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""

@@ -29,6 +29,7 @@ from shootout.core.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, 
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import ExportJob, Request, axis_sizes_of, stream_of, tell_row_sizes
+from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import make_unseen
 from shootout.core.host import environment
 from shootout.core.host.store import copy_file
@@ -38,14 +39,12 @@ from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
 from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.models.onnx.onnx_files import header
-from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees
+from shootout.models.sources import input_sets, onnx_inputs, open_axes, states, trees
 from shootout.models.sources.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.models.sources.input_sets import read_split, save_rows
 from shootout.models.sources.trees import ConvertedFile
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
-from shootout.scenarios import streams
-from shootout.scenarios.streams import Stream
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -432,7 +431,7 @@ def _hands_on(
         UsageError: the user says that they are, and they aren't.
     """
     try:
-        streams.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
+        states.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
     except UsageError:
         if asked.state or asked.steps:
             raise

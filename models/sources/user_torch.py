@@ -24,6 +24,7 @@ from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import ExportJob, Request, stream_of
+from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import is_like
 from shootout.models.base import buffer_count, set_bytes, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
@@ -33,7 +34,6 @@ from shootout.models.sources.called import Called, find_state
 from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.sources.source import BATCH
 from shootout.quantize import torch_error_bounds
-from shootout.scenarios.streams import Stream
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)

@@ -16,7 +16,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported import request
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.scenarios.streams import Stream
+from shootout.core.exported.stream import Stream
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {"w": RNG.standard_normal((4, 4)).astype(np.float32), "v": RNG.standard_normal((4, 3)).astype(np.float32)}

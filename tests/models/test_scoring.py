@@ -18,11 +18,11 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import ExportedModel, ReportRows
+from shootout.core.exported.stream import Stream
 from shootout.core.host import child
 from shootout.core.messages import Scores
 from shootout.models.metrics import metrics, scoring
 from shootout.models.metrics.scoring import Measure
-from shootout.scenarios.streams import Stream
 
 METRIC = """
 import os

@@ -11,10 +11,10 @@ from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.stream import Stream
 from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.verification import Claim, verify
-from shootout.scenarios.streams import Stream
 
 STREAM = Stream(steps=10, state={"h": "hn"})
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

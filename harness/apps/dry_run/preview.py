@@ -21,7 +21,7 @@ from shootout.models.base import Model, buffer_count, draw, set_bytes
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.sources import input_sets, trees
-from shootout.scenarios.streams import Forms
+from shootout.models.sources.states import Forms
 
 if TYPE_CHECKING:
     from onnx import ModelProto

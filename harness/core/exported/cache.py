@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import shootout
 from shootout.core.errors import ModelError
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel, open_exported
 from shootout.core.host.environment import version_of
@@ -22,10 +21,12 @@ from shootout.core.host.scratch import Scratch
 from shootout.core.host.store import cache_folder, mark_used, unwritable
 from shootout.core.messages import Progress
 
+PACKAGE = Path(__file__).parents[2]
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
-    *("constants.py", "contract.py", "schemes.py", "backends/common.py", "backends/_trees/libraries.py"),
-    *(f"{package}/**/*.py" for package in ("exported", "export", "models", "quantize")),
+    *(f"core/{name}.py" for name in ("constants", "contract", "schemes")),
+    *("backends/common.py", "backends/_trees/libraries.py", "scenarios/training_*.py"),
+    *(f"{package}/**/*.py" for package in ("core/exported", "models", "quantize")),
 )
 """The code that makes an exported model, as patterns below the package's folder."""
 
@@ -106,8 +107,7 @@ def install(made: Path, name: str) -> ExportedModel:
 
 def source_files() -> list[Path]:
     """Return the files that SOURCES means."""
-    package = Path(shootout.__file__).parent
-    return sorted(file for pattern in SOURCES for file in package.glob(pattern))
+    return sorted(file for pattern in SOURCES for file in PACKAGE.glob(pattern))
 
 
 @functools.cache

@@ -22,15 +22,15 @@ from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precisi
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, install, tell_refusal
 from shootout.core.exported import cache
 from shootout.core.exported.model import LABELS, ONNX_SUFFIX, sha256
+from shootout.core.exported.stream import Stream
 from shootout.core.host import environment
 from shootout.core.host.environment import installed
 from shootout.models.base import IntRange, Model, set_bytes
 from shootout.models.data import data_files
 from shootout.models.onnx.axis_arithmetic import EMPTY
-from shootout.models.sources import hfconfig, input_sets, trees
+from shootout.models.sources import hfconfig, input_sets, states, trees
 from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.sources.source import BATCH
-from shootout.scenarios import streams
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -576,10 +576,10 @@ def check_sizes(request: Request) -> int | None:
             labels_of(request),
         )
     except UsageError as error:
-        states = () if stream or request.state is not None else streams.guess_state(specs, outputs)
-        if not states:
+        handed = () if stream or request.state is not None else states.guess_state(specs, outputs)
+        if not handed:
             raise
-        told = f"a call gives the next one its {' and '.join(states)}"
+        told = f"a call gives the next one its {' and '.join(handed)}"
         hint = f"if {told}, add --stream N: rows are clips of N calls"
         raise UsageError(f"{error}; {hint}") from None
     if place:
@@ -589,20 +589,20 @@ def check_sizes(request: Request) -> int | None:
 
 
 def stream_of(
-    request: Request, inputs: Sequence[TensorSpec], outputs: streams.Forms, flops: float | None = None
-) -> streams.Stream | None:
+    request: Request, inputs: Sequence[TensorSpec], outputs: states.Forms, flops: float | None = None
+) -> Stream | None:
     """Return the stream that a request asks for, or that the names of a model's inputs suggest.
 
     Args:
         flops: operations of a call, by which a guessed stream is shorter; None if they aren't known.
 
     Raises:
-        UsageError: as `streams.choose`; or the clips of such inputs take too much memory.
+        UsageError: as `states.choose`; or the clips of such inputs take too much memory.
     """
     if request.training:
         return None
     has_data = bool(request.inputs_npz or request.calibration_npz)
-    found = streams.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
+    found = states.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
     if found and request.state is None and not request.steps and not found.fits(set_bytes(inputs)):
         return None  # a guess is no reason to refuse a model
     if found:

@@ -29,6 +29,7 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Device, Scenario
 from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
+from shootout.core.exported.stream import CLIPS
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
@@ -37,7 +38,6 @@ from shootout.core.units import duration
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics.scoring import Measure, score
-from shootout.scenarios.streams import CLIPS
 
 if TYPE_CHECKING:
     from shootout.core.race.launcher import Launcher

@@ -16,12 +16,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
 from shootout.core.contract import Device, Precision, Scenario, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.exported.stream import OFF
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.paired import find_max_drop, read_share
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
 from shootout.scenarios.mix import Mix, read_mix
-from shootout.scenarios.streams import OFF
 
 MAX_BATCH = 2**20
 SUFFIX = ".toml"

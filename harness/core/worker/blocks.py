@@ -36,11 +36,11 @@ from shootout.core.constants import (
 from shootout.core.contract import Array, Arrays
 from shootout.core.errors import explained
 from shootout.core.exported.model import aligned
+from shootout.core.exported.stream import Stream
 from shootout.core.messages import Looked, Scope, TimeBin, Tuned
 from shootout.core.session import Session
 from shootout.core.trace_events import Event
 from shootout.core.worker import reported
-from shootout.scenarios.streams import Stream
 
 T = TypeVar("T")
 _READINGS = 200_000
