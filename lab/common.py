@@ -28,13 +28,14 @@ from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.queue import block_medians
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
+from shootout.core.worker.fork_server import ForkServers
 
 T = TypeVar("T")
 Table = list[dict[str, Any]]
@@ -221,6 +222,10 @@ class TimedStage:
     def fork_servers(self) -> ForkServers:
         """Pass on to the stage inside."""
         return self.inner.fork_servers()
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Pass on to the stage inside."""
+        self.inner.prepare(arm, lane, padding)
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         spawn = self.ledger.timed("spawn", self.inner.spawn)

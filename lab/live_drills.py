@@ -71,6 +71,10 @@ class UnheldStage:
         """Pass on to the stage inside."""
         return self._inner.fork_servers()
 
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Pass on to the stage inside."""
+        self._inner.prepare(arm, lane, padding)
+
     def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
         """Start an arm's process that can't be suspended."""
         return Unheld(self._inner.spawn(arm, restart, padding))

@@ -25,8 +25,9 @@ from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm
+from shootout.core.worker.fork_server import ForkServers
 
 BASELINE = "torch-eager"
 
@@ -101,6 +102,10 @@ class CountingStage:
     def fork_servers(self) -> ForkServers:
         """Pass on to the stage inside."""
         return self.inner.fork_servers()
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Pass on to the stage inside."""
+        self.inner.prepare(arm, lane, padding)
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         return cast("ArmProcess", CountingPlayer(self.inner.spawn(arm, restart, padding), self.switches[arm.label]))

@@ -42,10 +42,11 @@ from shootout.core.host.placement import on_cpus
 from shootout.core.host.store import bias_floor
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import ForkServers, Launcher
+from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.stats.interval import make_pair
 from shootout.core.stats.verdicts import compare
+from shootout.core.worker.fork_server import ForkServers
 
 
 def figures(bench: Bench) -> Tables:
@@ -191,6 +192,9 @@ class _OneStarted:
 
     def fork_servers(self) -> ForkServers:
         return self.forking.fork_servers()
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        self.forking.prepare(arm, lane, padding)
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         stage = self.starting if arm.ordinal == 3 else self.forking

@@ -14,9 +14,8 @@ from support.console import state
 from support.exports import bare_exported, obtain
 
 from shootout import backends
-from shootout.core.build import builder, starters
+from shootout.core.build import builder
 from shootout.core.build.builder import Builder
-from shootout.core.build.starters import BuildStarters
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ArmFailed
@@ -54,19 +53,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def made(folder: Path) -> Iterator[BuildStarters]:
-    found = BuildStarters(logs=folder / "logs")
+def made(folder: Path) -> Iterator[Builder]:
+    found = Builder(cache=folder, placement=PLACE, probes={}, machine="this", logs=folder / "logs")
     yield found
-    found.kill()
+    found.close()
 
 
 def fork_from(server: ForkServer | None, folder: Path) -> WorkerProcess:
     return WorkerProcess(child_environment(1, 0), CPUS, folder / "log", None, server)
 
 
-def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: BuildStarters, folder: Path):
-    both, one = made.find(("first", "second"), 1, CPUS, ENDLESS), made.find(("first",), 1, CPUS, ENDLESS)
-    assert both is made.find(("first", "second"), 1, CPUS, ENDLESS) is not one
+def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: Builder, folder: Path):
+    both, one = made.fork_server(("first", "second"), 1, CPUS, ENDLESS), made.fork_server(("first",), 1, CPUS, ENDLESS)
+    assert both is made.fork_server(("first", "second"), 1, CPUS, ENDLESS) is not one
     workers = [fork_from(server, folder) for server in (both, both, one)]
     try:
         os.kill(workers[0].pid, signal.SIGKILL)
@@ -74,7 +73,7 @@ def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: Bui
             workers[0].ask("memory", 60)
         assert all(worker.ask("memory", 60) > 0 for worker in workers[1:])
         assert (folder / "imported").read_text().split() == ["first", "second"], "each in one process"
-        made.kill()
+        made.close()
         assert workers[1].ask("memory", 60) > 0, "a build outlives what it is forked from"
         assert [state(server.pid) for server in (both, one) if server] == ["", ""]
     finally:
@@ -83,31 +82,31 @@ def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: Bui
 
 
 @pytest.mark.parametrize("name", ["broken", "sociable"])
-def test_a_module_that_cannot_be_shared_is_left_to_the_build(made: BuildStarters, folder: Path, name: str):
-    found = made.find(("first", name, "second"), 1, CPUS, ENDLESS)
-    assert found is made.find(("first",), 1, CPUS, ENDLESS) is not None
+def test_a_module_that_cannot_be_shared_is_left_to_the_build(made: Builder, folder: Path, name: str):
+    found = made.fork_server(("first", name, "second"), 1, CPUS, ENDLESS)
+    assert found is made.fork_server(("first",), 1, CPUS, ENDLESS) is not None
     assert (folder / "imported").read_text().split() == ["first"]
     said = (folder / "logs" / f"build-import-first-{name}.log").read_text()
     assert ("no such library" in said) or ("left threads or processes" in said)
 
 
-def test_an_import_that_hangs_takes_the_time_of_one_build_only(made: BuildStarters):
-    shared = made.find((), 1, CPUS, ENDLESS)
-    assert made.find(("endless",), 1, CPUS, Deadline(0.1)) is shared
-    assert made.find(("endless",), 1, CPUS, ENDLESS) is shared, "and at once"
+def test_an_import_that_hangs_takes_the_time_of_one_build_only(made: Builder):
+    shared = made.fork_server((), 1, CPUS, ENDLESS)
+    assert made.fork_server(("endless",), 1, CPUS, Deadline(0.1)) is shared
+    assert made.fork_server(("endless",), 1, CPUS, ENDLESS) is shared, "and at once"
 
 
-def test_a_run_that_is_stopped_waits_for_no_import(made: BuildStarters, folder: Path):
-    shared = made.find((), 1, CPUS, ENDLESS)
-    threading.Timer(0.3, made.end).start()
-    assert made.find(("endless",), 1, CPUS, ENDLESS) is shared
-    assert made.find(("first",), 1, CPUS, ENDLESS) is shared
+def test_a_run_that_is_stopped_waits_for_no_import(made: Builder, folder: Path):
+    shared = made.fork_server((), 1, CPUS, ENDLESS)
+    threading.Timer(0.3, made.stop).start()
+    assert made.fork_server(("endless",), 1, CPUS, ENDLESS) is shared
+    assert made.fork_server(("first",), 1, CPUS, ENDLESS) is shared
     assert not (folder / "imported").exists(), "no other one is started"
 
 
-def test_servers_live_on_when_the_thread_that_needed_them_has_ended(made: BuildStarters, folder: Path):
+def test_servers_live_on_when_the_thread_that_needed_them_has_ended(made: Builder, folder: Path):
     found: list[ForkServer | None] = []
-    needing = threading.Thread(target=lambda: found.append(made.find((), 1, CPUS, ENDLESS)))
+    needing = threading.Thread(target=lambda: found.append(made.fork_server((), 1, CPUS, ENDLESS)))
     needing.start()
     needing.join()
     worker = fork_from(found[0], folder)
@@ -116,9 +115,9 @@ def test_servers_live_on_when_the_thread_that_needed_them_has_ended(made: BuildS
     assert state(found[0].pid) != ""
 
 
-def test_nothing_is_forked_where_it_cannot_be(made: BuildStarters, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(starters, "can_fork", lambda: False)
-    assert made.find((), 1, CPUS, ENDLESS) is None
+def test_nothing_is_forked_where_it_cannot_be(made: Builder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(builder, "can_fork", lambda: False)
+    assert made.fork_server((), 1, CPUS, ENDLESS) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_a_forked_build_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytes
     model, written = obtain("permutation_probe", {}, PROBE_BATCH), []
     for forks in (True, False):
         if not forks:
-            monkeypatch.setattr(starters, "can_fork", lambda: False)
+            monkeypatch.setattr(builder, "can_fork", lambda: False)
         own = Builder(cache=tmp_path / str(forks), placement=PLACE, probes={}, machine="this", logs=tmp_path)
         built = own.prepare(arm, model, "1").built
         own.close()

@@ -129,6 +129,9 @@ class InProcessStage:
     def fork_servers(self) -> fakes.NoServers:
         return fakes.NoServers()
 
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Workers in this process are forked from nothing."""
+
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
 

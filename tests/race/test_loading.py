@@ -329,6 +329,9 @@ def started(
             waited.append(timeout_s)
             return not set(self.now[0]) & set(broken)
 
+        def end(self) -> None:
+            pass
+
         def kill(self) -> None:
             pass
 
@@ -338,8 +341,8 @@ def started(
     stage = Launcher(built={}, placement=place, logs=tmp_path, **how)
     starters = stage.fork_servers()
     for number, arm in enumerate(group):
-        starters.prepare(arm, number % stage.lanes, 0)
-        of: Any = starters.find(arm)
+        stage.prepare(arm, number % stage.lanes, 0)
+        of: Any = stage._prepared[arm.label]
         assert of is None or of.is_ready()
     starters.kill()
     return made

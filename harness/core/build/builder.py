@@ -1,7 +1,7 @@
 """Export and build, once per arm and cached by content: after this, a restart only has to load.
 
 Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
-by the threads and CPUs they see. Imports that builds share are made once (`build.starters`). There a probe also settles
+by the threads and CPUs they see. Imports that builds share are made once (`worker.fork_server`). A probe also settles
 what the arm really computes in.
 """
 
@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -21,7 +22,6 @@ from shootout import backends, quantize
 from shootout.backends import description
 from shootout.backends.installed import install_bytes
 from shootout.core.adapter import Built
-from shootout.core.build.starters import BuildStarters
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
@@ -40,6 +40,7 @@ from shootout.core.messages import Progress
 from shootout.core.study.group import FULL
 from shootout.core.study.plan import PlannedGroup, scheme_of
 from shootout.core.worker import precision_checks, process, reported
+from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.precision_checks import probe_fault, probe_name
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
@@ -268,19 +269,16 @@ class Builder:
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
-    _starters: BuildStarters = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_starters", BuildStarters(logs=self.logs))
+    _servers: ForkServers = field(default_factory=ForkServers, init=False)
 
     def close(self) -> None:
         """End what builds are forked from."""
-        self._starters.kill()
+        self._servers.kill()
 
     def stop(self) -> None:
         """End every build, running or about to; each raises `ArmFailed` in the thread that waits for it."""
         self._stopped.set()
-        self._starters.end()
+        self._servers.end()
         for worker in list(self._working):
             worker.end()
 
@@ -338,7 +336,40 @@ class Builder:
             cpus, limit: see `prepare`.
         """
         if not (self.delivery or self.interpreters.get(arm.target.python)):
-            self._starters.find(_list_shared(arm, None), arm.threads, self._cpus_for(arm, cpus), limit)
+            self.fork_server(_list_shared(arm, None), arm.threads, self._cpus_for(arm, cpus), limit)
+
+    def fork_server(
+        self, modules: Sequence[str], threads: int, cpus: frozenset[int], limit: Deadline
+    ) -> ForkServer | None:
+        """Return the process that has imported the modules, or as many of the first ones as can be forked.
+
+        Imports are most of a short build: torch takes 1 s of CPU time, Dynamo another one, a converter 1 to 2 s. Each
+        is imported once for all builds: what imports more is forked from what imports less.
+
+        Args:
+            threads: compute threads of the build's arm.
+            cpus: those of the build; a server that is there may have as many others.
+            limit: when a server that isn't ready is ended.
+
+        Returns:
+            None if nothing can be forked.
+        """
+        found = None
+        for count in range(len(modules) + 1 if can_fork() else 0):
+            start = partial(
+                ForkServer,
+                modules[:count],
+                environment=child_environment(threads, 0),
+                cpus=cpus,
+                log=self.logs / process.log_name("-".join(["build-import", *modules[:count]])),
+                parent=found,
+            )
+            timeout_s = max(0.0, min(LOAD_TIMEOUT_S, limit.left_s))
+            server = self._servers.obtain((*modules[:count], threads), start, timeout_s)
+            if server is None:
+                break
+            found = server
+        return found
 
     @contextmanager
     def worker(
@@ -362,7 +393,7 @@ class Builder:
         log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
         place = self._cpus_for(arm, cpus)
         shared = () if self.delivery else _list_shared(arm, model)
-        starter = None if other else self._starters.find(shared, arm.threads, place, limit or Deadline(None))
+        starter = None if other else self.fork_server(shared, arm.threads, place, limit or Deadline(None))
         with process.worker(environment, place, log, other, starter) as worker:
             self._working.add(worker)
             try:

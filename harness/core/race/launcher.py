@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Lock
 
 from shootout import backends
 from shootout.core import budget
@@ -19,15 +18,13 @@ from shootout.core.host.placement import Placement, child_environment
 from shootout.core.messages import Scores
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.study.feasibility import device_bytes
-from shootout.core.worker.fork_server import ForkServer, can_fork
+from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.metrics.scoring import Measure
 
 OWN = 0
 """The lane of the arms' own CPUs."""
-Beginning = tuple[tuple[str, ...], str, int, frozenset[int]]
-"""Modules imported, interpreter, threads and CPUs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,11 +63,10 @@ class Launcher:
     played: Collection[str] = ()
     loaded_by: Deadline = field(init=False)
     hung: Scores | None = field(default=None, init=False)
-    _forks: bool = field(init=False)
-    _servers: ForkServers | None = field(default=None, init=False)
+    _servers: ForkServers = field(default_factory=ForkServers, init=False)
+    _prepared: dict[str, ForkServer | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._forks = can_fork()
         self.begin_restart(self.built, self.played)
 
     def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:
@@ -96,9 +92,38 @@ class Launcher:
         return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
 
     def fork_servers(self) -> ForkServers:
-        """Return what workers that are spawned from now on are forked from, once it is prepared."""
-        self._servers = ForkServers(self)
+        """Return what arms that are prepared from now on are forked from; the caller ends it."""
+        self._servers = ForkServers()
         return self._servers
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding.
+
+        Every arm is forked, copies and the control too: an arm that was started lay in memory in another way, alike in
+        all restarts, and differed from its forked copy by 1 % in either direction. A library for a GPU, or a third
+        party's, is imported after the fork. So are shared imports that can't be forked.
+
+        Args:
+            lane: whose CPUs the shared imports run on.
+            padding: bytes more in its environment.
+        """
+        row = backends.SHIPPED.get(arm.target.backend)
+        shared = row.shared if row and arm.target.device is Device.CPU else ()
+        server = None
+        for modules in dict.fromkeys((shared, ())) if can_fork() else ():
+            start = partial(
+                ForkServer,
+                modules,
+                environment=child_environment(arm.threads, padding),
+                cpus=self.place(arm, lane),
+                log=self.logs / log_name("-".join(["import", *modules])),
+                interpreter=self.interpreters.get(arm.target.python),
+            )
+            key = modules, arm.target.python, arm.threads, self.place(arm, OWN)
+            part_s = budget.one_answer_s(self.loaded_by)  # its import may hang
+            if server := self._servers.obtain(key, start, min(LOAD_TIMEOUT_S, part_s)):
+                break
+        self._prepared[arm.label] = server
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:  # noqa: ARG002 - fakes go by it
         """Return a fresh process for `arm` on its own CPUs.
@@ -109,78 +134,6 @@ class Launcher:
         """
         environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
         other = self.interpreters.get(arm.target.python)
-        server, log = self._servers.find(arm) if self._servers else None, self.logs / log_name(arm.label)
+        server, log = self._prepared.get(arm.label), self.logs / log_name(arm.label)
         process = WorkerProcess(environment, self.place(arm, OWN), log, other, server)
         return ArmProcess(process, self.built[arm.label], self, first=arm.label not in self.played, seed=padding)
-
-    def beginnings(self, arm: Arm) -> Sequence[Beginning]:
-        """Return the ways in which an arm may be forked, the preferred one first; none if no arm can be.
-
-        Every arm is forked, copies and the control too: an arm that was started lay in memory in another way, alike in
-        all restarts, and differed from its forked copy by 1 % in either direction. A library for a GPU, or a third
-        party's, is imported after the fork.
-        """
-        if not self._forks:
-            return ()
-        row = backends.SHIPPED.get(arm.target.backend)
-        shared = row.shared if row and arm.target.device is Device.CPU else ()
-        where = arm.target.python, arm.threads, self.place(arm, OWN)
-        return [(modules, *where) for modules in dict.fromkeys((shared, ()))]
-
-
-class ForkServers:
-    """The processes that a restart's arms are forked from: one for each way to begin."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-        self._servers: dict[Beginning, ForkServer] = {}
-        self._is_over = False
-        self._lock = Lock()
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding.
-
-        An arm whose shared imports can't be forked imports them itself, forked from a process without them.
-
-        Args:
-            lane: whose CPUs the shared imports run on.
-            padding: bytes more in its environment.
-        """
-        for key in self._launcher.beginnings(arm):
-            server = self._start_server(key, arm, lane, padding)
-            part_s = budget.one_answer_s(self._launcher.loaded_by)  # its import may hang
-            if server is None or server.is_ready(min(LOAD_TIMEOUT_S, part_s)):
-                return
-
-    def _start_server(self, key: Beginning, arm: Arm, lane: int, padding: int) -> ForkServer | None:
-        modules = key[0]
-        with self._lock:
-            if key not in self._servers and not self._is_over:
-                with suppress(OSError):  # the system is short of something: the arm is started by itself
-                    self._servers[key] = ForkServer(
-                        modules,
-                        environment=child_environment(arm.threads, padding),
-                        cpus=self._launcher.place(arm, lane),
-                        log=self._launcher.logs / log_name("-".join(["import", *modules])),
-                        interpreter=self._launcher.interpreters.get(arm.target.python),
-                    )
-            return self._servers.get(key)
-
-    def find(self, arm: Arm) -> ForkServer | None:
-        """Return the server that was prepared for an arm; None if the arm is started by itself."""
-        servers = (self._servers[key] for key in self._launcher.beginnings(arm) if key in self._servers)
-        return next((server for server in servers if server.is_ready()), None)
-
-    def end(self) -> None:
-        """Let a wait for one end, since it has died; from any thread."""
-        with self._lock:
-            self._is_over = True
-            for server in self._servers.values():
-                server.end()
-
-    def kill(self) -> None:
-        """End them; the arms live on."""
-        with self._lock:
-            self._is_over = True
-            for server in self._servers.values():
-                server.kill()

@@ -18,8 +18,9 @@ from shootout.core.clock import Stopwatch
 from shootout.core.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
 from shootout.core.host import environment
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import OWN, ForkServers, Launcher
+from shootout.core.race.launcher import OWN, Launcher
 from shootout.core.race.live_arm import LiveArm
+from shootout.core.worker.fork_server import ForkServers
 
 ALONE = 1
 """The restart in which arms on a GPU load one by one: the driver tells the memory of all processes together, so what
@@ -96,7 +97,7 @@ class Loading:
         self.say(f"loading {live.arm.label}")
         try:
             with Stopwatch() as load:
-                self._servers.prepare(live.arm, lane, live.padding)
+                self.launcher.prepare(live.arm, lane, live.padding)
                 process = live.process = self._spawn_arm(live)
                 if lane != OWN:
                     process.move(self.launcher.place(live.arm, lane))

@@ -36,7 +36,8 @@ import tempfile
 import traceback
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -377,6 +378,47 @@ class ForkServer:
         """End it; its workers live on."""
         self._pipe.close()
         self._child.kill()
+
+
+class ForkServers:
+    """Fork servers by what they are for, each started when it is first needed, all by one thread.
+
+    A process is killed when the thread that started it ends, and the threads that need a server may come and go.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[Hashable, ForkServer] = {}
+        self._is_over = False
+        self._lock = Lock()
+        self._thread = ThreadPoolExecutor(1)
+
+    def obtain(self, key: Hashable, start: Callable[[], ForkServer], timeout_s: float) -> ForkServer | None:
+        """Return a key's server once it can fork; None if it can't, or if none is started any more.
+
+        Args:
+            start: makes the server unless it is there.
+            timeout_s: when one that isn't ready is ended: its import may hang.
+        """
+        with self._lock:
+            if key not in self._servers and not self._is_over:
+                with suppress(OSError, NotForked):  # the system is short of something, or the parent has died
+                    self._servers[key] = self._thread.submit(start).result()
+            server = self._servers.get(key)
+        return server if server and server.is_ready(timeout_s) else None
+
+    def end(self) -> None:
+        """Let a wait for one end, since it has died; from any thread. No other one is started."""
+        with self._lock:
+            self._is_over = True
+            for server in self._servers.values():
+                server.end()
+
+    def kill(self) -> None:
+        """End them; what was forked lives on."""
+        self.end()
+        for server in self._servers.values():
+            server.kill()
+        self._thread.shutdown()
 
 
 @contextmanager

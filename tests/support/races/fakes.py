@@ -90,6 +90,9 @@ class World:
     def fork_servers(self) -> NoServers:
         return NoServers()
 
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        pass
+
     def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
         self.players = [player for player in self.players if player.alive]
         player = FakePlayer(self, arm, place=len(self.players))
@@ -103,9 +106,6 @@ class World:
 
 class NoServers:
     """Nothing to fork from."""
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        pass
 
     def end(self) -> None:
         pass
