@@ -606,6 +606,15 @@ def explain(name: str, error: Exception) -> NotRun | None:
     return explain_error(error, _import_attribute(path) if path else ())
 
 
+def explain_device(device: Device | None, error: Exception) -> str | None:
+    """Return what an error says of the device, such as how much memory it lacks; None if it says nothing of that."""
+    if device is not Device.CUDA:
+        return None
+    from shootout.backends.gpu_errors import explain_error
+
+    return explain_error(error)
+
+
 def shipping(target: Target) -> tuple[Ship, Path]:
     """Return what ships a target's artifacts, and the folder of its templates; imports its module.
 

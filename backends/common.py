@@ -201,7 +201,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
     except ModuleNotFoundError as error:
         return Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{error.name} is not installed", fix))
     except Exception as error:
-        from shootout.core.host.gpu import find_old_driver
+        from shootout.backends.gpu_errors import find_old_driver
 
         if old := find_old_driver(error):
             return Availability(why=old.why)
@@ -236,9 +236,9 @@ def require_device(device: Device, known: Iterable[Device]) -> None:
         names = ", ".join(sorted(known))
         raise SkippedArm(f"this backend has no code for {device}", f"choose {names}, or another backend for {device}")
     if device is Device.CUDA:
-        from shootout.core.host import gpu
+        from shootout.backends import chosen_gpu
 
-        gpu.require_gpu()
+        chosen_gpu.require_gpu()
 
 
 def lost_names(values: Collection[str], made: Collection[str]) -> bool:

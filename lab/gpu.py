@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from shootout.backends.chosen_gpu import require_gpu
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, SkippedArm
-from shootout.core.host.gpu import require_gpu
 
 RACES = """
 4 gpu-batch: CPU and GPU are equal up to batch 64, then the CPU's time alone grows

@@ -15,10 +15,10 @@ import numpy as np
 
 from lab.common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
 from lab.restarts import split
+from shootout.backends import chosen_gpu
 from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch, now_ns
 from shootout.core.constants import LOAD_TIMEOUT_S
-from shootout.core.host import gpu
 from shootout.core.host.placement import child_environment
 from shootout.core.worker.process import WorkerProcess
 
@@ -52,7 +52,7 @@ def _time_steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built
     """Return the steps' rows, the workers' artifacts, and the mean of a whole hand-off in microseconds."""
     arm = bench.arm(name)
     if arm.target.device.is_gpu:
-        gpu.require_gpu()
+        chosen_gpu.require_gpu()
     built = copies(bench.built(arm), ARMS)
     steps = _hand_offs(bench, built, rounds)
     rows = [_step_row(name, step, values) for step, values in steps.items()]

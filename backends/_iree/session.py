@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends import chosen_gpu
 from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
+from shootout.backends.chosen_gpu import VulkanDevice
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
 from shootout.core import clock
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
 from shootout.core.exported.model import ALIGNMENT
-from shootout.core.host import gpu
 from shootout.core.host.environment import version_of
-from shootout.core.host.gpu import VulkanDevice
 from shootout.core.session import GpuSide
 from shootout.core.trace_events import Event
 
@@ -424,7 +424,7 @@ def find_card() -> Card:
     """
     driver = _vulkan_driver()
     devices = driver.query_available_devices() if driver else []
-    index = gpu.vulkan_index(len(devices))
+    index = chosen_gpu.vulkan_index(len(devices))
     text = driver.dump_device_info(devices[index]["device_id"])
     facts = dict(line.partition(": ")[::2] for line in text.splitlines())
     features = dict(word.partition("=")[::2] for word in facts.get("features", "").split())
@@ -442,7 +442,7 @@ def open_card(card: Card) -> Any:
 
 def _vulkan_driver() -> Any:
     """Return IREE's Vulkan driver; None without Vulkan's loader, or without a driver of a device."""
-    os.environ.setdefault(gpu.SHADER_CACHE, "1")
+    os.environ.setdefault(chosen_gpu.SHADER_CACHE, "1")
     from iree.runtime import _binding as runtime
 
     try:

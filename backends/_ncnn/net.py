@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shootout.backends import chosen_gpu
+from shootout.backends.chosen_gpu import VulkanDevice
 from shootout.core.contract import Arm, Device, Option, Precision
 from shootout.core.errors import SkippedArm
-from shootout.core.host import gpu
-from shootout.core.host.gpu import VulkanDevice
 
 SOFTWARE = 3
 """ncnn's word for a device that is a CPU."""
@@ -19,7 +19,7 @@ SOFTWARE = 3
 @cache  # each call of a session asks for it
 def import_ncnn() -> Any:
     """Import the library; its model zoo, which downloads, is a module of its own."""
-    os.environ.setdefault(gpu.SHADER_CACHE, "1")
+    os.environ.setdefault(chosen_gpu.SHADER_CACHE, "1")
     import ncnn
 
     return ncnn
@@ -33,7 +33,7 @@ def chosen_card() -> VulkanDevice:
     """
     ncnn: Any = import_ncnn()
     count = ncnn.get_gpu_count()
-    index = gpu.vulkan_index(count, ncnn.get_default_gpu_index() if count else 0)
+    index = chosen_gpu.vulkan_index(count, ncnn.get_default_gpu_index() if count else 0)
     info = ncnn.get_gpu_info(index)
     return VulkanDevice(index=index, name=info.device_name(), software=info.type() == SOFTWARE)
 

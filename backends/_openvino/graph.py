@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shootout.backends import chosen_gpu
 from shootout.core.contract import INTEGERS, Arm, Device, Option, Precision
 from shootout.core.errors import SkippedArm
-from shootout.core.host import gpu
 from shootout.core.schemes import Scheme, parse, rest_of
 
 PLUGINS: Mapping[Device, str] = {Device.CPU: "CPU", Device.XPU: "GPU", Device.NPU: "NPU"}
@@ -113,7 +113,7 @@ def chosen_plugin(device: Device) -> str:
     here = [name for name in import_openvino().Core().available_devices if name.partition(".")[0] == kind]
     if not here:
         raise SkippedArm(*MISSING[device])
-    asked = gpu.chosen() if device is Device.XPU else None
+    asked = chosen_gpu.chosen() if device is Device.XPU else None
     if asked is None:
         return kind
     if asked >= len(here):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shootout import backends
 from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
+from shootout.backends import chosen_gpu
 from shootout.commands.option_values import read_whole
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.study_options import MachineOptions
@@ -187,9 +188,9 @@ def _choose_gpu(index: int) -> None:
         Unavailable: there is no such GPU.
     """
     if cuda_driver.library() is not None:
-        gpu.choose_gpu(index, {Device.CUDA})
+        chosen_gpu.choose_gpu(index, {Device.CUDA})
         return
-    gpu.choose_gpu(index, {Device.VULKAN})
+    chosen_gpu.choose_gpu(index, {Device.VULKAN})
     counting = (Device.VULKAN, Device.XPU)
     answers = find_available(
         [(name, one) for one in counting for name in backends.names() if one in _claimed_targets(name)]

@@ -19,11 +19,11 @@ from shootout.apps.judge.gate.output import render, write_gate
 from shootout.apps.judge.gate.racing import Contest, plan_contest
 from shootout.apps.judge.gate.reference import Reference, read_reference
 from shootout.apps.judge.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
+from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import OutOfTime, ShootoutError, UsageError
-from shootout.core.host import gpu
 from shootout.core.host.locks import machine_lock
 from shootout.core.host.placement import pass_on
 from shootout.core.journal import journal
@@ -82,7 +82,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)
-        gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
+        chosen_gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
         out = Path(options.get("out") or new_folder(Path("results") / "gate"))
         fresh = options.get("fresh", False)
         if is_ci() and not fresh:

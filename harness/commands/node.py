@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.dry_run import screen as preview
+from shootout.backends import chosen_gpu
 from shootout.commands.output import show_progress
 from shootout.commands.run import exit_code, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, ShootoutError
 from shootout.core.exported.delivery import read_delivery
-from shootout.core.host import environment, gpu
+from shootout.core.host import environment
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import pass_on
 from shootout.core.journal.run_folder import header
@@ -34,7 +35,7 @@ def main() -> None:
     try:
         study = checked(job["study"])
         pass_on(job["env"])
-        gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
+        chosen_gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
         plan = make_plan(study, job["named"])
         code = _tell(plan) if job["do"] == "plan" else _measure(plan, job, out)
     except ShootoutError as error:

@@ -24,6 +24,7 @@ from shootout.apps.judge.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
+from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
@@ -31,7 +32,7 @@ from shootout.commands.study_options import RunOptions
 from shootout.commands.trace import trace_arms
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
-from shootout.core.host import environment, gpu
+from shootout.core.host import environment
 from shootout.core.host.locks import machine_lock
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use, without_home
@@ -138,7 +139,7 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     pass_on(options.get("env", ()))
     policy = None if (given := options.get("policy")) is None else as_policy(given)
     chosen = choose_study_for(policy, study, options) if policy else selection.choose(study, options)
-    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
+    chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False), progress=progress)
     if policy:
         if chosen.p99_limit_ms and "p99_limit_ms" in options:  # which stands above the file's

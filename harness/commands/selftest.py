@@ -18,6 +18,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.commands.study_options import TimedMachineOptions
@@ -26,7 +27,6 @@ from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
 from shootout.core.exported.client import Request
-from shootout.core.host import gpu
 from shootout.core.host.placement import pass_on
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
@@ -114,7 +114,9 @@ def selftest(
     pass_on(options.get("env", ()))
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
-    gpu.choose_gpu(options.get("gpu"), {Device(on)} - {Device.CPU} or {Device.CUDA})  # one that isn't there is told
+    chosen_gpu.choose_gpu(
+        options.get("gpu"), {Device(on)} - {Device.CPU} or {Device.CUDA}
+    )  # one that isn't there is told
     with show_progress() as progress:
         limit = Deadline(options.get("max_time_s"))
         report = run(quick=quick, progress=progress, device=Device(on), out=out, limit=limit)

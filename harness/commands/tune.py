@@ -17,6 +17,7 @@ from shootout.apps.tune.limits import find_over_limits, policy_of, read_limits
 from shootout.apps.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch
 from shootout.apps.tune.settings import list_mixes
+from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
@@ -25,7 +26,6 @@ from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
-from shootout.core.host import gpu
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use
 from shootout.core.results.document import Document
@@ -75,7 +75,7 @@ def _make_search(options: TuneOptions) -> TuningSearch:
     pass_on(options.get("env", ()))
     limits = read_limits(options)
     chosen = selection.choose(selection.DEFAULT, _without_limits(options, limits or {}))
-    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
+    chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
     return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits)

@@ -18,12 +18,12 @@ from rich.console import Console
 from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.commands import doctor
 from shootout.commands.doctor import FolderRoom, Quietness
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable
 from shootout.core.errors import install as install_command
-from shootout.core.host import gpu
 from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.noise import NoiseMark
 from shootout.core.host.placement import Placement
@@ -77,7 +77,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytes
         return dict.fromkeys(pairs, Availability(why=NotRun(NotRunKind.UNAVAILABLE, answer, "choose another")))
 
     install(monkeypatch, None, None)
-    monkeypatch.setenv(gpu.CHOSEN, "")
+    monkeypatch.setenv(chosen_gpu.CHOSEN, "")
     monkeypatch.setattr(doctor, "find_available", available)
     monkeypatch.setattr(doctor, "examine", lambda: pytest.fail("it looked at everything first"))
     told = answer.removeprefix("gpu 3: ")
@@ -90,7 +90,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytes
 
 
 def test_with_nvidia_s_driver_a_number_is_one_of_its_gpus(monkeypatch: pytest.MonkeyPatch):
-    for name in (gpu.CHOSEN, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+    for name in (chosen_gpu.CHOSEN, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))

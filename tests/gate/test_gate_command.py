@@ -84,7 +84,7 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
         (out / journal.NAME).write_bytes(b"".join(lines[:-1]))
     monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
-    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     raced: list[Path] = []
     monkeypatch.setattr(command, "measure", lambda _, out, **__: raced.append(out))
     options: dict[str, Any] = {"out": out, "fresh": fresh}
@@ -204,7 +204,7 @@ def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
 
     monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
-    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     monkeypatch.setattr(command, "measure", busy)
     told = [False]
     monkeypatch.setattr(github, "is_job", lambda *_: told[0])

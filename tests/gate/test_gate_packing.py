@@ -81,7 +81,7 @@ def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, mon
     monkeypatch.setattr(locks, "machine_lock_path", lambda: lock)
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
-    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     monkeypatch.setattr(command, "watch_evidence", lambda *_, **__: None)
     monkeypatch.setattr(command, "pack_candidate", pack)
     monkeypatch.setattr(command, "measure", measure)
@@ -236,7 +236,7 @@ def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecide
     monkeypatch.setattr(command, "measure", busy)
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
-    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     assert command.gate(tmp_path, {"out": tmp_path / "gate"}, as_json=True) == 7
 
 

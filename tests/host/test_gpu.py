@@ -11,11 +11,13 @@ from uuid import UUID
 import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
+from shootout.backends import chosen_gpu
 from shootout.backends.common import require_device
+from shootout.backends.gpu_errors import explain_error
 from shootout.core.contract import Device
 from shootout.core.errors import SkippedArm, Unavailable, UsageError
 from shootout.core.host import cuda_driver, environment, gpu
-from shootout.core.host.gpu import UsedGpu, explain_error
+from shootout.core.host.gpu import UsedGpu
 from shootout.core.messages import GpuState
 
 PART = UUID(int=0xA5)
@@ -24,7 +26,7 @@ PART = UUID(int=0xA5)
 @pytest.fixture(autouse=True)
 def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody chose a GPU; what a test chooses is undone."""
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", gpu.CHOSEN):
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", chosen_gpu.CHOSEN):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -56,7 +58,7 @@ def test_a_machine_whose_gpu_can_t_be_used_says_why_and_what_to_do(
 ):
     install(monkeypatch, driver, None)
     with pytest.raises(SkippedArm) as caught:
-        gpu.require_gpu()
+        chosen_gpu.require_gpu()
     assert reason in caught.value.reason
     assert fix in caught.value.fix
 
@@ -65,7 +67,7 @@ def test_a_gpu_that_is_hidden_says_by_what_and_names_no_machine(monkeypatch: pyt
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{IDS[1]}")
     install(monkeypatch, FakeDriver(shown=[]), None)
     with pytest.raises(SkippedArm) as caught:
-        gpu.require_gpu()
+        chosen_gpu.require_gpu()
     assert caught.value.reason == f"{NONE_FOUND} (CUDA_VISIBLE_DEVICES is 'GPU-…')"
     assert caught.value.fix.startswith("unset CUDA_VISIBLE_DEVICES, or ")
 
@@ -81,7 +83,7 @@ def test_every_backend_gives_the_same_reason(monkeypatch: pytest.MonkeyPatch):
 def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version: int, told: str | None):
     """A driver that doesn't tell its version is not called old."""
     install(monkeypatch, FakeDriver(version=version), None)
-    gpu.require_gpu()
+    chosen_gpu.require_gpu()
     assert cuda_driver.version() == told
 
 
@@ -105,10 +107,10 @@ CUDA = {Device.CUDA}
 class TestChoosing:
     def test_another_vendors_device_needs_no_nvidia_driver(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, None, None)
-        assert gpu.chosen() is None
+        assert chosen_gpu.chosen() is None
         for devices in ({Device.CPU, Device.VULKAN}, {Device.CUDA, Device.XPU}, {Device.NPU, Device.XPU}):
-            gpu.choose_gpu(2, devices)
-            assert gpu.chosen() == 2
+            chosen_gpu.choose_gpu(2, devices)
+            assert chosen_gpu.chosen() == 2
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
     def test_one_number_is_not_taken_for_two_things(self, monkeypatch: pytest.MonkeyPatch):
@@ -116,20 +118,20 @@ class TestChoosing:
         with pytest.raises(
             UsageError, match=r"--gpu 1: CUDA and Vulkan count GPUs .*: run their targets one kind at a time"
         ):
-            gpu.choose_gpu(1, {Device.CUDA, Device.VULKAN})
+            chosen_gpu.choose_gpu(1, {Device.CUDA, Device.VULKAN})
         with pytest.raises(UsageError, match=r"--gpu 1: Vulkan and OpenVINO count GPUs each in its own way"):
-            gpu.choose_gpu(1, {Device.VULKAN, Device.XPU})
-        gpu.choose_gpu(None, {Device.CUDA, Device.VULKAN})
-        assert gpu.chosen() is None
+            chosen_gpu.choose_gpu(1, {Device.VULKAN, Device.XPU})
+        chosen_gpu.choose_gpu(None, {Device.CUDA, Device.VULKAN})
+        assert chosen_gpu.chosen() is None
 
     def test_no_vulkan_device_has_a_number_below_0(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         with pytest.raises(Unavailable, match="gpu -1: GPUs are counted from 0"):
-            gpu.choose_gpu(-1, {Device.VULKAN})
+            chosen_gpu.choose_gpu(-1, {Device.VULKAN})
 
     def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose_gpu(1, CUDA)
+        chosen_gpu.choose_gpu(1, CUDA)
         assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
@@ -138,7 +140,7 @@ class TestChoosing:
     def test_a_number_out_of_range(self, monkeypatch: pytest.MonkeyPatch, count: int, known: str, index: int):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS[:count]))
         with pytest.raises(Unavailable) as caught:
-            gpu.choose_gpu(index, CUDA)
+            chosen_gpu.choose_gpu(index, CUDA)
         assert str(caught.value) == f"gpu {index}: this machine has {known}: choose one that nvidia-smi lists"
         assert caught.value.exit_code == 6
         assert "CUDA_VISIBLE_DEVICES" not in os.environ
@@ -146,7 +148,7 @@ class TestChoosing:
     def test_among_those_that_the_user_left(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"5, MIG-{PART}")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        gpu.choose_gpu(1, CUDA)
+        chosen_gpu.choose_gpu(1, CUDA)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == f"MIG-{PART}"
         assert "CUDA_DEVICE_ORDER" not in os.environ, "their numbers mean what they meant"
 
@@ -154,18 +156,18 @@ class TestChoosing:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         with pytest.raises(Unavailable, match=r"gpu 2: CUDA_VISIBLE_DEVICES names 2 \(index 0 to 1\): choose one, or"):
-            gpu.choose_gpu(2, CUDA)
+            chosen_gpu.choose_gpu(2, CUDA)
 
     @pytest.mark.parametrize("index", [7, -1])
     def test_without_nvml_the_driver_says_that_there_is_no_such_gpu(self, monkeypatch: pytest.MonkeyPatch, index: int):
         install(monkeypatch, FakeDriver(shown=()), None)
         with pytest.raises(Unavailable, match=rf"gpu {index}: the driver finds no such GPU: choose one"):
-            gpu.choose_gpu(index, CUDA)
+            chosen_gpu.choose_gpu(index, CUDA)
 
     def test_without_a_driver_the_fix_is_in_the_message(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, None, None)
         with pytest.raises(Unavailable, match=r"gpu 0: no NVIDIA driver .*; run on a machine with an NVIDIA GPU"):
-            gpu.choose_gpu(0, CUDA)
+            chosen_gpu.choose_gpu(0, CUDA)
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None = None, **driver: Any) -> UsedGpu:
@@ -333,8 +335,10 @@ def test_a_gpu_is_shared_where_mps_has_its_pipes(monkeypatch: pytest.MonkeyPatch
 def test_a_missing_vulkan_loader_is_told_from_a_missing_driver(
     library: str | None, reason: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(gpu, "VULKAN_LIBRARY", library)  # None opens this program itself, as a library that is there
+    monkeypatch.setattr(
+        chosen_gpu, "VULKAN_LIBRARY", library
+    )  # None opens this program itself, as a library that is there
     with pytest.raises(SkippedArm) as error:
-        gpu.vulkan_index(0)
+        chosen_gpu.vulkan_index(0)
     assert error.value.reason == reason
     assert error.value.fix.startswith(fix)

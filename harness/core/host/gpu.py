@@ -1,4 +1,4 @@
-"""Choose the one GPU that is used, read its state by NVML, and explain errors: a full memory, an old driver.
+"""Read the state of the one GPU that is used, by NVML.
 
 The used GPU is the first that CUDA_VISIBLE_DEVICES leaves. Only the driver knows how CUDA_VISIBLE_DEVICES and
 CUDA_DEVICE_ORDER are meant, so the driver names the GPU and NVML then describes it. NVML comes with the optional
@@ -9,33 +9,13 @@ NVML doesn't give is None, never a guess.
 from __future__ import annotations
 
 import ctypes
-import os
-import re
-import sys
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from types import ModuleType
 from typing import Any
 
-from shootout.core.contract import Device
-from shootout.core.errors import SkippedArm, Unavailable, UsageError
 from shootout.core.host import cuda_driver
 from shootout.core.messages import GpuState
 
-CHOSEN = "SHOOTOUT_GPU"
-"""The variable that tells a process the number of the chosen GPU."""
-COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
-"""The libraries that count GPUs, besides NVIDIA's own driver."""
-VULKAN_DRIVER = "install the GPU's Vulkan driver; Mesa's (apt-get install mesa-vulkan-drivers) has one in software too"
-VULKAN_LIBRARY = "libvulkan.so.1"
-"""Vulkan's loader, which finds the drivers."""
-VULKAN_LOADER = "apt-get install libvulkan1, and a driver: mesa-vulkan-drivers (in software too), or the GPU maker's"
-SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
-"""Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
-such a thread can't be believed. Without that cache each load compiles its shaders again.
-"""
 HARMFUL = {
     0x08: "hw_slowdown",
     0x20: "sw_thermal_slowdown",
@@ -51,116 +31,6 @@ NVML_SM_CLOCK = 1
 """NVML_CLOCK_SM of nvml.h: the clock of the streaming multiprocessors."""
 NVML_MEMORY_CLOCK = 2
 """NVML_CLOCK_MEM."""
-
-
-def require_gpu() -> None:
-    """Ask the NVIDIA driver itself, so that every backend gives the same reason.
-
-    Raises:
-        SkippedArm: there is no driver or no GPU, or the driver is too old or broken; with the fix.
-    """
-    cuda_driver.start()
-
-
-def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
-    """Use this GPU, here and in every process started from here. Call it before anything else asks for a GPU.
-
-    Args:
-        index: among the GPUs that CUDA_VISIBLE_DEVICES names; if it names none, among all by PCI bus, as nvidia-smi
-            counts; for other libraries, as Vulkan or OpenVINO counts; None: the first visible one.
-        devices: those that anything will run on. A GPU that isn't NVIDIA's is looked up by the library that runs on it,
-            and so is every GPU if there is no NVIDIA driver.
-
-    Raises:
-        UsageError: a number is given, and several of CUDA, Vulkan and OpenVINO would go by it.
-        Unavailable: there is no such GPU, or no GPU that can be used.
-    """
-    if index is None:
-        return
-    counting = [name for device, name in COUNTING.items() if device in devices]
-    on_cuda = Device.CUDA in devices and not (counting and cuda_driver.library() is None)
-    counting = ["CUDA"] * on_cuda + counting
-    if len(counting) > 1:
-        names = " and ".join(counting)
-        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets one kind at a time")
-    if index < 0 and not on_cuda:
-        raise Unavailable(f"gpu {index}: GPUs are counted from 0")
-    os.environ[CHOSEN] = str(index)
-    if not on_cuda:
-        return
-    named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
-    if named and not 0 <= index < len(named):
-        raise Unavailable(
-            f"gpu {index}: CUDA_VISIBLE_DEVICES names {_count_in_words(len(named))}: choose one, or unset it"
-        )
-    everything = _machine_count()
-    if not named:
-        if everything and not 0 <= index < everything:
-            raise Unavailable(
-                f"gpu {index}: this machine has {_count_in_words(everything)}: choose one that nvidia-smi lists"
-            )
-        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    os.environ["CUDA_VISIBLE_DEVICES"] = named[index] if named else str(index)
-    try:
-        require_gpu()
-    except SkippedArm as skipped:
-        if index and not named and everything is None and cuda_driver.library() is not None:
-            raise Unavailable(f"gpu {index}: the driver finds no such GPU: choose one that nvidia-smi lists") from None
-        raise Unavailable(f"gpu {index}: {skipped.reason}; {skipped.fix}") from None
-
-
-def chosen() -> int | None:
-    """Return the number that was given to `choose_gpu`; None if none was."""
-    text = os.environ.get(CHOSEN, "")
-    return int(text) if text.isdecimal() else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VulkanDevice:
-    """Describe a device as Vulkan's loader finds it: a GPU of any vendor, or a program such as Mesa's lavapipe
-    (`llvmpipe`).
-
-    A software device proves all that a GPU would have to, but its times mean nothing.
-
-    Attributes:
-        index: as Vulkan counts.
-        software: whether it is a program.
-    """
-
-    index: int
-    name: str
-    software: bool
-
-    def __str__(self) -> str:
-        return f"{self.name}{', a software device' if self.software else ''}"
-
-
-def vulkan_index(count: int, first: int = 0) -> int:
-    """Return the index of the Vulkan device to use: the one that `--gpu` names, or the library's own choice.
-
-    Args:
-        count: how many the library finds.
-        first: its own choice.
-
-    Raises:
-        SkippedArm: there is none, or no such one.
-    """
-    asked = chosen()
-    if not count and not _has_vulkan_loader():
-        raise SkippedArm(f"no Vulkan loader ({VULKAN_LIBRARY}) on this machine", VULKAN_LOADER)
-    if not count:
-        raise SkippedArm("no Vulkan driver that works on this machine", VULKAN_DRIVER)
-    if asked is not None and asked >= count:
-        raise SkippedArm(f"gpu {asked}: Vulkan has only {count} here", f"choose one below {count}, or leave --gpu out")
-    return first if asked is None else asked
-
-
-def _has_vulkan_loader() -> bool:
-    try:
-        ctypes.CDLL(VULKAN_LIBRARY)
-    except OSError:
-        return False
-    return True
 
 
 def make_context() -> None:
@@ -276,17 +146,6 @@ def _open_used_gpu() -> UsedGpu | None:
     return None if whole is None else UsedGpu(api, whole, whole)
 
 
-def _machine_count() -> int | None:
-    api = start_nvml()
-    count: int | None = ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
-    return count
-
-
-def _count_in_words(count: int) -> str:
-    """Write "1 (index 0)", "4 (index 0 to 3)"."""
-    return f"{count} (index 0{f' to {count - 1}' if count > 1 else ''})" if count else "none"
-
-
 def find_nvml() -> ModuleType | None:
     """Return the module of nvidia-ml-py, or None."""
     try:
@@ -328,100 +187,3 @@ def is_on(mode: int | None) -> bool | None:
 def is_on_now(pair: Any) -> bool | None:
     """Read an NVML mode that is told as (now, after the next reset): now."""
     return None if pair is None else pair[0] == 1
-
-
-FULL = {
-    r"out.?of.?memory": "PyTorch, CUDA's runtime and driver, JAX, TensorRT, each in its own spelling",
-    r"RESOURCE_EXHAUSTED": "XLA",
-    r"cudaErrorMemoryAllocation": "CUDA's runtime",
-    r"Failed to allocate memory for requested buffer": "ONNX Runtime's arena",
-    r"is smaller than requested bytes": "ONNX Runtime's arena, with a limit",
-    r"Requested amount of GPU memory": "TensorRT",
-    r"(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED": "cuBLAS, cuDNN",
-}
-"""Messages of a full memory: the device's, unless `HOST` matches too."""
-HOST = {r"HostAlloc": "CUDA's runtime", r"DefaultCPUAllocator": "PyTorch", r"std::bad_alloc": "C++"}
-NEEDS = (
-    *("allocate", "allocating", "request for", "buffer of size", "requested bytes of"),
-    *(r"GPU memory \(", "[Ss]ize was"),
-)
-"""The words in front of the bytes that were asked for."""
-FREE = ("of which", "Available memory of")
-"""The words in front of the bytes that were free."""
-OLD_DRIVER = {
-    r"driver version is insufficient": "CUDA's runtime",
-    r"cudaErrorInsufficientDriver": "CUDA's runtime",
-    r"driver on your system is too old": "PyTorch",
-    r"CUDA initialization failure with error:? 35": "TensorRT",
-}
-_FOUND_VERSION = re.compile(r"found version (\d{4,6})")
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = r" ?(?P<number>[\d.]*\d) ?(?P<unit>[KMGT]iB)?"
-_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
-
-
-def explain_error(error: BaseException) -> str | None:
-    """Explain in one line what an error of a CUDA arm means; None if it is about something else.
-
-    Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
-    NVML tell), or the driver is older than the library (both versions and the fix).
-    """
-    text = f"{type(error).__name__}: {error}"
-    if _matches_any(FULL, text, re.IGNORECASE) and not _matches_any(HOST, text):
-        return _explain_full(text)
-    old = find_old_driver(error)
-    return f"{old.reason}: {old.fix}" if old else None
-
-
-def find_old_driver(error: BaseException) -> SkippedArm | None:
-    """Return reason and fix if a library says that the driver is older than the CUDA that it was built for."""
-    if not _matches_any(OLD_DRIVER, text := str(error), re.IGNORECASE):
-        return None
-    version = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
-    has, needs = cuda_driver.dotted(int(version[1])) if version else cuda_driver.version(), built_for()
-    known = f"knows CUDA {has} at most" if has else "is too old"
-    wanted = f"CUDA {needs}" if needs else "a newer one"
-    build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
-    return SkippedArm(f"the NVIDIA driver {known}, the library needs {wanted}", f"{cuda_driver.UPDATE}, or {build}")
-
-
-def built_for() -> str | None:
-    """Return the CUDA that the libraries in this process need, such as `13.0`; None if nothing tells.
-
-    If torch is imported, its own figure counts, else the newest installed runtime package.
-    """
-    torch = sys.modules.get("torch")
-    own = getattr(getattr(torch, "version", None), "cuda", None)
-    return own or max(_installed_runtimes(), key=lambda text: [int(part) for part in text.split(".")], default=None)
-
-
-def _installed_runtimes() -> list[str]:
-    versions = []
-    for name in _RUNTIMES:
-        try:
-            versions.append(".".join(metadata.version(name).split(".")[:2]))
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
-
-
-def _explain_full(text: str) -> str:
-    needs, free, card = _find_bytes(NEEDS, text), _find_bytes(FREE, text, after=" is (?:free|smaller)"), UsedGpu.open()
-    free = card.free_bytes() if free is None and card is not None else free
-    asked = (
-        "needs more device memory than there is" if needs is None else f"needs {_format_size(needs)} of device memory"
-    )
-    return asked if free is None else f"{asked}, has {_format_size(free)} free"
-
-
-def _matches_any(table: Iterable[str], text: str, flags: int = 0) -> bool:
-    return re.search("|".join(table), text, flags) is not None
-
-
-def _find_bytes(before: Iterable[str], text: str, after: str = "") -> int | None:
-    size = re.search(f"(?:{'|'.join(before)}){_SIZE}{after}", text)
-    return None if size is None else int(float(size["number"]) * _UNITS.get(size["unit"] or "", 1))
-
-
-def _format_size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

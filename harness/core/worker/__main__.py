@@ -26,7 +26,6 @@ from shootout.core.contract import Arm, Device, NotRun, Scenario
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import leave_with
-from shootout.core.host.gpu import explain_error
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.host.sensors import Sensors
 from shootout.core.messages import (
@@ -301,7 +300,7 @@ class Worker:
 
     def words(self, error: Exception) -> str:
         """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
-        return (explain_error(error) if self._device is Device.CUDA else None) or tell_words(error)
+        return backends.explain_device(self._device, error) or tell_words(error)
 
 
 def _look_at_source(exported: ExportedModel) -> None:

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.backends._iree import backend, compiler
 from shootout.backends._iree import session as iree_session
 from shootout.backends._iree.session import IreeVulkanSession, find_card
@@ -21,7 +22,6 @@ from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import gpu
 from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
@@ -136,7 +136,7 @@ def test_without_vulkans_loader_that_is_what_is_missing(kind: type[Exception], m
     binding = SimpleNamespace(get_cached_hal_driver=missing)
     monkeypatch.setitem(sys.modules, "iree", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "iree.runtime", SimpleNamespace(_binding=binding))
-    monkeypatch.setattr(gpu, "VULKAN_LIBRARY", "libnowhere.so.1")
+    monkeypatch.setattr(chosen_gpu, "VULKAN_LIBRARY", "libnowhere.so.1")
     with pytest.raises(SkippedArm, match=r"no Vulkan loader \(libnowhere\.so\.1\)") as error:
         find_card()
     assert "libvulkan1" in error.value.fix

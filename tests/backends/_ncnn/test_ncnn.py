@@ -17,13 +17,13 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.backends._ncnn import backend, net
 from shootout.core.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import gpu
 from shootout.core.worker.precision_checks import executed_fault, probe_fault
 from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
@@ -128,8 +128,8 @@ def test_the_converter_leaves_nothing_beside_the_model():
 
 
 def test_no_thread_of_a_shader_cache_leaves_the_cpus_of_an_arm(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(gpu.SHADER_CACHE, "")
-    monkeypatch.delenv(gpu.SHADER_CACHE)
+    monkeypatch.setenv(chosen_gpu.SHADER_CACHE, "")
+    monkeypatch.delenv(chosen_gpu.SHADER_CACHE)
     monkeypatch.setitem(sys.modules, "ncnn", Mock())
     net.import_ncnn.__wrapped__()  # the kept one stays the library
     assert os.environ["MESA_SHADER_CACHE_DISABLE"] == "1"

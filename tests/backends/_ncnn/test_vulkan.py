@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.core.contract import Arm, Availability, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import gpu
 from shootout.core.session import GpuSide
 from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models
@@ -53,7 +53,7 @@ def look(exported: ExportedModel) -> Seen:
     weights = replace(ON_VULKAN, precision=Precision.FP16, scheme="weights-only")
     with TemporaryDirectory() as folder, pytest.raises(SkippedArm) as caught:
         adapter.build(exported, Arm(target=weights, model=exported.model, batch=exported.batch), Path(folder))
-    gpu.choose_gpu(99, {Device.VULKAN})
+    chosen_gpu.choose_gpu(99, {Device.VULKAN})
     return Seen(found, adapter.probe(Device.VULKAN), ran, f"{caught.value.reason}; {caught.value.fix}")
 
 

@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from shootout import backends
+from shootout.backends import chosen_gpu
 from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, describe_devices, import_openvino
@@ -21,7 +22,6 @@ from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import gpu
 from shootout.core.session import GpuSide
 from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import exported_models, lacks, warm_of
@@ -35,7 +35,7 @@ NAMES = {"GPU": "Intel Arc", "GPU.0": "Intel Arc", "GPU.1": "Intel Flex", "NPU":
 
 @pytest.fixture(autouse=True)
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(gpu.CHOSEN, raising=False)
+    monkeypatch.delenv(chosen_gpu.CHOSEN, raising=False)
 
 
 def arm_of(device: Device, precision: Precision = Precision.FP16, **options: str) -> Arm:
@@ -90,9 +90,9 @@ def test_a_device_that_works_is_named(monkeypatch: pytest.MonkeyPatch):
 def test_of_several_gpus_one_is_chosen_by_number(monkeypatch: pytest.MonkeyPatch):
     pretend(monkeypatch)
     assert chosen_plugin(Device.XPU) == "GPU", "OpenVINO's own choice"
-    monkeypatch.setenv(gpu.CHOSEN, "1")
+    monkeypatch.setenv(chosen_gpu.CHOSEN, "1")
     assert [chosen_plugin(one) for one in (Device.CPU, Device.XPU, Device.NPU)] == ["CPU", "GPU.1", "NPU"]
-    monkeypatch.setenv(gpu.CHOSEN, "2")
+    monkeypatch.setenv(chosen_gpu.CHOSEN, "2")
     with pytest.raises(SkippedArm, match="gpu 2: OpenVINO has only 2 here") as caught:
         chosen_plugin(Device.XPU)
     assert caught.value.fix == "choose one below 2, or leave --gpu out"
