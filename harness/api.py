@@ -35,10 +35,10 @@ from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
 from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
 from shootout.core.host.placement import passing_on_ends
-from shootout.core.results.document import Answer, Document, Ratio, Row
 from shootout.core.units import counted
 from shootout.models.sources import program
 from shootout.tell import screen, table
+from shootout.tell.document import Answer, Document, Ratio, Row
 from shootout.tell.page import sources
 
 if TYPE_CHECKING:

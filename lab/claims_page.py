@@ -25,11 +25,11 @@ from shootout.core.constants import ALPHA
 from shootout.core.contract import Array, Scenario, Value
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
-from shootout.core.results.document import Row
 from shootout.core.stats import verdicts
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.units import duration, size
-from shootout.tell.wording import tell_ratio
+from shootout.tell.document import Row
+from shootout.tell.ratios import tell_ratio
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS, PAGE = ROOT / "results" / "reference", ROOT / "docs" / "claims.md"

@@ -24,7 +24,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import one_line
 from shootout.core.journal import journal
-from shootout.core.results.document import Document, Row
+from shootout.tell.document import Document, Row
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "60s"

@@ -31,10 +31,10 @@ from shootout import run
 from shootout.commands.output import show_progress
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arrays
-from shootout.core.results.document import Row
 from shootout.models.onnx.layers import Layer, find_owners, layers_of
 from shootout.quantize import ort
 from shootout.quantize.qdq import Quantizer
+from shootout.tell.document import Row
 
 CALIBRATION_SETS, MAX_TIME_S = 8, 75.0
 FAULTS = {"broken layer": 3, "wrong scale": 3, "left in float": 2, "slow block": 2}

@@ -23,9 +23,9 @@ from typing import Any
 from lab.claims_page import RUNS, Where, fits, place_of, read
 from lab.marked_tables import fill_tables, find_pages, write_table
 from shootout.core.contract import Value
-from shootout.core.results.document import Ratio, Row
 from shootout.core.units import duration, seconds, size
-from shootout.tell.wording import tell_ratio
+from shootout.tell.document import Ratio, Row
+from shootout.tell.ratios import tell_ratio
 
 RUN, RECORD = "run", "record"
 """The kinds of marks."""

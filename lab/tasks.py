@@ -33,7 +33,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.contract import Array
 from shootout.core.errors import one_line
 from shootout.core.journal import journal
-from shootout.core.results.document import Document, Row
+from shootout.tell.document import Document, Row
 
 TARGETS = "onnxruntime:cpu:fp32,onnxruntime:cpu:int8,openvino:cpu:fp32,openvino:cpu:int8"
 MAX_TIME = "90s"

@@ -24,11 +24,11 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
-from shootout.core.results.document import Document
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study import schema
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import PlannedGroup, make_plan
+from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
 from tests.support.races.simulation import CLOSE_RIVAL_MS, race_share
 

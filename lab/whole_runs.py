@@ -25,10 +25,10 @@ from shootout.core.clock import Stopwatch
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.messages import Scope
-from shootout.core.results.document import Document, Ratio, Row, ratio_of
 from shootout.core.results.group import Group, group_of
 from shootout.core.results.vetoes import withheld
 from shootout.core.stats.verdicts import Verdict
+from shootout.tell.document import Document, Ratio, Row, ratio_of
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"

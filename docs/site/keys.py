@@ -18,8 +18,8 @@ from shootout.apps.judge.compare.document import ComparedDocument, MergedDocumen
 from shootout.apps.judge.decide.decision import Decision
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.core.journal import records
-from shootout.core.results.document import Document
 from shootout.core.study.schema import Study
+from shootout.tell.document import Document
 
 PAGE_HEAD = """# JSON and file keys
 

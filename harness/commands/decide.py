@@ -28,8 +28,8 @@ from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
-from shootout.core.results.document import Document
 from shootout.tell import reproduce
+from shootout.tell.document import Document
 from shootout.tell.table import render_tables
 
 

@@ -12,8 +12,8 @@ from rich.segment import Segment
 
 from shootout.apps.formats.data import json_text
 from shootout.core.errors import ExitCode, printable
-from shootout.core.results.document import Document
 from shootout.tell import table
+from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
 
 

@@ -48,13 +48,13 @@ from shootout.core.journal.run_folder import (
     open_journal,
 )
 from shootout.core.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
-from shootout.core.results.document import Document
 from shootout.core.results.group import Group, group_of, missing
 from shootout.core.study import points
 from shootout.core.study.group import family, named_in
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import notes, reproduce
+from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.screen import NAMED, fold
 

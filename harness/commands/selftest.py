@@ -30,13 +30,13 @@ from shootout.core.exported.client import Request
 from shootout.core.host.placement import pass_on
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
-from shootout.core.results.document import Document, Ratio, Row
 from shootout.core.stats.verdicts import Verdict, smallest_visible
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import canonical, provider
 from shootout.core.units import duration, span
+from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.progress import ProgressDisplay
 
 DURATIONS_US = (10, 100, 1_000, 10_000)

@@ -28,11 +28,11 @@ from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, S
 from shootout.core.exported.client import obtain_all
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use
-from shootout.core.results.document import Document
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
 from shootout.tell import reproduce
+from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
 
 

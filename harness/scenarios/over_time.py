@@ -1,44 +1,20 @@
-"""Read how the time per call changes over long turns: in their first minute, in their last, and what that does to a
-ranking. Pure.
-
-Each figure rests on turns as its replicates, one in each restart. An arm's end is compared with its own beginning turn
-by turn. The turns of the group's other arms say how far its own may spread: docs/design/measurement.md has how often a
-change is told then. A pair of arms changes places only if both orders are significant: each holds at the same α, so a
-change that isn't there is claimed with a probability of at most α.
-"""
+"""Take the first minute and the last of a long turn, and the time per call in each. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations
-from statistics import median
-
-import numpy as np
+from collections.abc import Sequence
 
 from shootout.core.constants import FIRST_S
-from shootout.core.journal.records import Played
-from shootout.core.messages import Scope, TimeBin
-from shootout.core.results.document import Change, OverTime, Ranking, ratio_of
-from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group
-from shootout.core.results.vetoes import withheld
-from shootout.core.stats.group_evidence import Blocks, GroupEvidence
-from shootout.core.stats.leaders import time_ns
-from shootout.core.stats.verdicts import Comparison, Verdict, compare
-
-FIRST = "first"
-"""In a label's place: what each arm's end is compared with."""
-
-Part = Callable[[Sequence[TimeBin]], Sequence[TimeBin]]
-"""Takes a part of a turn."""
+from shootout.core.messages import TimeBin
 
 
 def find_window_s(bins: Sequence[TimeBin]) -> float:
     """Return the seconds that count as a turn's beginning, and as its end."""
-    return min(FIRST_S, _length_s(bins) / 3)
+    return min(FIRST_S, length_s(bins) / 3)
 
 
-def _length_s(bins: Sequence[TimeBin]) -> float:
+def length_s(bins: Sequence[TimeBin]) -> float:
+    """Return how many seconds a turn took."""
     return bins[-1].at_s + bins[-1].seconds
 
 
@@ -49,107 +25,15 @@ def take_first(bins: Sequence[TimeBin]) -> Sequence[TimeBin]:
 
 def take_end(bins: Sequence[TimeBin]) -> Sequence[TimeBin]:
     """Return the bins of a turn's end, one at least."""
-    begins_s = _length_s(bins) - find_window_s(bins)
+    begins_s = length_s(bins) - find_window_s(bins)
     return [one for one in bins if one.at_s >= begins_s] or bins[-1:]
 
 
 def end_ns(bins: Sequence[TimeBin]) -> float:
     """Return the nanoseconds per call at the end of a turn."""
-    return _call_ns(take_end(bins))
+    return call_ns(take_end(bins))
 
 
-def _call_ns(bins: Sequence[TimeBin]) -> float:
+def call_ns(bins: Sequence[TimeBin]) -> float:
+    """Return the nanoseconds per call in a part of a turn."""
     return 1e9 * sum(one.seconds for one in bins) / max(sum(one.calls for one in bins), 1)
-
-
-def _blocks(lines: Sequence[Played], part: Part) -> Blocks:
-    """Return the time per call (ns) in a part of each turn, by restart."""
-    found = {line.restart: _call_ns(part(line.bins)) for line in lines if line.bins}
-    return {g: np.array([ns]) for g, ns in found.items() if SHORTEST_NS < ns < LONGEST_NS}
-
-
-def _find_slowdowns(lines: Sequence[Played]) -> Blocks:
-    """Return the time at the end of each turn ÷ that at its beginning, by restart."""
-    first, end = _blocks(lines, take_first), _blocks(lines, take_end)
-    return {g: end[g] / first[g] for g in sorted(set(first) & set(end))}
-
-
-def describe_arms(group: Group) -> dict[str, OverTime]:
-    """Return what the turns of a group's arms show over time, by label; nothing in other scenarios."""
-    slowdowns = {label: found for label, lines in group.played.items() if (found := _find_slowdowns(lines))}
-    if not slowdowns:
-        return {}
-    level = {g: np.ones(1) for mine in slowdowns.values() for g in mine}
-    known = GroupEvidence({**slowdowns, FIRST: level}, replace(group.rules, baseline=FIRST, control=None))
-    return {arm.label: _describe_arm(group, arm.label, known) for arm in group.record.arms if arm.label in slowdowns}
-
-
-def _describe_arm(group: Group, label: str, known: GroupEvidence) -> OverTime:
-    lines = [line for line in group.played[label] if line.bins]
-    arms = sum(not arm.control for arm in group.record.arms)
-    pair = known.pair(label, FIRST)
-    change = compare(pair, comparisons=arms, bias_floor=group.rules.bias_floor)
-    shortest = min((line.bins for line in lines), key=_length_s)
-    return OverTime(
-        turn_s=_length_s(shortest),
-        window_s=find_window_s(shortest),
-        first_ns=time_ns(_blocks(lines, take_first)),
-        change=ratio_of(change, withheld(group, label, None)),
-        **{f"mhz_{name}": _find_median(lines, part, "mhz") for name, part in _PARTS.items()},
-        **{f"celsius_{name}": _find_median(lines, part, "celsius") for name, part in _PARTS.items()},
-    )
-
-
-_PARTS: dict[str, Part] = {"first": take_first, "end": take_end}
-
-
-def _find_median(lines: Sequence[Played], part: Part, sensor: str) -> float | None:
-    values = [value for line in lines for one in part(line.bins) if (value := getattr(one, sensor)) is not None]
-    return median(values) if values else None
-
-
-def rank(group: Group) -> Ranking | None:
-    """Return how a group's arms rank in the first minute of their turns and at the end; None in other scenarios."""
-    known = group.evidence(Scope.END_TO_END)
-    lines = {label: [line for line in mine if line.bins] for label, mine in group.played.items()}
-    early = GroupEvidence(
-        {label: _blocks(mine, take_first) for label, mine in lines.items()}, group.rules, known.unsound
-    )
-    labels = [
-        arm.label
-        for arm in group.record.arms
-        if not arm.control
-        and arm.label not in known.out_of_question
-        and early.blocks.get(arm.label)
-        and known.blocks.get(arm.label)
-    ]
-    if not labels:
-        return None
-    return Ranking(
-        first=_order(labels, early),
-        end=_order(labels, known),
-        changes=tuple(_find_changes(group, labels, early, known)),
-    )
-
-
-def _order(labels: Sequence[str], evidence: GroupEvidence) -> tuple[str, ...]:
-    return tuple(sorted(labels, key=lambda label: (time_ns(evidence.blocks[label]), label)))
-
-
-def _find_changes(group: Group, labels: Sequence[str], early: GroupEvidence, late: GroupEvidence) -> Iterator[Change]:
-    pairs = [*combinations(_order(labels, early), 2)]
-    for faster, slower in pairs:
-        first = _compare_pair(early, faster, slower, len(pairs))
-        end = _compare_pair(late, faster, slower, len(pairs))
-        if first is None or end is None or withheld(group, faster, slower):
-            continue
-        if (first.verdict, end.verdict) == (Verdict.FASTER, Verdict.SLOWER):
-            yield Change(faster=faster, slower=slower, first=ratio_of(first), end=ratio_of(end))
-
-
-def _compare_pair(evidence: GroupEvidence, one: str, other: str, pairs: int) -> Comparison | None:
-    """Compare two arms of which either may have been the faster one: every pair of the group shares α."""
-    if not evidence.have_met(one, other):
-        return None
-    pair = evidence.pair(one, other)
-    return compare(pair, comparisons=pairs, bias_floor=evidence.bias_floor)

@@ -17,11 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.core.contract import SCALED, BoundStanding, Precision
-from shootout.core.results.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
 from shootout.core.schemes import shown_as
 from shootout.core.study.group import short
 from shootout.core.units import duration, limit_digits, number, seconds, size
-from shootout.tell.wording import NEVER_TOGETHER, STYLES, tell_metric_change, tell_ratio
+from shootout.tell.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
+from shootout.tell.ratios import NEVER_TOGETHER, STYLES, tell_ratio
+from shootout.tell.wording import tell_metric_change
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)

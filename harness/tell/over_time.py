@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from shootout.core.results.document import OverTime, Ranking, Row
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
 from shootout.core.units import span
-from shootout.tell.wording import tell_ratio
+from shootout.tell.document import OverTime, Ranking, Row
+from shootout.tell.ratios import tell_ratio
 
 
 def tell_over_time(ranking: Ranking | None, rows: Sequence[Row], ships: str | None) -> Iterator[str]:

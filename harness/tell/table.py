@@ -22,7 +22,6 @@ from shootout.apps.judge.answer import (
 from shootout.apps.judge.choice import is_judged
 from shootout.apps.judge.why import gains, tell_gain
 from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
-from shootout.core.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import name_model, short
@@ -41,6 +40,7 @@ from shootout.tell.columns import (
     make_table,
     stack_tables,
 )
+from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.tell.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre

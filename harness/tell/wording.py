@@ -1,36 +1,19 @@
-"""Put a comparison or a loss into words: one direction, at most two digits where the interval is wide, brackets for it.
-
-Everything that a person reads goes through `tell_ratio`: the terminal's screens, the page, Markdown, JUnit.
-"""
+"""Put controls, CPUs, threads and what a metric lost into words."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.paired import admits_any_loss
-from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.stats.verdicts import Standing
 from shootout.core.study.group import short
 from shootout.core.units import counted, limit_digits, number
+from shootout.tell.document import Control, GroupSummary, Metric, MetricChange
+from shootout.tell.ratios import tell_ratio
 
-if TYPE_CHECKING:
-    from shootout.core.results.document import Control, GroupSummary, Metric, MetricChange
-
-WIDE = 1.2
-"""An interval whose high end is more than so many times its low end bears two digits."""
-STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
-"""Color of a comparison, by its verdict."""
-LEAST_SHOWN = 5e-4
-"""A difference that four digits of a ratio don't show."""
-EQUAL = "equal"
-"""Stands in place of a direction whose difference isn't shown."""
-OPEN = "open"
-"""Follows a ratio that has no verdict yet."""
-NEVER_TOGETHER = "not measured together"
-"""Stands in place of a ratio of two targets that share no restart."""
 BUSY_SHARE = 0.5
 """Above this share of disturbed rounds, times are taken from these."""
 CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
@@ -44,101 +27,6 @@ NOT_COMPARED = "not compared yet"
 ALL_ZERO = "FP32 itself scores 0 on every row; does the metric read the right output?"
 """Follows a metric by which no loss could be seen."""
 CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """Name the two directions of a ratio, and what equals are."""
-
-    less: str
-    more: str
-    even: str
-
-
-SPEED = Words(less="faster", more="slower", even="as fast")
-PRICE = Words(less="cheaper", more="dearer", even="as cheap")
-SMALLNESS = Words(less="smaller", more="larger", even="as small")
-
-
-def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
-    """Write a ratio in its direction, with the interval that decides: `1.7x slower (1.1 to 2.7)`.
-
-    - `2.0x faster than onnxruntime (1.3 to 3.2)` if `than` names what it is compared with;
-    - `same (within 0.6 %)`;
-    - `about 1.4x faster, open` if there is no verdict, or `about 1.4x faster, too few restarts (2)`;
-    - `about 1.4x faster, no verdict` if a verdict is withheld; the caller tells the reason once.
-
-    Args:
-        ratio: this target's time ÷ the other one's, or its price or size; `Comparison.inverse` turns it over.
-        than: the other one's name; "" if a header or the sentence names it.
-        words: how the quantity's directions are called.
-    """
-    low, high = ratio.ends
-    if ratio.verdict is Verdict.CANT_TELL:
-        return f"about {_name_direction(ratio.value, than, words, 2 * WIDE)}, {_tell_why_open(ratio)}"
-    if low == high == 1:
-        return f"{words.even} as {than}" if than else "the same"
-    if ratio.verdict is Verdict.SAME and low and high:
-        reach = f"(within {_percent(max(high, 1 / low) - 1)} %)"
-        return f"{words.even} as {than} {reach}" if than else f"same {reach}"
-    told = _name_direction(ratio.value, than, words, high / low if low and high else 1.0)
-    if low == high and low is not None:
-        return told
-    return told + tell_ends(
-        *((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high))
-    )
-
-
-def _name_direction(value: float, than: str, words: Words, spread: float) -> str:
-    told = tell_direction(value, words, spread)
-    if not than:
-        return told
-    return f"{words.even} as {than}" if told == EQUAL else f"{told} than {than}"
-
-
-def _tell_why_open(ratio: Comparison) -> str:
-    if ratio.reason:
-        return "no verdict"
-    return f"too few restarts ({ratio.restarts})" if 0 < ratio.restarts <= LEAST_RESTARTS else OPEN
-
-
-def tell_lead(
-    ships: str, slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
-) -> str:
-    """Write how many other targets are significantly worse than what is shipped, and by how much the closest of these.
-
-    For example `at 95 %: litert is faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower
-    (1.6 to 2.0)`.
-
-    Args:
-        ships: the name of what is shipped.
-        slower: how many are significantly worse, of so many `others`.
-        those: what these others are, as in `FP32 targets`.
-        closest: the name of the best of those that are worse, and its ratio to what is shipped.
-    """
-    every = f"the only other {those}" if others == 1 else f"the {others} other {those}"
-    if not slower:
-        return f"{ships} is not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
-    told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
-    told = f"at 95 %: {ships} is {words.less} than {told}{every}"
-    if closest is None:
-        return told
-    name, ratio = closest
-    return f"{told}; {name if slower == 1 else f'the closest, {name},'} is {tell_ratio(ratio, words=words)}"
-
-
-def tell_close_ratio(ratio: Comparison, than: str) -> str:
-    """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
-
-    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`.
-    """
-
-    def tell(value: float | None) -> str:
-        if value is None:
-            return "?"
-        return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
-
-    return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
 
 
 def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
@@ -169,40 +57,6 @@ def _name_state(control: Control) -> str:
     if control.ratio is None or (control.holds is None and not (low and high)):
         return NOT_COMPARED
     return {True: CONTROL_HELD, False: CONTROL_BROKEN, None: CONTROL_OPEN}[control.holds]
-
-
-def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:
-    """Write `1.7x slower`, or `2.3x faster` of a ratio below 1; `equal` if four digits show no difference.
-
-    Args:
-        spread: the interval's high ÷ low end.
-    """
-    factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
-    return EQUAL if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
-
-
-def tell_ends(low: float | None, high: float | None) -> str:
-    """Write ` (1.1 to 2.7)` to follow a factor; None is an unknown end, and without both nothing is written."""
-    if low is not None and high is not None:
-        spread = high / low if low else 2 * WIDE
-        return f" ({tell_factor(low, spread)} to {tell_factor(high, spread)})"
-    if low is not None:
-        return f" (over {tell_factor(low, 2 * WIDE)})"
-    return f" (under {tell_factor(high, 2 * WIDE)})" if high is not None else ""
-
-
-def tell_factor(value: float, spread: float = 1.0) -> str:
-    """Write a factor in three digits, or in two if its interval is wide; in more if it would look like 1 and isn't."""
-    text = ""
-    for digits in range(2 if spread > WIDE else 3, 5):
-        text = f"{value:#.{digits}g}" if value < 10**digits else f"{float(f'{value:.{digits}g}'):,.0f}"
-        if value == 1 or float(text.replace(",", "")) != 1:
-            break
-    return text.rstrip(".")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.{int(share < 0.0995)}f}"
 
 
 def tell_cpus(cpu: Mapping[str, Any]) -> str:

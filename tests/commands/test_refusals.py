@@ -22,9 +22,9 @@ from shootout.commands import cache, doctor
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
-from shootout.core.results import document
 from shootout.core.worker import interpreters
 from shootout.scenarios import mix
+from shootout.tell import document
 
 DOCS = Path(__file__).parents[2] / "docs"
 FULL = "No space left on device; make room there"

@@ -23,8 +23,8 @@ from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.session_floor import learn_floor
 from shootout.core.constants import ALPHA
 from shootout.core.errors import UsageError
-from shootout.core.results.document import Ratio
 from shootout.core.stats.verdicts import Verdict
+from shootout.tell.document import Ratio
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("comparing.md", "fleet.md"))

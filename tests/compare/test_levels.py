@@ -23,9 +23,9 @@ from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Scenario, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
-from shootout.core.results.document import Row
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.target import parse_targets
+from shootout.tell.document import Row
 
 ACCOUNT = {"library": "lib", "version": "1", "fallbacks": (), "compute_nodes_by_precision": {"fp32": 3}}
 

@@ -22,9 +22,9 @@ from shootout.apps.judge.compare.compare import (
 from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR
 from shootout.core.contract import Array
-from shootout.core.results.document import Ratio
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
+from shootout.tell.document import Ratio
 
 UNKNOWN = np.array([])
 ASSUMED = math.log1p(SESSION_FLOOR)

@@ -19,8 +19,8 @@ from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scope
-from shootout.core.results.document import CpuTime, Metric, MetricChange, Row
 from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.tell.document import CpuTime, Metric, MetricChange, Row
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)

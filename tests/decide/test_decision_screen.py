@@ -19,8 +19,8 @@ from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
 from shootout.core.contract import Scenario
-from shootout.core.results.document import Metric
 from shootout.core.stats.verdicts import Standing
+from shootout.tell.document import Metric
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

@@ -12,10 +12,10 @@ from docs.site import keys, offers, reference
 from shootout.apps.judge import analysis
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import ExitCode
-from shootout.core.results.document import Document, Row, Timing
 from shootout.core.schemes import SHARED, WORDS
 from shootout.core.study import schema
 from shootout.core.study.schema import Study
+from shootout.tell.document import Document, Row, Timing
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = reference.DOCS

@@ -23,8 +23,8 @@ from shootout.apps.formats.files import FORMATS, check_files, write_files
 from shootout.core import errors
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
-from shootout.core.results.document import Document, Rate, Row, Serving
 from shootout.models.data import table_files
+from shootout.tell.document import Document, Rate, Row, Serving
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "=cmd|' /C calc'!A0 <script>\x1b[2J\x00\ufffe]]>\u202e & \"q\" é"

@@ -15,8 +15,8 @@ from shootout.apps.judge.decide.limits import Finding
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
-from shootout.core.results.document import ratio_of
 from shootout.core.stats.verdicts import Standing
+from shootout.tell.document import ratio_of
 from shootout.tell.page import intervals
 from shootout.tell.page.intervals import Axis, DotLine
 from shootout.tell.page.markdown import escape_text

@@ -9,8 +9,8 @@ from typing import Any
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.core.journal.records import LoadTestResult, Played, TriedRate
-from shootout.core.results.document import Rate, Row, Serving
 from shootout.core.study.group import short
+from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.page import accuracy, curves, intervals, sources
 from shootout.tell.page.charts import DARK, cut, to_svg
 from shootout.tell.page.sources import MeasuredRun

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.core.results.document import Document
+from shootout.tell.document import Document
 from shootout.tell.page import intervals
 from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.tell.page.intervals import DotLine, find_lines

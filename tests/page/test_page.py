@@ -14,14 +14,14 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.report import render
-from shootout.core.results.document import Document
 from shootout.tell import reproduce
+from shootout.tell.document import Document
 from shootout.tell.page import curves, sources
 from shootout.tell.page.markdown import quote_code
 from shootout.tell.page.page import mark_code, mark_lines, mark_parts
 from shootout.tell.page.sources import MeasuredRun
 from shootout.tell.page.text import clean_text
-from shootout.tell.wording import tell_ends
+from shootout.tell.ratios import tell_ends
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 

@@ -15,10 +15,10 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
-from shootout.core.results.document import Document
 from shootout.core.results.group import group_of
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.study.group import GroupRecord, copy_of, with_control, with_next_baseline
+from shootout.tell.document import Document
 
 ORT, NUMPY, JAX = "onnxruntime:cpu:fp32", "numpy:cpu:fp32", "jax-jit:cpu:fp32"
 TARGETS = ("onnxruntime", "numpy", "jax-jit")

@@ -22,11 +22,11 @@ from shootout.core.messages import TimeBin
 from shootout.core.race import restart
 from shootout.core.race.queue import Race
 from shootout.core.race.restart import RestartContext
-from shootout.core.results.document import Document
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
+from shootout.tell.document import Document
 
 TURNS, WHOLE_S = 3, 90.0
 """Turns of each arm, and what the arms of a restart share."""

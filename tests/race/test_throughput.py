@@ -17,6 +17,7 @@ from support.forked_workers import fork_workers
 from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
 
+from shootout.apps.judge import rows
 from shootout.commands import run
 from shootout.core import clock
 from shootout.core.clock import Deadline
@@ -26,8 +27,6 @@ from shootout.core.messages import RateStep, Scope
 from shootout.core.race import live_arm, pace, restart, stopping
 from shootout.core.race.queue import Race
 from shootout.core.race.restart import RestartContext
-from shootout.core.results import rows
-from shootout.core.results.document import Timing
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
@@ -36,6 +35,7 @@ from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.core.study.schema import Study, checked
 from shootout.scenarios import load_search as serving
 from shootout.scenarios.concurrent import Instances, Meeting, read_stream
+from shootout.tell.document import Timing
 from shootout.tell.progress import ProgressDisplay
 
 NUMPY = "numpy:cpu:fp32"

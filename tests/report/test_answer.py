@@ -20,8 +20,8 @@ from shootout.apps.judge.answer import render_answers, tell_race
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.errors import install
-from shootout.core.results.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
 from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
 from shootout.tell.reproduce import name_free
 from shootout.tell.screen import INDENT, NAMED
 from shootout.tell.table import render_tables

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
-from shootout.core.results.document import Ratio, Row
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
 from shootout.tell.columns import BY_HEADER, COLUMNS, Column
+from shootout.tell.document import Ratio, Row
 from shootout.tell.table import COSTS, NOTE, RACE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from support.plain import as_plain
 from support.reference_runs import read
 
 from shootout.core.study.group import short
+from shootout.tell.ratios import tell_ratio
 from shootout.tell.table import render
-from shootout.tell.wording import tell_ratio
 
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")
 LARGE = ("quantization", "decoder", "batch-sweep")

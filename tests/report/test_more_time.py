@@ -14,8 +14,8 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse, analyse_cells
 from shootout.core.contract import NotRunKind
-from shootout.core.results.document import NearestOpen
 from shootout.tell import notes, reproduce
+from shootout.tell.document import NearestOpen
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 

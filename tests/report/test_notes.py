@@ -6,7 +6,7 @@ import pytest
 from support.races.cells import fidelity, row
 
 from shootout.core.contract import OutputError
-from shootout.core.results.document import Control, GroupSummary
+from shootout.tell.document import Control, GroupSummary
 from shootout.tell.notes import tell_errors_by_output, tell_flips, tell_noise
 
 

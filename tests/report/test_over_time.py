@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.races.cells import row
 
-from shootout.core.results.document import Change, OverTime, Ranking, Ratio, Row
 from shootout.core.stats.verdicts import Verdict
+from shootout.tell.document import Change, OverTime, Ranking, Ratio, Row
 from shootout.tell.over_time import tell_over_time
 
 A, B = "a:cpu:fp32", "b:cpu:fp32"

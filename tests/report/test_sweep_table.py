@@ -9,8 +9,8 @@ from rich.text import Text
 
 from shootout.core.contract import BoundStanding
 from shootout.core.exported.fidelity import NOTHING
-from shootout.core.results.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
 from shootout.tell import table
+from shootout.tell.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
 
 SIZES = (1, 2, 4, 8)
 TIME = Timing(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.races.cells import CONTROLS
 
-from shootout.core.results.document import Control, GroupSummary, Ratio, ratio_of
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell.wording import tell_close_ratio, tell_direction, tell_factor, tell_lead, tell_ratio
+from shootout.tell.document import Control, GroupSummary, Ratio, ratio_of
+from shootout.tell.ratios import tell_close_ratio, tell_direction, tell_factor, tell_lead, tell_ratio
 
 
 def ratio(value: float, low: float | None, high: float | None, verdict: Verdict, restarts: int = 5) -> Comparison:

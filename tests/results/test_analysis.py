@@ -22,12 +22,12 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.queue import race_of
-from shootout.core.results.document import Document, Row
 from shootout.core.results.group import Group, group_of, missing
 from shootout.core.results.vetoes import copy_holds
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
+from shootout.tell.document import Document, Row
 
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
 """Between restarts, the same for all arms but shifted by one, so that ratios have some spread."""

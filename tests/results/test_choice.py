@@ -14,9 +14,9 @@ from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import BoundStanding, NotRunKind, Scenario
-from shootout.core.results.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from support.races.made import A, checked, played
 
+from shootout.apps.judge.rows import memory, readiness
 from shootout.core.contract import Device
 from shootout.core.journal.records import PlayedOnGpu
 from shootout.core.messages import GpuCost
-from shootout.core.results.rows import memory, readiness
 
 ON_GPU = replace(A, target=replace(A.target, device=Device.CUDA))
 

@@ -9,7 +9,7 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
 from shootout.apps.formats.frame import flatten_rows
-from shootout.core.results.document import Row
+from shootout.tell.document import Row
 
 
 def race(folder: Path, restarts: int) -> shootout.Run:

@@ -8,7 +8,7 @@ import pytest
 from shootout.apps.judge import accuracy
 from shootout.apps.judge.accuracy import FrontCandidate
 from shootout.core.messages import Scores
-from shootout.core.results.document import Metric
+from shootout.tell.document import Metric
 
 
 def scored(right: float, of: int = 0) -> dict[str, Any]:

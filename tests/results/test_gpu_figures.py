@@ -17,8 +17,8 @@ from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Sco
 from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm, WarmUp
 from shootout.core.race.recording import played_on_gpu
-from shootout.core.results.document import Document, Gpu, Row
 from shootout.tell import table
+from shootout.tell.document import Document, Gpu, Row
 
 G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
 COST = GpuCost(context_s=0.3, context_bytes=480_000_000, loaded_bytes=31_000_000)

@@ -21,10 +21,10 @@ from shootout.core.journal.journal import Journal, read
 from shootout.core.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
 from shootout.core.messages import Loaded, Verified
 from shootout.core.race.recording import Recorder
-from shootout.core.results.document import Document, Row, as_json
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
 from shootout.tell.columns import error as error_words
+from shootout.tell.document import Document, Row, as_json
 from shootout.tell.page.sources import MeasuredRun
 from shootout.tell.progress import ProgressDisplay
 

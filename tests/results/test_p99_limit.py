@@ -9,15 +9,15 @@ import pytest
 from support.races import fakes
 from support.races.made import header, played, rounds, write
 
+from shootout.apps.judge import rows
 from shootout.core.contract import Arm, NotRunKind, Scenario
 from shootout.core.journal import journal
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
 from shootout.core.journal.samples import Samples
 from shootout.core.race import queue
-from shootout.core.results import rows
-from shootout.core.results.document import Timing
 from shootout.core.results.group import group_of
 from shootout.scenarios import p99_limit
+from shootout.tell.document import Timing
 
 
 def serves(backend: str, **how: bool) -> Arm:

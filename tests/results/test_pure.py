@@ -17,7 +17,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        above = ("export", "build", "worker", "tune", "report", "commands", "quantize")
+        above = ("core.build", "core.worker.blocks", "core.race", "apps.tune", "apps.formats", "tell.page", "quantize")
         others = {"torch", "scipy.stats", "onnx", "transformers", "sklearn"}
         if name in {f"shootout.{part}" for part in above} | others or name.startswith("shootout.backends._"):
             raise ImportError(f"{name} is imported")

@@ -16,10 +16,10 @@ from shootout.apps.judge.why import UNTOLD, find_why, tell_gain
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.journal.records import Line
 from shootout.core.messages import Scores
-from shootout.core.results.document import Ceiling, Document, Gpu, Ratio, Row
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.tell import table
+from shootout.tell.document import Ceiling, Document, Gpu, Ratio, Row
 from shootout.tell.wording import tell_metric
 
 B32 = Arm(target=Target(backend="b"), model="identity")

@@ -16,8 +16,8 @@ from shootout.apps.ceilings.roofline import ceiling, precisions, staged, traffic
 from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm, Scenario
 from shootout.core.exported.workload import Work
-from shootout.core.results.document import Document
 from shootout.tell import table
+from shootout.tell.document import Document
 
 WORK = Work(
     flops=1_000_000,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support.races.made import header, played, rounds
 
+from shootout.apps.judge.turns import describe_arms
 from shootout.core.contract import Arm, Scenario, Target
 from shootout.core.messages import TimeBin
 from shootout.core.results.group import Group, rules_of
 from shootout.core.stats.verdicts import Verdict
-from shootout.scenarios.over_time import describe_arms
 
 ARMS = [Arm(target=Target(backend=name), model="identity", scenario=Scenario.SUSTAINED) for name in "abcde"]
 COPY = replace(ARMS[0], control=True)

@@ -14,7 +14,7 @@ from shootout.apps.judge.compare.pack import pack
 from shootout.core.journal import samples
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.messages import Scope, TimeBin, Turn
-from shootout.core.results.document import Timing
+from shootout.tell.document import Timing
 
 SHARED = {"end_to_end": 4, "compute": 4}
 SINGLY = SHARED | {samples.SINGLE: 1}

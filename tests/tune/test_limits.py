@@ -29,11 +29,11 @@ from shootout.core.contract import Arm, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.messages import Scores
-from shootout.core.results.document import Document
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
+from shootout.tell.document import Document
 
 ROWS = 400
 LIMIT = {"max-drop": 0.01}

@@ -35,12 +35,12 @@ from shootout.core.journal import journal, run_folder
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
 from shootout.core.messages import Scores
-from shootout.core.results.document import Document, Ratio
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study import points
 from shootout.core.study.feasibility import Here, needed_bytes
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
+from shootout.tell.document import Document, Ratio
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))

@@ -9,7 +9,7 @@ from support.plain import as_plain
 
 from shootout.apps.tune import table
 from shootout.apps.tune.results import TuneOutcome, Tuning, read_tuning
-from shootout.tell.wording import tell_ratio
+from shootout.tell.ratios import tell_ratio
 
 
 @pytest.fixture(scope="module")

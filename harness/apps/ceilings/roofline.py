@@ -13,7 +13,7 @@ from typing import Any, Literal
 from shootout.apps.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.core.contract import Device, Precision, Scenario
 from shootout.core.exported.workload import Work
-from shootout.core.results.document import Ceiling, Row
+from shootout.tell.document import Ceiling, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from shootout.apps.ship.arm_to_ship import ArmToShip, find_groups, load_records
 from shootout.core.contract import Precision, Scenario
 from shootout.core.errors import SeveralGroups, UsageError, unknown
 from shootout.core.journal.records import Prepared
-from shootout.core.results.document import Document, Row
 from shootout.core.study.group import is_exact, own_fp32, short
+from shootout.tell.document import Document, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

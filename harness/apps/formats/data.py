@@ -16,8 +16,8 @@ from typing import Any
 
 from shootout.apps.formats.frame import arrow_table, flatten_rows
 from shootout.core.errors import printable
-from shootout.core.results.document import Document, Part, Row
 from shootout.core.scenario import find_scenario
+from shootout.tell.document import Document, Part, Row
 from shootout.tell.wording import name_metric
 
 LONGEST_NAME = 1024

@@ -11,7 +11,7 @@ from typing import Any
 from shootout.apps.formats import data, junit
 from shootout.apps.judge.compare.document import MergedDocument
 from shootout.core.errors import UsageError, require_pyarrow, tell_refusal
-from shootout.core.results.document import Document
+from shootout.tell.document import Document
 
 PARQUET = ".parquet"
 FORMATS: Mapping[str, Callable[[Any], bytes]] = {

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from shootout.core.contract import Executed
 from shootout.core.errors import require_pyarrow
-from shootout.core.results.document import Row
+from shootout.tell.document import Row
 
 if TYPE_CHECKING:
     import pyarrow

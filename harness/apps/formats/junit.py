@@ -11,10 +11,10 @@ from typing import Literal
 from xml.etree import ElementTree as Xml
 
 from shootout.core.errors import printable
-from shootout.core.results.document import Document, Row
 from shootout.core.units import duration
 from shootout.tell.columns import error
-from shootout.tell.wording import tell_ratio
+from shootout.tell.document import Document, Row
+from shootout.tell.ratios import tell_ratio
 
 Kind = Literal["failure", "error"]
 

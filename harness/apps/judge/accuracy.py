@@ -16,16 +16,6 @@ from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED, Scenario
 from shootout.core.journal.records import Checked
 from shootout.core.messages import MOST_SCORE, Scope, Scores
-from shootout.core.results.document import (
-    FrontRow,
-    GroupSummary,
-    Metric,
-    MetricChange,
-    MetricPart,
-    Quantized,
-    Row,
-    ratio_of,
-)
 from shootout.core.results.group import Group, against
 from shootout.core.results.vetoes import withheld
 from shootout.core.schemes import shown_as
@@ -45,6 +35,16 @@ from shootout.core.stats.paired import (
 )
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.study.group import GroupRecord, is_exact, own_fp32
+from shootout.tell.document import (
+    FrontRow,
+    GroupSummary,
+    Metric,
+    MetricChange,
+    MetricPart,
+    Quantized,
+    Row,
+    ratio_of,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from shootout.apps.ceilings.roofline import with_ceilings
 from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
 from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.apps.judge.crossovers import find_crossovers
+from shootout.apps.judge.rows import make_row
+from shootout.apps.judge.turns import describe_arms, rank
 from shootout.core.contract import Scenario
 from shootout.core.errors import UsageError, unknown
 from shootout.core.host.noise import DisturbanceKind
@@ -21,24 +23,12 @@ from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended, Header
 from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope
-from shootout.core.results.document import (
-    SCHEMA,
-    Answer,
-    Control,
-    Document,
-    GroupSummary,
-    NearestOpen,
-    Ratio,
-    Row,
-    ratio_of,
-)
 from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
-from shootout.core.results.rows import make_row
 from shootout.core.results.vetoes import copy_holds, withheld
 from shootout.core.study.group import confirming_name, short
 from shootout.core.units import read_milliseconds
-from shootout.scenarios import over_time
 from shootout.tell import reproduce
+from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
 from shootout.tell.time_spent import find_time_spent
 
 
@@ -122,7 +112,7 @@ def analyse_cells(folder: Path) -> Analysed:
 
 
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    arms, changes = (arm for arm in group.record.arms if not arm.control), over_time.describe_arms(group)
+    arms, changes = (arm for arm in group.record.arms if not arm.control), describe_arms(group)
     rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
     limits = read_metric_limits(history.header)
     environment = history.header.environment
@@ -153,7 +143,7 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
         name=group.record.name,
         baseline=group.record.baseline,
         control=Control(ratio=ratio_of(control) if control else None, holds=copy_holds(group, control)),
-        ranking=over_time.rank(group),
+        ranking=rank(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
         throttled=round(sum(one.figure or 1 for one in voided if one.kind is DisturbanceKind.THROTTLED)),

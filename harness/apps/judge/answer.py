@@ -17,7 +17,13 @@ from shootout.apps.judge.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_l
 from shootout.core.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.core.errors import FAILURES, install
 from shootout.core.messages import Scope
-from shootout.core.results.document import (
+from shootout.core.scenario import find_scenario
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study.feasibility import FROM_FILE
+from shootout.core.study.group import FULL, name_model, short
+from shootout.core.units import counted, duration, seconds, size
+from shootout.tell.columns import Cell, error, fits, make_table, rate
+from shootout.tell.document import (
     Answer,
     Chosen,
     Crossover,
@@ -34,27 +40,17 @@ from shootout.core.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.core.scenario import find_scenario
-from shootout.core.stats.verdicts import Standing, Verdict
-from shootout.core.study.feasibility import FROM_FILE
-from shootout.core.study.group import FULL, name_model, short
-from shootout.core.units import counted, duration, seconds, size
-from shootout.tell.columns import Cell, error, fits, make_table, rate
 from shootout.tell.over_time import tell_over_time
+from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.tell.wording import (
     BUSY_SHARE,
-    NEVER_TOGETHER,
-    SPEED,
-    Words,
     name_metric,
     tell_controls,
     tell_cpus,
-    tell_lead,
     tell_lost_part,
     tell_metric,
     tell_metric_limit,
-    tell_ratio,
     tell_threads,
 )
 

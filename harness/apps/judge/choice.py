@@ -22,7 +22,16 @@ from shootout.core import budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.core.messages import Scope
-from shootout.core.results.document import (
+from shootout.core.results.group import Group
+from shootout.core.results.vetoes import unfit_for, unvouched
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.leaders import Compare, Leaders, find_leaders
+from shootout.core.stats.paired import ask_drop, count_rows_for_rare, quantile_of
+from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.study.group import family, is_exact, name_model, short
+from shootout.core.units import counted, read_seconds, round_limit
+from shootout.tell import reproduce
+from shootout.tell.document import (
     Answer,
     Chosen,
     GroupSummary,
@@ -40,15 +49,6 @@ from shootout.core.results.document import (
     WouldChange,
     ratio_of,
 )
-from shootout.core.results.group import Group
-from shootout.core.results.vetoes import unfit_for, unvouched
-from shootout.core.stats.goals import Aim
-from shootout.core.stats.leaders import Compare, Leaders, find_leaders
-from shootout.core.stats.paired import ask_drop, count_rows_for_rare, quantile_of
-from shootout.core.stats.verdicts import Comparison, Standing, Verdict
-from shootout.core.study.group import family, is_exact, name_model, short
-from shootout.core.units import counted, read_seconds, round_limit
-from shootout.tell import reproduce
 from shootout.tell.wording import tell_lost_part, tell_metric_limit, tell_threads
 
 Admitted = Literal["fp32", "metric", "policy"]

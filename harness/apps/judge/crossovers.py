@@ -9,7 +9,6 @@ from itertools import pairwise
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import Scenario, Value
 from shootout.core.messages import Scope
-from shootout.core.results.document import Answer, Crossover
 from shootout.core.results.group import Group, against
 from shootout.core.results.vetoes import withheld
 from shootout.core.scenario import scenario_of
@@ -18,6 +17,7 @@ from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord, axes_of, fixed_of
 from shootout.tell import reproduce
+from shootout.tell.document import Answer, Crossover
 
 Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
 """The facts that separate one line of groups along an axis from another."""

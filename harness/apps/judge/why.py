@@ -13,10 +13,10 @@ from typing import Any
 
 from shootout.core.contract import SCALED, Device
 from shootout.core.exported.workload import is_scaled
-from shootout.core.results.document import Cause, Ceiling, Ratio, Row, Why
 from shootout.core.schemes import shown_as
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, size
+from shootout.tell.document import Cause, Ceiling, Ratio, Row, Why
 
 _DOT_PRODUCTS = ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 INSTRUCTIONS = {

@@ -16,8 +16,8 @@ from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedA
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Prepared
-from shootout.core.results.document import Answer, Document, Row
 from shootout.core.study.group import GroupRecord, find_named, short
+from shootout.tell.document import Answer, Document, Row
 from shootout.tell.page.sources import PolicyAnswer
 from shootout.tell.reproduce import quote
 

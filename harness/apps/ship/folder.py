@@ -27,7 +27,6 @@ from shootout.core.host import environment
 from shootout.core.host.placement import THREAD_VARIABLES
 from shootout.core.host.regular_files import MOST_JSON_BYTES
 from shootout.core.host.store import without_home
-from shootout.core.results.document import FidelityFigures
 from shootout.models.sources.shipped_folder import (
     CHECK,
     CODE,
@@ -44,6 +43,7 @@ from shootout.models.sources.shipped_folder import (
     ShippedRuntime,
     seal_shipped,
 )
+from shootout.tell.document import FidelityFigures
 
 MOST_CHECKED_BYTES = 32 << 20
 """The most bytes of inputs and right answers; above that, fewer sets go along."""

@@ -27,11 +27,11 @@ from shootout.core.host import environment
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended
-from shootout.core.results.document import Document, Ratio, Row
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
 from shootout.tell import reproduce
+from shootout.tell.document import Document, Ratio, Row
 
 T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")

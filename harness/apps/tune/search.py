@@ -44,7 +44,6 @@ from shootout.core.host.placement import place
 from shootout.core.host.store import open_sealed, sealed
 from shootout.core.journal import journal
 from shootout.core.journal.run_folder import new_folder, refuse_links
-from shootout.core.results.document import Document, Ratio
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
@@ -53,6 +52,7 @@ from shootout.core.study.plan import Plan, PlannedGroup, make_plan
 from shootout.core.study.points import group_name, points, request, targets_of
 from shootout.core.study.schema import Study
 from shootout.tell import reproduce
+from shootout.tell.document import Document, Ratio
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """The most that each stage may take, as a share of the time that is left."""

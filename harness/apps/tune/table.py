@@ -29,16 +29,16 @@ from shootout.apps.tune.results import (
 from shootout.apps.tune.settings import describe_setting
 from shootout.core.contract import Arm, NotRunKind
 from shootout.core.exported.model import TOO_FEW
-from shootout.core.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.group import short
 from shootout.core.units import duration, size, span
 from shootout.models.onnx.layers import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
+from shootout.tell.document import SCHEMA, Ratio, Row, as_json
 from shootout.tell.notes import Reason, fold_reasons
+from shootout.tell.ratios import tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, typed
-from shootout.tell.wording import tell_ratio
 
 SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
 FLOATS = "left in float, by name"

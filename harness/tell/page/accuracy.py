@@ -9,10 +9,10 @@ from typing import Any
 import altair as alt
 
 from shootout.core.contract import Precision
-from shootout.core.results.document import Document, Row
 from shootout.core.stats.quantiles import CONFIDENCE
 from shootout.core.study.group import is_exact, short
 from shootout.core.units import counted
+from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import WIDTH, Chart, can_show, color_names, cut, layer, marks, stack
 from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric, name_metric

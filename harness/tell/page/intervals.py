@@ -16,9 +16,9 @@ from shootout.apps.judge.decide.limits import Finding, tell_finding
 from shootout.apps.judge.decide.options import BYTES, LIMITS, NANOSECONDS, SHARE, Limit
 from shootout.apps.judge.decide.policy import Objective
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
-from shootout.core.results.document import Document, Ratio, Row
 from shootout.core.stats.verdicts import Standing
 from shootout.core.units import counted, duration
+from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.page.charts import (
     BEHIND,
     CHOSEN,
@@ -34,8 +34,8 @@ from shootout.tell.page.charts import (
     stack,
     widen_range,
 )
+from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.table import SHIPPED, Compared, compare_rows
-from shootout.tell.wording import NEVER_TOGETHER, tell_ratio
 
 MOST_TARGETS, MOST_GROUPS = 20, 6
 """More would be no figure any more; the tables have them all."""

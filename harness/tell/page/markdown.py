@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from shootout.apps.judge.answer import WIDEST, tabulate_answers
-from shootout.core.results.document import Document, GroupSummary
 from shootout.tell import table
 from shootout.tell.columns import BASELINE, SHIP
+from shootout.tell.document import Document, GroupSummary
 from shootout.tell.page.opening import Opening, open_decision, open_run
 from shootout.tell.page.sources import PolicyAnswer
 from shootout.tell.page.text import clean_text

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from shootout.apps.judge import answer as screen
 from shootout.apps.judge.decide import screen as decided
-from shootout.core.results.document import Document
+from shootout.tell.document import Document
 from shootout.tell.page.sources import PolicyAnswer
 
 

@@ -14,10 +14,10 @@ from rich.style import Style
 from rich.text import Text
 
 from shootout.apps.judge.answer import tabulate_answers, tell_machine
-from shootout.core.results.document import Document, Row
 from shootout.core.units import counted, size
 from shootout.tell import table
 from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
+from shootout.tell.document import Document, Row
 from shootout.tell.page import charts, intervals, plots
 from shootout.tell.page.legend import LEGEND, METHOD
 from shootout.tell.page.opening import Opening, open_decision, open_run

@@ -10,7 +10,7 @@ from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
-from shootout.core.results.document import Document
+from shootout.tell.document import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from shootout.apps.judge.decide.candidates import Candidate, Play, Question, rea
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Scenario, Target
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
-from shootout.core.results.document import Rate, Row, Serving
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.tell.document import Rate, Row, Serving
 
 from . import made
 from .cells import GROUP, cell, document, row

@@ -9,7 +9,9 @@ from typing import Any
 from shootout.apps.judge.choice import Cell
 from shootout.core.constants import INDIFFERENT
 from shootout.core.contract import NotRunKind
-from shootout.core.results.document import (
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.verdicts import Comparison, judge, judge_limit
+from shootout.tell.document import (
     Control,
     Document,
     FidelityFigures,
@@ -21,8 +23,6 @@ from shootout.core.results.document import (
     Timing,
     ratio_of,
 )
-from shootout.core.stats.goals import Aim
-from shootout.core.stats.verdicts import Comparison, judge, judge_limit
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)

@@ -48,11 +48,11 @@ from shootout.core.contract import Array, Scenario
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
-from shootout.core.results.document import Ratio, Row
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
 from shootout.core.study.group import short
 from shootout.core.units import size
+from shootout.tell.document import Ratio, Row
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 

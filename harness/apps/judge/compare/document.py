@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from shootout.core.results.document import Outcome, Part, Ratio, Row
 from shootout.core.units import counted
+from shootout.tell.document import Outcome, Part, Ratio, Row
 
 SCHEMA, COMPARED = "shootout.merged-document/2", "shootout.compared/2"
 

@@ -41,9 +41,9 @@ from shootout.apps.judge.compare.merged import expand_merged
 from shootout.commands.selection import DEFAULT
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import SeveralGroups, Undecided, UsageError, unknown
-from shootout.core.results.document import Answer, Ratio, Row, ratio_of
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import find_named
+from shootout.tell.document import Answer, Ratio, Row, ratio_of
 
 ALONE = "only one machine"
 

@@ -39,8 +39,8 @@ from shootout.apps.judge.compare.document import (
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration
 from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
+from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, name_targets, typed
-from shootout.tell.wording import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 SHOWN_CELLS = 24

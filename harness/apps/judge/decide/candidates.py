@@ -25,10 +25,10 @@ from shootout.apps.judge.compare.matching import (
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.contract import Device, Scenario
 from shootout.core.errors import UsageError
-from shootout.core.results.document import Answer, Document, Row
 from shootout.core.results.group import Group
 from shootout.core.study.group import family, find_named
 from shootout.core.units import counted
+from shootout.tell.document import Answer, Document, Row
 
 ONE_BY_ONE = (Scenario.LATENCY, Scenario.VARYING)
 """The scenarios whose time is of one call after another."""

@@ -26,7 +26,6 @@ from shootout.apps.judge.decide.objective import (
 from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S
-from shootout.core.results.document import Metric, Part, Rate, Row, Timing
 from shootout.core.stats.paired import CONFIDENCE, bound_rare, count_rows_for_rare, count_rows_needed, quantile_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
@@ -34,6 +33,7 @@ from shootout.core.units import counted, limit_digits, number
 from shootout.models.metrics import metric_names
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.scenarios.p99_limit import TOO_BUSY, explain_unknown
+from shootout.tell.document import Metric, Part, Rate, Row, Timing
 from shootout.tell.wording import tell_limit_doubt
 
 ALPHA = 0.05

@@ -13,13 +13,13 @@ from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.session_floor import SESSION_FLOOR
 from shootout.core.contract import NotRunKind, Scenario
 from shootout.core.messages import CPU, Scope
-from shootout.core.results.document import Rate, Row
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
 from shootout.core.units import counted
 from shootout.scenarios.p99_limit import SURELY
+from shootout.tell.document import Rate, Row
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 

@@ -33,23 +33,15 @@ from shootout.apps.judge.decide.objective import BY_RATE, EXACT
 from shootout.apps.judge.decide.options import LIMITS, Limit, accept_option
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.core.contract import Precision
-from shootout.core.results.document import Ratio, Row, WouldChange
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, number, seconds, size
 from shootout.tell import reproduce
 from shootout.tell.columns import error_of
+from shootout.tell.document import Ratio, Row, WouldChange
+from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
-from shootout.tell.wording import (
-    NEVER_TOGETHER,
-    PRICE,
-    SMALLNESS,
-    SPEED,
-    tell_factor,
-    tell_lead,
-    tell_metric,
-    tell_ratio,
-)
+from shootout.tell.wording import tell_metric
 
 STABLE = 0.995
 """From this share on, a choice counts as the same in all resamples."""

@@ -27,7 +27,6 @@ from shootout.core.constants import (
 from shootout.core.contract import BoundStanding, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
-from shootout.core.results.document import Part, Row
 from shootout.core.stats.goals import MOST_PERCENT, Aim, Goal
 from shootout.core.stats.paired import (
     DEFAULT_DROP,
@@ -41,6 +40,7 @@ from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.units import counted, limit_digits, round_limit, size
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.tell.columns import error
+from shootout.tell.document import Part, Row
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""

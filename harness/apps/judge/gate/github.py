@@ -12,7 +12,7 @@ from typing import TextIO
 from shootout.apps.judge.gate.output import COLUMNS, find_unknown, lines, tell_adoption, tell_outcome
 from shootout.apps.judge.gate.verdict import TIME, Gate, tell_slowdown
 from shootout.core.errors import ExitCode, ShootoutError, Undecided, UsageError, printable, tell_refusal
-from shootout.core.results.document import Document
+from shootout.tell.document import Document
 from shootout.tell.page import markdown
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"

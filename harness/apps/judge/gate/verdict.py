@@ -21,11 +21,11 @@ from shootout.core.journal import journal
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
 from shootout.core.race.runner import Breach
-from shootout.core.results.document import Part, Ratio, Row
 from shootout.core.results.group import Group
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.units import counted, duration, span
-from shootout.tell.wording import tell_close_ratio
+from shootout.tell.document import Part, Ratio, Row
+from shootout.tell.ratios import tell_close_ratio
 
 Outcome = Literal["pass", "fail", "undecided"]
 EXIT_CODES: Mapping[Outcome, ExitCode] = {

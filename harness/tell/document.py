@@ -13,7 +13,7 @@ from shootout.core.exported.workload import Work
 from shootout.core.stats.paired import MeanChange
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.units import counted, duration
-from shootout.tell.wording import tell_ratio
+from shootout.tell.ratios import tell_ratio
 
 SCHEMA = 3
 

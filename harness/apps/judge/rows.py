@@ -15,7 +15,12 @@ from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelit
 from shootout.core.journal.records import Checked, LoadTestResult, Played
 from shootout.core.journal.samples import SINGLE, Samples
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
-from shootout.core.results.document import (
+from shootout.core.results.group import Group, compare, compare_own
+from shootout.core.results.vetoes import withheld
+from shootout.core.stats import quantiles
+from shootout.core.units import counted
+from shootout.scenarios import p99_limit
+from shootout.tell.document import (
     CpuTime,
     FidelityFigures,
     Gpu,
@@ -28,11 +33,6 @@ from shootout.core.results.document import (
     Timing,
     ratio_of,
 )
-from shootout.core.results.group import Group, compare, compare_own
-from shootout.core.results.vetoes import withheld
-from shootout.core.stats import quantiles
-from shootout.core.units import counted
-from shootout.scenarios import p99_limit
 
 MISSED = {
     NotRunKind.NOT_REACHED: "the run ended before it was measured",
