@@ -512,6 +512,13 @@ def shows_inside(name: str) -> bool:
         return False
 
 
+USUAL: Mapping[Device, tuple[str, ...]] = {
+    Device.CPU: ("onnxruntime", "torch-compile+aoti"),
+    Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
+}
+"""The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
+
+
 def reads_own_files(backend: str) -> bool:
     """Tell whether a row's backend runs only files that its own library wrote; False of one that isn't known here."""
     row = SHIPPED.get(backend.partition("+")[0])

@@ -1,6 +1,6 @@
 """Measure and decide from Python: `run` and `find_settings` measure, `plan` previews a run, `load` reads a folder.
 
-The keyword arguments are those tables of `shootout.commands.study_options` that the command line is made of.
+The keyword arguments are those tables of `shootout.tell.study_options` that the command line is made of.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shootout.apps.dry_run import screen as dry_run
-from shootout.apps.formats.files import write_files
-from shootout.apps.formats.frame import arrow_table, flatten_rows
 from shootout.apps.judge.analysis import analyse, compare_arms
-from shootout.apps.judge.answer import WIDEST, qualify
 from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument, PlacedRow
@@ -30,7 +27,6 @@ from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress
 from shootout.commands.run import choose_out, measure_run, plan_run
-from shootout.commands.study_options import RunOptions, TuneOptions, check_keywords
 from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
 from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
@@ -38,8 +34,12 @@ from shootout.core.host.placement import passing_on_ends
 from shootout.core.units import counted
 from shootout.models.sources import program
 from shootout.tell import screen, table
+from shootout.tell.answer import WIDEST, qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
+from shootout.tell.formats.files import write_files
+from shootout.tell.formats.frame import arrow_table, flatten_rows
 from shootout.tell.page import sources
+from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords
 
 if TYPE_CHECKING:
     import pandas

@@ -34,7 +34,7 @@ from shootout.commands.options import (
     To,
     declare,
 )
-from shootout.commands.study_options import (
+from shootout.tell.study_options import (
     HelpGroup,
     MachineOptions,
     RunOptions,

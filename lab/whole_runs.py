@@ -20,7 +20,6 @@ from typing import Any
 
 from lab.common import Bench, Table
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.answer import render_answer
 from shootout.core.clock import Stopwatch
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
@@ -28,6 +27,7 @@ from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of
 from shootout.core.results.vetoes import withheld
 from shootout.core.stats.verdicts import Verdict
+from shootout.tell.answer import render_answer
 from shootout.tell.document import Document, Ratio, Row, ratio_of
 
 COMMAND = "from shootout.cli import main; main()"

@@ -37,8 +37,6 @@ from support.races.made import COPY, GROUP, A, B, checked, ended, header, played
 
 from shootout import backends, cli, models
 from shootout.apps.dry_run.preview import preview
-from shootout.apps.formats import junit
-from shootout.apps.formats.data import as_bencher, as_csv, as_parquet, document_text
 from shootout.apps.judge.analysis import analyse
 from shootout.backends import get
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
@@ -60,6 +58,8 @@ from shootout.core.worker import reported
 from shootout.models.data import data_files
 from shootout.models.onnx import onnx_files
 from shootout.tell import table
+from shootout.tell.formats import junit
+from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
 from shootout.tell.page import markdown, plots, sources
 
 KEPT = Path(__file__).parent / "support" / "odd_input"

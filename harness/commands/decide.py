@@ -13,9 +13,7 @@ from typing import Any
 
 from rich.console import Group
 
-from shootout.apps.formats.files import check_files, write_files
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.judge.answer import WIDEST
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import MergedDocument
 from shootout.apps.judge.compare.merge import merge as merge_analysed
@@ -29,7 +27,9 @@ from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
 from shootout.tell import reproduce
+from shootout.tell.answer import WIDEST
 from shootout.tell.document import Document
+from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.table import render_tables
 
 

@@ -16,9 +16,7 @@ from shootout import backends
 from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
 from shootout.backends import chosen_gpu
-from shootout.commands.option_values import read_whole
 from shootout.commands.output import print_answer, show_progress
-from shootout.commands.study_options import MachineOptions
 from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRunKind, Precision
@@ -33,6 +31,8 @@ from shootout.core.messages import GpuState
 from shootout.core.units import size
 from shootout.core.worker.availability import at_once, find_available
 from shootout.tell.notes import render_ceilings
+from shootout.tell.option_values import read_whole
+from shootout.tell.study_options import MachineOptions
 from shootout.tell.wording import tell_cpus
 
 if TYPE_CHECKING:

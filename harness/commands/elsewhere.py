@@ -18,9 +18,9 @@ from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Tas
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import show_progress
-from shootout.commands.study_options import MachineOptions
 from shootout.core.errors import ExitCode, UsageError, printable
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.study_options import MachineOptions
 
 SHIPPED = "shipped"
 """The folder that a host ships into, below the run's."""

@@ -26,12 +26,10 @@ from shootout.apps.fleet.deliver import deliver
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import Parcel, pack
 from shootout.apps.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
-from shootout.apps.formats.files import check_files
 from shootout.apps.judge.compare import merged
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.show import show
-from shootout.commands.study_options import RunOptions
 from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
@@ -48,7 +46,9 @@ from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
+from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.study_options import RunOptions
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from shootout.apps.formats.files import check_files
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate import github, racing
 from shootout.apps.judge.gate.evidence import Limits, read_limits
@@ -39,6 +38,7 @@ from shootout.core.journal.run_folder import (
 )
 from shootout.core.study.plan import Plan
 from shootout.models.metrics.scoring import ACCURACY
+from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
 
 

@@ -18,8 +18,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shootout.commands.study_options import Flag, HelpGroup, flags_of, read_words
 from shootout.core.errors import Interrupted, UsageError
+from shootout.tell.study_options import Flag, HelpGroup, flags_of, read_words
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -199,7 +199,7 @@ def declare(
 
     Args:
         app: the command line.
-        table: one of `shootout.commands.study_options`.
+        table: one of `shootout.tell.study_options`.
         panel: the group that the list of commands has it in.
         epilog: examples, one a line.
         help_here: what an option's help is here, where it isn't that of all commands.

@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from shootout.apps.formats.data import json_text
 from shootout.core.errors import ExitCode, printable
 from shootout.tell import table
 from shootout.tell.document import Document
+from shootout.tell.formats.data import json_text
 from shootout.tell.progress import ProgressDisplay
 
 

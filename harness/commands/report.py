@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.apps.formats.files import check_file, write_file
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide
@@ -15,6 +14,7 @@ from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.tune.results import is_tuning
 from shootout.core.errors import ExitCode, UsageError, install
 from shootout.core.units import size
+from shootout.tell.formats.files import check_file, write_file
 from shootout.tell.page import markdown
 from shootout.tell.page.sources import MeasuredRun, PolicyAnswer, read
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.dry_run import screen as preview
-from shootout.apps.formats.files import check_files, write_files
 from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, as_policy
@@ -28,7 +27,6 @@ from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.study_options import RunOptions
 from shootout.commands.trace import trace_arms
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
@@ -55,8 +53,10 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import notes, reproduce
 from shootout.tell.document import Document
+from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.screen import NAMED, fold
+from shootout.tell.study_options import RunOptions
 
 CEILINGS_S = 300.0
 """A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""

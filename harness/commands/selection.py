@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.commands.study_options import StudyOptions, flags_of
 from shootout.core.contract import SCALED, Artifact, Device, Precision, Scenario
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.client import is_file
@@ -22,6 +21,7 @@ from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
+from shootout.tell.study_options import StudyOptions, flags_of
 
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
@@ -37,7 +37,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     """Return the study of this name, or of this TOML file, with these changes to it; a model gets the default study.
 
     Args:
-        options: as in `shootout.commands.study_options`; options that aren't a study's change nothing.
+        options: as in `shootout.tell.study_options`; options that aren't a study's change nothing.
 
     Raises:
         UsageError: no such study or model, a value that it can't take, two answers to one question, or an option that

@@ -21,7 +21,6 @@ from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.commands.study_options import TimedMachineOptions
 from shootout.core.clock import Deadline
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
@@ -38,6 +37,7 @@ from shootout.core.study.target import canonical, provider
 from shootout.core.units import duration, span
 from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.study_options import TimedMachineOptions
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200

@@ -13,7 +13,6 @@ from shootout.apps.sensitivity.rounded import PRECISIONS, By, LayerSensitivity, 
 from shootout.apps.sensitivity.screen import FLOATS, OFFERING_FLOATS, render
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.commands.study_options import SensitivityOptions
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import check_sizes
@@ -25,6 +24,7 @@ from shootout.core.study.plan import check_metric, measure_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import reproduce
+from shootout.tell.study_options import SensitivityOptions
 
 TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1
 """A suggested limit is the error of what is left rounded, so many times since runtimes fuse, within the other two."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.apps.formats.files import check_files, write_files
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import is_merged
@@ -15,6 +14,7 @@ from shootout.apps.tune.results import is_tuning, read_tuning
 from shootout.commands.decide import print_decision, print_merged
 from shootout.commands.output import print_answer, print_document, width
 from shootout.core.errors import UsageError
+from shootout.tell.formats.files import check_files, write_files
 
 
 def show(

@@ -21,7 +21,6 @@ from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
-from shootout.commands.study_options import TuneOptions
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
@@ -34,6 +33,7 @@ from shootout.core.units import span
 from shootout.tell import reproduce
 from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.study_options import TuneOptions
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:

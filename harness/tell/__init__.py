@@ -1,5 +1,5 @@
-"""Screens for people: answers, decisions, comparisons, tables, notes, progress and the dry run.
+"""Screens for people, files for programs, and the words of options: answers, tables, notes, pages, progress, formats.
 
-In: a document, or a plan. Out: renderables for a terminal.
-May use `results` and what is below it; never measures.
+In: a document, or a plan. Out: renderables for a terminal, or bytes.
+May use core and the registries of plug-ins; never measures.
 """

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import Fidelity, NotRunKind, Scenario, Value
+from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Scenario, Value
 from shootout.core.exported.workload import Work
 from shootout.core.stats.paired import MeanChange
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
@@ -478,6 +478,11 @@ class Row(Part):
     cpus: tuple[int, ...] | None = None
     os_threads: int | None = None
     gpu: Gpu | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Tell whether its error was held against what its label explains, or may show nothing."""
+        return self.fidelity is None or self.fidelity.standing is not BoundStanding.NOT_JUDGED
 
     def __repr__(self) -> str:
         """Return `<Row numpy:cpu:fp32: measured, 258 us>`."""

@@ -13,14 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.apps.ceilings.remembered import Ceilings, ceilings_of_run
-from shootout.apps.judge.answer import list_next
 from shootout.core.contract import Device, NotRunKind, OutputError, Scenario
 from shootout.core.host.noise import DisturbanceKind, kind_of
 from shootout.core.stats.interval import MAX_ESTIMATE
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, size, span
+from shootout.tell.answer import list_next
+from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.columns import Cell, error, make_table
 from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.tell.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed

@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from shootout.commands.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 from shootout.core.constants import CONVERTED, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, Precision, Scenario, Value
 from shootout.core.exported.stream import OFF
 from shootout.core.host.store import without_home
 from shootout.core.study.schema import Study
 from shootout.models.sources.shipped_folder import MANIFEST
+from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
 SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""

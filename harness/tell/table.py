@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.answer import (
+from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
+from shootout.core.scenario import find_scenario
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.study.group import name_model, short
+from shootout.core.units import counted, duration, seconds, size
+from shootout.core.worker import interpreters
+from shootout.tell import notes
+from shootout.tell.answer import (
     LONGEST_REASON,
     name_metric_verdict,
     name_reference,
@@ -19,15 +26,6 @@ from shootout.apps.judge.answer import (
     tell_threads_beside,
     tell_why,
 )
-from shootout.apps.judge.choice import is_judged
-from shootout.apps.judge.why import gains, tell_gain
-from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
-from shootout.core.scenario import find_scenario
-from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import name_model, short
-from shootout.core.units import counted, duration, seconds, size
-from shootout.core.worker import interpreters
-from shootout.tell import notes
 from shootout.tell.columns import (
     BASELINE,
     BY_HEADER,
@@ -44,6 +42,7 @@ from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row, T
 from shootout.tell.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
+from shootout.tell.wording import gains, tell_gain
 
 MANY = 3
 """Up to so many sizes have a table each."""
@@ -129,7 +128,7 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
 
 def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[RenderableType]:
     times = {(row.arm, row.group): row.end_to_end.median_ns for row in rows if row.end_to_end}
-    unjudged = {(row.arm, row.group) for row in rows if not is_judged(row)}
+    unjudged = {(row.arm, row.group) for row in rows if not row.is_judged}
     best = {name: min(ns for (_, where), ns in times.items() if where == name) for _, name in times}
     arms = list(dict.fromkeys(row.arm for row in rows))
     columns = [
@@ -597,7 +596,7 @@ def _fill_cells(
         cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":
         cells |= {name: _STOPPED[row.outcome] for name in (SHIP, BASELINE, OWN) if name in cells}
-    if not is_judged(row):  # its outputs are unchecked, so a fast time is no good news
+    if not row.is_judged:  # its outputs are unchecked, so a fast time is no good news
         for cell in cells.values():
             if isinstance(cell, Text) and cell.style == "green":
                 cell.style = "yellow"

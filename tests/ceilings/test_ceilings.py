@@ -13,7 +13,7 @@ from support.console import here
 from shootout import backends
 from shootout.apps.ceilings import measure, worker
 from shootout.apps.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
-from shootout.apps.ceilings.remembered import Ceilings, parse_ceilings, read_ceilings, write_ceilings
+from shootout.apps.ceilings.remembered import read_ceilings, write_ceilings
 from shootout.backends._openvino.backend import STEP
 from shootout.commands import doctor
 from shootout.core.clock import Deadline
@@ -21,6 +21,7 @@ from shootout.core.contract import Precision
 from shootout.core.errors import OutOfTime, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement
+from shootout.tell.ceilings import Ceilings, parse_ceilings
 
 ONE = Placement(parent=frozenset({0}), arms=frozenset({0}), threads=1)
 FACTS = {"machine": "made", "libraries": {"torch": "1"}}

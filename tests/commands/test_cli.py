@@ -20,9 +20,9 @@ from support.onnx_made import write as onnx_written
 from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout import cli
-from shootout.commands.study_options import HelpGroup, RunOptions, flags_of
 from shootout.core.errors import UsageError
 from shootout.core.study import plan
+from shootout.tell.study_options import HelpGroup, RunOptions, flags_of
 from shootout.testing.cases import has_gpu
 
 ANSI = re.compile(r"\x1b")

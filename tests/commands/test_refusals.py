@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from support.races.made import header, write
 
-from shootout.apps.formats.files import write_file
 from shootout.apps.judge.compare import archive, merged
 from shootout.apps.judge.gate import github
 from shootout.apps.ship.folder import new_folder
@@ -25,6 +24,7 @@ from shootout.core.journal.records import SCHEMA
 from shootout.core.worker import interpreters
 from shootout.scenarios import mix
 from shootout.tell import document
+from shootout.tell.formats.files import write_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 FULL = "No space left on device; make room there"

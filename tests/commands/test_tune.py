@@ -10,9 +10,9 @@ import pytest
 from support.console import deaf_here, here
 
 from shootout.commands import tune
-from shootout.commands.study_options import TuneOptions, flags_of
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode
+from shootout.tell.study_options import TuneOptions, flags_of
 
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):

@@ -12,7 +12,6 @@ import pytest
 from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
-from shootout.commands.option_values import read_shapes
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.study.points import points
 from shootout.core.study.schema import Study
@@ -26,6 +25,7 @@ from shootout.models.onnx.onnx_axes import (
     table_limits,
 )
 from shootout.models.onnx.onnx_files import KEPT_BYTES, header
+from shootout.tell.option_values import read_shapes
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:

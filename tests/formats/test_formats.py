@@ -18,13 +18,13 @@ from support.races import cells
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
-from shootout.apps.formats import data, junit
-from shootout.apps.formats.files import FORMATS, check_files, write_files
 from shootout.core import errors
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.models.data import table_files
 from shootout.tell.document import Document, Rate, Row, Serving
+from shootout.tell.formats import data, junit
+from shootout.tell.formats.files import FORMATS, check_files, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = "=cmd|' /C calc'!A0 <script>\x1b[2J\x00\ufffe]]>\u202e & \"q\" é"

@@ -16,11 +16,11 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
-from shootout.apps.judge.answer import render_answers, tell_race
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.errors import install
 from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.tell.answer import render_answers, tell_race
 from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
 from shootout.tell.reproduce import name_free
 from shootout.tell.screen import INDENT, NAMED

@@ -12,7 +12,7 @@ from rich.console import Console
 from support.races.made import COPY, EXECUTED, GROUP, A, checked, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.why import UNTOLD, find_why, tell_gain
+from shootout.apps.judge.why import UNTOLD, find_why
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.journal.records import Line
 from shootout.core.messages import Scores
@@ -20,7 +20,7 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.tell import table
 from shootout.tell.document import Ceiling, Document, Gpu, Ratio, Row
-from shootout.tell.wording import tell_metric
+from shootout.tell.wording import tell_gain, tell_metric
 
 B32 = Arm(target=Target(backend="b"), model="identity")
 B8 = Arm(target=Target(backend="b", precision=Precision.INT8), model="identity", quantizer="vendor")

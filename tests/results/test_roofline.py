@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.apps.ceilings.remembered import Bandwidth, Ceilings, Peak
-from shootout.apps.ceilings.roofline import ceiling, precisions, staged, traffic
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.roofline import ceiling, precisions, staged, traffic
 from shootout.core.contract import Arm, Scenario
 from shootout.core.exported.workload import Work
 from shootout.tell import table
+from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
 from shootout.tell.document import Document
 
 WORK = Work(

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.commands import option_values
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import Request, axis_sizes_of
 from shootout.core.study import axes, points, schema
 from shootout.core.study.schema import Study, checked
+from shootout.tell import option_values
 
 
 def made(**fields: Any) -> Study:

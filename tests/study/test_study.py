@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.words import chosen
 
-from shootout.commands import option_values
 from shootout.core.errors import UsageError
 from shootout.core.study import axes, schema
 from shootout.core.units import read_seconds
+from shootout.tell import option_values
 
 
 def file(folder: Path, text: str, name: str = "mine.toml") -> str:

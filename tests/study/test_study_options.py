@@ -12,11 +12,11 @@ import pytest
 import shootout
 from shootout import cli
 from shootout.commands import selection
-from shootout.commands.option_values import read_positive
-from shootout.commands.study_options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
 from shootout.core.errors import UsageError
 from shootout.core.study.schema import Study
 from shootout.core.units import read_milliseconds, read_rate
+from shootout.tell.option_values import read_positive
+from shootout.tell.study_options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
 
 
 def test_what_changes_a_study_is_a_field_of_it():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from shootout.commands import selection
-from shootout.commands.study_options import RunOptions, read_words
 from shootout.core.study.schema import Study
+from shootout.tell.study_options import RunOptions, read_words
 
 
 def chosen(name: str = "shootout", **words: Any) -> Study:

@@ -23,7 +23,6 @@ from shootout.apps.tune.limits import list_schemes_for, read_limits, refuse_unju
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
 from shootout.apps.tune.search import TuningSearch
 from shootout.apps.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
-from shootout.commands.study_options import TuneOptions
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError
@@ -34,6 +33,7 @@ from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
 from shootout.tell.document import Document
+from shootout.tell.study_options import TuneOptions
 
 ROWS = 400
 LIMIT = {"max-drop": 0.01}

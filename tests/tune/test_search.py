@@ -23,9 +23,7 @@ from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, best_of_each
 from shootout.apps.tune.settings import Change
-from shootout.commands import option_values
 from shootout.commands import tune as tune_command
-from shootout.commands.study_options import TuneOptions, read_words
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError
@@ -40,7 +38,9 @@ from shootout.core.study import points
 from shootout.core.study.feasibility import Here, needed_bytes
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
+from shootout.tell import option_values
 from shootout.tell.document import Document, Ratio
+from shootout.tell.study_options import TuneOptions, read_words
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))

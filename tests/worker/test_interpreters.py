@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from support.console import deaf_here, here, spin_study
 
-from shootout.commands.study_options import read_pythons
 from shootout.core.contract import Availability, Device, Target
 from shootout.core.errors import SkippedArm, UsageError, pip_install
 from shootout.core.messages import Fault
@@ -28,6 +27,7 @@ from shootout.core.worker import interpreters
 from shootout.core.worker.availability import find_available
 from shootout.core.worker.interpreters import PythonInterpreter, examine, packages_of
 from shootout.core.worker.process import worker
+from shootout.tell.study_options import read_pythons
 
 
 def script(path: Path, text: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from shootout import backends
 from shootout.apps.ceilings import worker as figures
-from shootout.apps.ceilings.remembered import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
+from shootout.apps.ceilings.remembered import as_data, read_ceilings, write_ceilings
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
 from shootout.core.host import environment
@@ -18,6 +18,7 @@ from shootout.core.host.scratch import scratch
 from shootout.core.units import span
 from shootout.core.worker import reported
 from shootout.core.worker.process import worker
+from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
 
 TIMEOUT_S = 120.0
 RATES_SHARE = 0.5

@@ -7,75 +7,13 @@ shares of them can be shown on any machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from shootout.core.host import environment
 from shootout.core.host.store import read_facts, write_facts
+from shootout.tell.ceilings import Ceilings, ceilings_of_run
 
-SCHEMA: Literal[1] = 1
 _NAME = "ceilings.json"
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Peak(_Part):
-    """The best rate in one precision: 10^9 operations a second (two a multiply-add), and its library."""
-
-    giga_ops: float = Field(gt=0, allow_inf_nan=False)
-    source: str
-
-
-class Bandwidth(_Part):
-    """The rates at which a memory level is read and copied (10^9 bytes a second, all threads together).
-
-    Attributes:
-        holds_bytes: what fits in it, over all the threads' CPUs; None for main memory.
-        copy_gbs: bytes read plus bytes written.
-    """
-
-    level: str
-    holds_bytes: int | None = Field(gt=0)
-    read_gbs: float = Field(gt=0, allow_inf_nan=False)
-    copy_gbs: float = Field(gt=0, allow_inf_nan=False)
-
-    @property
-    def best_gbs(self) -> float:
-        """Return the most bytes that went to or from it."""
-        return max(self.read_gbs, self.copy_gbs)
-
-
-class Ceilings(_Part):
-    """This machine's ceilings at a number of threads.
-
-    Attributes:
-        peaks: by precision; one that no installed library has is missing.
-        bandwidth: the smallest level first; main memory is missing where there isn't the memory to measure it.
-        notes: what couldn't be measured, and why.
-    """
-
-    schema_version: Literal[1] = SCHEMA
-    threads: int = Field(ge=1)
-    cpus: tuple[int, ...]
-    measured: str
-    peaks: dict[str, Peak] = Field(min_length=1)
-    bandwidth: tuple[Bandwidth, ...] = Field(min_length=1)
-    notes: tuple[str, ...] = ()
-
-    def level_of(self, size: float) -> Bandwidth | None:
-        """Return the smallest level that holds so many bytes; None where that one wasn't measured."""
-        return next((level for level in self.bandwidth if level.holds_bytes is None or size <= level.holds_bytes), None)
-
-
-def parse_ceilings(facts: Any) -> Ceilings | None:
-    """Read ceilings from JSON values; return None unless they are whole and possible."""
-    try:
-        return Ceilings.model_validate(facts)
-    except ValidationError:
-        return None
 
 
 def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
@@ -101,10 +39,3 @@ def write_ceilings(measured: Ceilings, facts: Mapping[str, Any]) -> None:
 def as_data(measured: Iterable[Ceilings]) -> dict[str, Any]:
     """Return ceilings by thread count as JSON values, as the header of a run holds them."""
     return {str(ceilings.threads): ceilings.model_dump(mode="json") for ceilings in measured}
-
-
-def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
-    """Return the ceilings in a run's environment, by thread count; empty for a run that knew none."""
-    stored = facts.get("ceilings")
-    found = [parse_ceilings(value) for value in stored.values()] if isinstance(stored, dict) else []
-    return {ceilings.threads: ceilings for ceilings in found if ceilings}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.ceilings.roofline import with_ceilings
 from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
 from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.apps.judge.crossovers import find_crossovers
+from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
 from shootout.core.contract import Scenario

@@ -49,7 +49,7 @@ from shootout.tell.document import (
     WouldChange,
     ratio_of,
 )
-from shootout.tell.wording import tell_lost_part, tell_metric_limit, tell_threads
+from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
 
 Admitted = Literal["fp32", "metric", "policy"]
 
@@ -174,11 +174,6 @@ def is_plain(row: Row) -> bool:
     return is_met and is_exact(row.precision, row.scheme, row.file)
 
 
-def is_judged(row: Row) -> bool:
-    """Tell whether its error was held against what its label explains, or may show nothing."""
-    return row.fidelity is None or row.fidelity.standing is not BoundStanding.NOT_JUDGED
-
-
 def is_near(ratio: Ratio | None) -> bool:
     """Tell whether the ratio measured is within the indifference, whatever its interval."""
     return ratio is not None and 1 / (1 + INDIFFERENT) <= ratio.value <= 1 + INDIFFERENT
@@ -261,20 +256,7 @@ UNJUDGED = "no target's error could be checked against its error bound: random i
 UNCHECKED = "its outputs were compared with no error bound"
 
 
-NO_LABELS = "no labels, so its accuracy is unknown"
-
-
-RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
-
-
 UNSCORED = "the metric gave no scores: why is below"
-
-
-USUAL = {
-    Device.CPU: ("onnxruntime", "torch-compile+aoti"),
-    Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
-}
-"""The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 
 
 AS_SMALL = 1.05
@@ -313,7 +295,7 @@ def choose(cell: Cell) -> Answer:
 def _make_answer(
     cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure
 ) -> Answer:
-    kept = [row for row in sound if cell.admits(row)] or [row for row in sound if is_judged(row)]
+    kept = [row for row in sound if cell.admits(row)] or [row for row in sound if row.is_judged]
     if not kept:
         more = None if cell.complete else cell.resume(cell.more_time)
         return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound), next=more)
@@ -364,14 +346,7 @@ def why_no_folder(row: Row) -> str:
     from shootout import backends  # which reading most runs doesn't need
 
     why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
-    return f"{why}; {_tell_how_measured(row)}" if why and is_own_library(row.backend) else why
-
-
-def is_own_library(backend: str) -> bool:
-    """Tell whether a row's backend is the library that wrote the model's file."""
-    from shootout import backends
-
-    return backends.reads_own_files(backend)
+    return f"{why}; {_tell_how_measured(row)}" if why and backends.reads_own_files(row.backend) else why
 
 
 def _tell_how_measured(row: Row) -> str:
@@ -405,16 +380,18 @@ def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: 
 
 
 def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row | None:
-    """Return the row that one would take otherwise: the library that wrote the file, the fastest of `USUAL`, or else
-    the baseline.
+    """Return the row that one would take otherwise: the library that wrote the file, the fastest of the usual
+    backends, or else the baseline.
 
     Args:
         rows: those with a sound time.
         baseline: the arm; None if there is none.
     """
-    names = USUAL.get(Device(shipped.device), USUAL[Device.CPU])
+    from shootout import backends  # which reading most runs doesn't need
+
+    names = backends.USUAL.get(Device(shipped.device), backends.USUAL[Device.CPU])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
-    usual = [row for row in others if is_own_library(row.backend)]
+    usual = [row for row in others if backends.reads_own_files(row.backend)]
     usual = usual or [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
     usual = usual or [row for row in others if row.arm == baseline]
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
@@ -686,7 +663,7 @@ def _why_unknown(cell: Cell, row: Row) -> str | None:
     """Return why nothing tells whether a row keeps the model, if that is more than a want of labels."""
     if cell.is_scored and not (row.fidelity and row.fidelity.metric):
         return UNSCORED
-    return None if is_judged(row) else UNCHECKED
+    return None if row.is_judged else UNCHECKED
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
@@ -868,7 +845,7 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
         is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
         drop = _find_smallest_drop(row, among) if is_drop else None
         return f"--max-drop {drop}" if drop else None
-    if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
+    if not fidelity.relative_l2 or not row.is_judged:  # nothing says what this error is worth
         return None
     return f"--max-error {round_limit(fidelity.relative_l2)}"
 
@@ -967,7 +944,7 @@ def _smaller_steps(
     if not any(_timing_of(row).own_fp32_ratio for row in sound):
         return ()
     steps, least = [], shipped.artifact_bytes or 0
-    known = [row for row in sound if is_judged(row) or cell.admits(row)]
+    known = [row for row in sound if row.is_judged or cell.admits(row)]
     for row in sorted(known, key=lambda row: _timing_of(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0

@@ -17,6 +17,7 @@ from shootout.core.schemes import shown_as
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, size
 from shootout.tell.document import Cause, Ceiling, Ratio, Row, Why
+from shootout.tell.wording import LIKELY, gains
 
 _DOT_PRODUCTS = ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 INSTRUCTIONS = {
@@ -36,8 +37,6 @@ LEAST_GFLOPS = 2.0
 """One core adds and multiplies at this rate (GFLOP/s) without any vectors."""
 SAME_SIZE = 0.95
 """An artifact not smaller than this share of FP32's saves no memory."""
-LIKELY = 0.95
-"""Without a verdict, a ratio below this (or above its inverse) is explained as what it looks like."""
 MOST_NAMED = 3
 """So many layers or nodes are named."""
 TELLING = 0.1
@@ -343,22 +342,3 @@ def find_why(row: Row, own: Row, ratio: Ratio, rows: Sequence[Row], environment:
     told = ((cause, text) for cause, reason in reasons if (text := reason(case)))
     cause, text = next(told, (None, "" if ratio.verdict is Verdict.CANT_TELL else UNTOLD))
     return Why(cause=cause, text=text, against=own.arm, ratio=ratio) if text else None
-
-
-def gains(ratio: Ratio) -> bool:
-    """Tell whether a precision is faster than its own FP32, or looks so where there is no verdict.
-
-    Args:
-        ratio: its time ÷ that of FP32.
-    """
-    return ratio.verdict is Verdict.FASTER or (ratio.verdict is Verdict.CANT_TELL and ratio.value < LIKELY)
-
-
-def tell_gain(why: Why) -> str:
-    """Put the reason and what it is a reason of into a line: `slower: its products take 8 us, FP32's 7 us`."""
-    ratio = why.ratio
-    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "no faster"}
-    if ratio.verdict in words:
-        return f"{words[ratio.verdict]}: {why.text}"
-    looks = "faster than" if gains(ratio) else "slower than" if ratio.value > 1 / LIKELY else "about as fast as"
-    return f"no verdict, measured {looks} FP32: {why.text}"

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import shootout
 from shootout import backends
-from shootout.apps.formats.data import json_text
 from shootout.apps.judge.compare.matching import machine_of
 from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.backends.installed import closure
@@ -44,6 +43,7 @@ from shootout.models.sources.shipped_folder import (
     seal_shipped,
 )
 from shootout.tell.document import FidelityFigures
+from shootout.tell.formats.data import json_text
 
 MOST_CHECKED_BYTES = 32 << 20
 """The most bytes of inputs and right answers; above that, fewer sets go along."""

@@ -16,7 +16,6 @@ from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits
 from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
-from shootout.commands.study_options import TuneOptions
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.request import check_sizes, labels_of
@@ -24,6 +23,7 @@ from shootout.core.stats.verdicts import Standing
 from shootout.core.study.plan import refuse_unshown
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study
+from shootout.tell.study_options import TuneOptions
 
 Findings = Mapping[tuple[str, str], Sequence[Finding]]
 """By group and arm, how it stands to each limit."""

@@ -10,7 +10,6 @@ from typing import Any
 import altair as alt
 from rich.cells import cell_len
 
-from shootout.apps.judge.answer import qualify
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import Finding, tell_finding
 from shootout.apps.judge.decide.options import BYTES, LIMITS, NANOSECONDS, SHARE, Limit
@@ -18,6 +17,7 @@ from shootout.apps.judge.decide.policy import Objective
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.core.stats.verdicts import Standing
 from shootout.core.units import counted, duration
+from shootout.tell.answer import qualify
 from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.page.charts import (
     BEHIND,

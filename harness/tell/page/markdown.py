@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from shootout.apps.judge.answer import WIDEST, tabulate_answers
 from shootout.tell import table
+from shootout.tell.answer import WIDEST, tabulate_answers
 from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.document import Document, GroupSummary
 from shootout.tell.page.opening import Opening, open_decision, open_run

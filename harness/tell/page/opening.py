@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from shootout.apps.judge import answer as screen
 from shootout.apps.judge.decide import screen as decided
+from shootout.tell import answer as screen
 from shootout.tell.document import Document
 from shootout.tell.page.sources import PolicyAnswer
 

@@ -13,9 +13,9 @@ from markupsafe import Markup
 from rich.style import Style
 from rich.text import Text
 
-from shootout.apps.judge.answer import tabulate_answers, tell_machine
 from shootout.core.units import counted, size
 from shootout.tell import table
+from shootout.tell.answer import tabulate_answers, tell_machine
 from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.document import Document, Row
 from shootout.tell.page import charts, intervals, plots

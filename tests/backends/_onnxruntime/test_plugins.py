@@ -18,10 +18,10 @@ from shootout import backends
 from shootout.apps.tune.settings import list_changes
 from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
-from shootout.commands.option_values import read_options
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.study.target import parse_targets
+from shootout.tell.option_values import read_options
 from shootout.testing.checks import call
 
 X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")

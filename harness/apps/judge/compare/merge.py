@@ -9,7 +9,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.choice import Cell, find_fault, is_judged
+from shootout.apps.judge.choice import Cell, find_fault
 from shootout.apps.judge.compare.document import (
     ArmInPlace,
     Everywhere,
@@ -318,7 +318,7 @@ def _may_ship(arm: str, site: CellInPlace) -> bool:
         return False
     if any(site.cell.admits(one) for one in sound.values()):
         return site.cell.admits(sound[arm]) is not None
-    return is_judged(sound[arm])
+    return sound[arm].is_judged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,18 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.answer import (
-    LONGEST_REASON,
-    NARROWEST,
-    SHOWN,
-    SHOWN_REASONS,
-    SO_FAR,
-    TIED,
-    UNSURE,
-    WIDEST,
-    tell_machine,
-    write_head,
-)
 from shootout.apps.judge.compare.compare import NONE
 from shootout.apps.judge.compare.document import (
     ArmInPlace,
@@ -38,6 +26,18 @@ from shootout.apps.judge.compare.document import (
 )
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration
+from shootout.tell.answer import (
+    LONGEST_REASON,
+    NARROWEST,
+    SHOWN,
+    SHOWN_REASONS,
+    SO_FAR,
+    TIED,
+    UNSURE,
+    WIDEST,
+    tell_machine,
+    write_head,
+)
 from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
 from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, name_targets, typed

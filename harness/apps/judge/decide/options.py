@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
-from shootout.commands.study_options import Flag, HelpGroup
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
 from shootout.core.units import duration, limit_digits, number, round_limit, size
+from shootout.tell.study_options import Flag, HelpGroup
 
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 

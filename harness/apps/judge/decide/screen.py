@@ -8,7 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout.apps.judge.answer import (
+from shootout.apps.judge.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
+from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
+from shootout.apps.judge.decide.decision import Decision, Judged
+from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
+from shootout.apps.judge.decide.objective import BY_RATE, EXACT
+from shootout.apps.judge.decide.options import LIMITS, Limit, accept_option
+from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
+from shootout.core.contract import Precision
+from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.study.group import short
+from shootout.core.units import counted, duration, number, seconds, size
+from shootout.tell import reproduce
+from shootout.tell.answer import (
     SHOWN,
     WayOut,
     compare_rival,
@@ -25,18 +37,6 @@ from shootout.apps.judge.answer import (
     write_command,
     write_head,
 )
-from shootout.apps.judge.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
-from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
-from shootout.apps.judge.decide.decision import Decision, Judged
-from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
-from shootout.apps.judge.decide.objective import BY_RATE, EXACT
-from shootout.apps.judge.decide.options import LIMITS, Limit, accept_option
-from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
-from shootout.core.contract import Precision
-from shootout.core.stats.verdicts import Standing, Verdict
-from shootout.core.study.group import short
-from shootout.core.units import counted, duration, number, seconds, size
-from shootout.tell import reproduce
 from shootout.tell.columns import error_of
 from shootout.tell.document import Ratio, Row, WouldChange
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio

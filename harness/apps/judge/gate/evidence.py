@@ -10,7 +10,7 @@ from typing import Any
 
 from shootout.apps.judge.accuracy import MetricLimits, find_ends, judge_drop, list_outputs
 from shootout.apps.judge.analysis import Analysed, read_metric_limits
-from shootout.apps.judge.choice import is_judged, is_plain
+from shootout.apps.judge.choice import is_plain
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.options import LIMITS, SHARE, Limit
@@ -216,7 +216,7 @@ def _tell_another(mine: Row) -> str:
 
 def _is_unchecked(mine: Row, other: Row) -> bool:
     """Tell whether the candidate's error is far beyond the reference's, and no error bound was held against it."""
-    if is_judged(other) or other.fidelity is None:
+    if other.is_judged or other.fidelity is None:
         return False
     before, after = (one.fidelity.relative_l2 if one.fidelity else None for one in (mine, other))
     return after is None or before is None or after > max(FIDELITY_MARGIN * before, FP32_BOUND_FLOOR)

@@ -7,7 +7,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
-from shootout.commands.study_options import (
+from shootout.core import units
+from shootout.core.constants import INDIFFERENT
+from shootout.tell.study_options import (
     Flag,
     FolderOptions,
     HelpGroup,
@@ -16,8 +18,6 @@ from shootout.commands.study_options import (
     StreamOptions,
     read_pythons,
 )
-from shootout.core import units
-from shootout.core.constants import INDIFFERENT
 
 MAX_TIME_S = 480.0
 """Seconds of a gate without --max-time: as long as a CI job waits gladly."""

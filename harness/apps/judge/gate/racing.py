@@ -23,7 +23,6 @@ from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import write_folder
-from shootout.commands.study_options import MetricOptions, ModelOptions, StreamOptions
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
@@ -40,6 +39,7 @@ from shootout.core.worker.availability import known_available
 from shootout.models.metrics.scoring import ACCURACY
 from shootout.models.sources.shipped_folder import open_shipped
 from shootout.tell import reproduce
+from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
-from shootout.commands.study_options import RunOptions, flags_of, read_words
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm, Scenario
 from shootout.core.errors import UsageError
@@ -19,6 +18,7 @@ from shootout.core.stats.verdicts import Standing
 from shootout.models.sources import hfconfig
 from shootout.models.sources.shipped_folder import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.tell import reproduce
+from shootout.tell.study_options import RunOptions, flags_of, read_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

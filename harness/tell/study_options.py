@@ -14,11 +14,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
-from shootout.commands import option_values
 from shootout.core import units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
 from shootout.core.study.axes import read_state
+from shootout.tell import option_values
 
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:

@@ -13,7 +13,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout import backends, models
-from shootout.apps.judge.choice import NO_LABELS, RANDOM_INPUTS, USUAL, is_own_library
 from shootout.core.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.core.errors import FAILURES, install
 from shootout.core.messages import Scope
@@ -45,6 +44,8 @@ from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, tell_lead, tell_r
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.tell.wording import (
     BUSY_SHARE,
+    NO_LABELS,
+    RANDOM_INPUTS,
     name_metric,
     tell_controls,
     tell_cpus,
@@ -306,7 +307,7 @@ def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
 
 def name_reference(rows: Iterable[Row]) -> str:
     """Name the library whose outputs are the reference, since the model is its own file; "" for other models."""
-    return next((row.backend for row in rows if is_own_library(row.backend)), "")
+    return next((row.backend for row in rows if backends.reads_own_files(row.backend)), "")
 
 
 def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
@@ -327,7 +328,7 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
 def name_usual(arm: str, ship: str) -> str:
     """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
-    names = next((names for known, names in USUAL.items() if known == device), ())
+    names = next((names for known, names in backends.USUAL.items() if known == device), ())
     where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
     return f"{short(arm)}{where if usual in names and backend not in names else ''}"
 

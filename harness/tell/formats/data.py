@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shootout.apps.formats.frame import arrow_table, flatten_rows
 from shootout.core.errors import printable
 from shootout.core.scenario import find_scenario
 from shootout.tell.document import Document, Part, Row
+from shootout.tell.formats.frame import arrow_table, flatten_rows
 from shootout.tell.wording import name_metric
 
 LONGEST_NAME = 1024

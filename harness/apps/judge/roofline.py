@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shootout.apps.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.core.contract import Device, Precision, Scenario
 from shootout.core.exported.workload import Work
+from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.document import Ceiling, Row
 
 

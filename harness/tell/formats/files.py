@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.formats import data, junit
-from shootout.apps.judge.compare.document import MergedDocument
 from shootout.core.errors import UsageError, require_pyarrow, tell_refusal
-from shootout.tell.document import Document
+from shootout.tell.document import Document, Part
+from shootout.tell.formats import data, junit
 
 PARQUET = ".parquet"
 FORMATS: Mapping[str, Callable[[Any], bytes]] = {
@@ -36,14 +35,14 @@ def check_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     return tuple(_check_target(Path(path)) for path in paths)
 
 
-def write_files(document: Document | MergedDocument, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+def write_files(document: Part, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     """Write a run, or merged runs, into files in the format of their names; existing files are replaced.
 
     Raises:
         UsageError: as `check_files`; or a format can't hold runs of several machines.
     """
     checked = check_files(paths)
-    refused = [path for path in checked if isinstance(document, MergedDocument) and _find_ending(path) in OF_ONE_RUN]
+    refused = [path for path in checked if not isinstance(document, Document) and _find_ending(path) in OF_ONE_RUN]
     if refused:
         raise UsageError(f"{str(refused[0])!r} is a format for one run; of merged ones write .csv, .parquet or .json")
     for path in checked:
