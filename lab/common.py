@@ -30,7 +30,7 @@ from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.queue import block_medians
+from shootout.core.race.race import block_medians
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe

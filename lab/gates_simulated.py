@@ -16,8 +16,8 @@ import numpy as np
 
 from lab.common import Bench, Table, Tables
 from shootout.core.constants import ALPHA, BIAS_FLOOR
-from shootout.core.contract import Array
-from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.contract import Arm, Array, Target
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
@@ -92,7 +92,8 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
     times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
     blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
     played = 0
-    while players := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=list(truth), played=played)):
+    arms = {label: Arm(target=Target(backend="spin"), model="identity") for label in truth}
+    while players := Race(arms=arms, rules=rules, seed="", blocks=blocks, played=played).find_players():
         for label in players:
             blocks[label][played] = times[label][played : played + 1]
         played += 1

@@ -17,7 +17,7 @@ from shootout.tell.study_options import TuneOptions, flags_of
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     words = ["tune", "--model", "identity", "--backends", "spin", "--option", "spin.work=20", "--out", "out", "--json"]
-    done = deaf_here(*words, cwd=tmp_path, tune__search__MORE_TO_SEARCH=-1, tune__search__MAX_RESTARTS=1)
+    done = deaf_here(*words, cwd=tmp_path, apps__tune__search__MORE_TO_SEARCH=-1, apps__tune__search__MAX_RESTARTS=1)
     assert done.code == 0, done.err
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"
@@ -68,7 +68,7 @@ def test_a_mix_of_precisions_is_found_confirmed_and_shipped_from_the_command_lin
         "--json",
     ]
     limit = ["--precision", "int8", "--max-drop", "20pp"]
-    done = deaf_here(*words, *limit, cwd=tmp_path, tune__search__MORE_TO_SEARCH=0)
+    done = deaf_here(*words, *limit, cwd=tmp_path, apps__tune__search__MORE_TO_SEARCH=0)
     assert done.code == 0, done.err
     assert done.data["limits"] == {}
     (target,) = done.data["targets"]

@@ -13,7 +13,7 @@ STUDY = 'model = "{}"\ntargets = ["{}"]\nmax_restarts = 1\n'
 
 
 def deaf(*words: object, cwd: Path) -> Ended:
-    return deaf_here(*words, cwd=cwd, probed_here=["onnxruntime"], gate__racing__MOST_RESTARTS=1)
+    return deaf_here(*words, cwd=cwd, probed_here=["onnxruntime"], apps__judge__gate__racing__MOST_RESTARTS=1)
 
 
 @pytest.fixture(scope="module")

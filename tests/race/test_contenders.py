@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,13 @@ from support.races import planted
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.core.clock import Deadline
 from shootout.core.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
 from shootout.core.contract import Arm
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race import runner
-from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim, Goal
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import find_untold
 from shootout.tell.progress import ProgressDisplay
 
@@ -41,7 +39,7 @@ EXACT = frozenset(TIMES) - {"int8"}
 NEAR = {"base", "fast", "near", "int8", "copy"}
 
 
-def state(times: Mapping[str, float] = TIMES, unsound: Collection[str] = (), **fields: Any) -> GroupState:
+def state(times: Mapping[str, float] = TIMES, **fields: Any) -> Race:
     """A race of these arms before its first restart."""
     rules = Rules(
         baseline="base",
@@ -53,29 +51,29 @@ def state(times: Mapping[str, float] = TIMES, unsound: Collection[str] = (), **f
         exact=EXACT & set(times),
         least_restarts=fields.pop("least_restarts", 0),
     )
-    labels = [*times, "copy"]
-    evidence = GroupEvidence({label: {} for label in labels}, rules, unsound)
-    return GroupState(evidence=evidence, labels=labels, played=0, **fields)
+    labels: Any = dict.fromkeys([*times, "copy"])
+    return Race(arms=labels, rules=rules, seed="0", blocks={label: {} for label in labels}, **fields)
 
 
-def looked_at_anew(now: GroupState, unsound: Collection[str] = ()) -> GroupState:
-    """The same after its blocks have changed."""
-    return replace(now, evidence=GroupEvidence(now.evidence.blocks, now.rules, unsound))
+def looked_at_anew(now: Race, **changed: Any) -> Race:
+    """The same after its blocks or other fields have changed."""
+    known = {"arms": now.arms, "rules": now.rules, "blocks": now.blocks, "played": now.played}
+    return Race(**{"seed": "0", **known, "contenders_first": now.contenders_first, **changed})
 
 
 def race(
-    now: GroupState, times: Mapping[str, float] = TIMES, sd: float = 0.005, seed: int = 0, most: int = 99
-) -> tuple[list[set[str]], GroupState, list[int]]:
+    now: Race, times: Mapping[str, float] = TIMES, sd: float = 0.005, seed: int = 0, most: int = 99
+) -> tuple[list[set[str]], Race, list[int]]:
     """Play to the end: who played in each restart, how it stood then, and at which looks there was a first answer."""
     rng, order, answered = np.random.default_rng(seed), list[set[str]](), list[int]()
     truth = {**times, "copy": times["base"]}
-    while (playing := next_players(now)) and len(order) < most:
+    while (playing := now.find_players()) and len(order) < most:
         noise = dict(zip(now.labels, rng.normal(0.0, sd, len(now.labels)), strict=True))
         for label in playing:
-            now.evidence.blocks[label][now.played] = np.array([truth[label] * np.exp(noise[label])])
+            now.blocks[label][now.played] = np.array([truth[label] * np.exp(noise[label])])
         order.append(set(playing))
-        now = replace(looked_at_anew(now, now.evidence.unsound), played=now.played + 1)
-        answered += [now.played] if now.first_answer else []
+        now = looked_at_anew(now, played=now.played + 1)
+        answered += [now.played] if looked_at_anew(now).take_first_answer(0) else []
     return order, now, answered
 
 
@@ -88,26 +86,26 @@ def test_the_contenders_go_first_and_then_the_others_play_what_they_owe(seed: in
     assert all(playing <= NEAR for playing in order[1:answered])
     assert order[answered] == {"base", "copy", "int8", "fast", *FAR}, "the leaders play with those"
     assert len(order) <= answered + 2, "two more of those that two restarts don't tell"
-    assert not next_players(end)
+    assert not end.find_players()
 
 
 def test_nobody_loses_a_verdict():
     _, end, _ = race(state())
     arms = [label for label in TIMES if label != "base"]
     assert find_untold(end.evidence, [(label, "base") for label in arms]) == []
-    assert all(len(end.evidence.blocks[label]) >= end.fewest for label in arms)
-    assert all(set(end.evidence.blocks[label]) <= set(end.evidence.blocks["fast"]) for label in FAR)
+    assert all(len(end.blocks[label]) >= end.fewest for label in arms)
+    assert all(set(end.blocks[label]) <= set(end.blocks["fast"]) for label in FAR)
 
 
 def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
     _, _, (look,) = race(state())
     _, now, _ = race(state(), most=look)
-    found = now.first_answer
-    assert found is not None
-    assert (found.tied, found.contenders, found.parked) == (("fast",), 2, len(FAR))
-    for restart, times in now.evidence.blocks["copy"].items():
-        now.evidence.blocks["copy"][restart] = times * 3
-    assert looked_at_anew(now).first_answer is None, "a control that differs vouches for nothing"
+    told = "first answer: fast, of 2 targets within 1.6x; 4 slower targets without a verdict yet"
+    assert now.take_first_answer(0) == told
+    assert now.take_first_answer(0) == "", "it is told once"
+    for restart, times in now.blocks["copy"].items():
+        now.blocks["copy"][restart] = times * 3
+    assert looked_at_anew(now).take_first_answer(0) == "", "a control that differs vouches for nothing"
 
 
 def test_there_is_no_first_answer_if_nothing_stands_back():
@@ -118,18 +116,19 @@ def test_there_is_no_first_answer_if_nothing_stands_back():
 
 
 def test_an_arm_that_can_t_be_the_answer_makes_nobody_stand_back():
-    assert state(unsound={"fast"}).contenders.labels == [*TIMES, "copy"], "nothing has played yet"
+    assert state(barred={"fast"}).contenders == [*TIMES, "copy"], "nothing has played yet"
     _, now, _ = race(state(), most=1)
     assert now.far == {"base", *FAR}
-    assert looked_at_anew(now, {"fast"}).far == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
+    assert looked_at_anew(now, barred={"fast"}).far == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
 
 
 def test_an_arm_that_stood_back_owes_restarts_unless_it_can_t_be_the_answer_for_good():
     _, now, _ = race(state(), most=2)
-    assert now.late == FAR
-    barred = looked_at_anew(now, {"slow"})
-    assert barred.late == FAR - {"slow"}
-    assert replace(barred, unsteady={"slow"}).late == FAR, "its next start may be steady"
+    assert now.find_late(now.labels) == FAR
+    assert looked_at_anew(now, barred={"slow"}).find_late(now.labels) == FAR - {"slow"}
+    unsteady = looked_at_anew(now, steady_from={"slow": [None, None]})
+    assert "slow" in unsteady.evidence.unsound
+    assert unsteady.find_late(now.labels) == FAR, "its next start may be steady"
 
 
 def test_contenders_that_stay_tied_hold_the_others_up_for_a_few_restarts_only():
@@ -155,14 +154,14 @@ def test_all_play_on_if_many_are_near():
 
 def test_those_that_stood_back_play_as_many_restarts_as_each_should():
     order, end, _ = race(state(least_restarts=4))
-    assert all(len(end.evidence.blocks[label]) >= 4 for label in TIMES)
+    assert all(len(end.blocks[label]) >= 4 for label in TIMES)
     assert order[1:4] == [NEAR] * 3
 
 
 def test_no_other_goal_makes_anybody_stand_back():
     now = state()
     rules = replace(now.rules, goal=Goal())
-    order, _, _ = race(replace(now, evidence=GroupEvidence(now.evidence.blocks, rules)), most=2)
+    order, _, _ = race(looked_at_anew(now, rules=rules), most=2)
     assert order[1] == {*TIMES, "copy"}
 
 
@@ -246,21 +245,8 @@ def test_a_run_that_resumes_goes_on_as_if_it_had_never_stopped(stage: list[ByBat
 def test_where_the_time_ends_before_the_others_could_play_they_play_at_once(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class Short(Deadline):
-        def allows(self, seconds: float) -> bool:
-            return seconds < asks[0]
-
-    asks = [0.0]
-    seen: list[Sequence[str]] = []
-    real = runner.ScheduledGroup.call_all
-
-    def call_all(one: Any, allows: Any) -> None:
-        asks[0] = 1.5 * one.next_s  # the contenders have time, but not the others behind them
-        real(one, allows)
-        seen.append([arm.label for arm in one.players])
-        asks[0] = 1e9
-
-    monkeypatch.setattr(runner.ScheduledGroup, "call_all", call_all)
-    monkeypatch.setattr(runner, "Deadline", lambda seconds: Short(None))
+    real = Race.call_all
+    # The contenders have time, but not the others behind them.
+    monkeypatch.setattr(Race, "call_all", lambda race, _: real(race, 1.5 * race.next_s))
     run(tmp_path / "out", asked())
     assert restarts(tmp_path / "out")[1] == {*NAMES, "numpy#control"}

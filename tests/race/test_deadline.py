@@ -30,7 +30,7 @@ from shootout.core.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn,
 from shootout.core.race import pace, restart
 from shootout.core.race.arm_process import TOO_LATE, ArmProcess
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.queue import Race
+from shootout.core.race.race import Race
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.race.runner import RaceRunner
@@ -82,7 +82,7 @@ def two(terms: LoadTest | None = None) -> Race:
     scenario = Scenario.SERVE if terms else Scenario.LATENCY
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=1, max_restarts=9, bias_floor=0.0)
-    return Race(arms=arms, rules=rules, seed="", terms=terms)
+    return Race(arms=arms, rules=rules, seed="", terms=terms, players=list(arms.values()))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, MIN_ROUNDS - 1])
@@ -90,7 +90,7 @@ def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
     world, race = World({"a": 1e5, "b": 2e5}), two()
     tuned = lambda: sum(name == "tune" for name, _ in world.events)  # noqa: E731
     is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
-    found = race.restart(list(race.arms.values()), context(world, lambda: -1.0 if is_over() else 60.0, {}))
+    found = race.play(context(world, lambda: -1.0 if is_over() else 60.0, {}))
     assert (found.rounds, found.is_cut) == (rounds, True)
     assert (race.played, race.blocks, race.out) == (0, {}, {})
 
@@ -114,7 +114,7 @@ def test_whole_rounds_of_all_arms_outlive_a_turn_that_came_too_late(
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("turn", whole), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
+    found = race.play(context(world, lambda: 60.0, out))
     assert [len(one.turns) for one in found.playing] == [whole, whole]
     assert [len(one) for blocks in race.blocks.values() for one in blocks.values()] == [whole] * 2 * counts
     assert (found.is_cut, out) == (not counts, {})
@@ -124,7 +124,7 @@ def test_a_question_after_the_rounds_costs_nobody_its_rounds(monkeypatch: pytest
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("memory", 0), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
+    found = race.play(context(world, lambda: 60.0, out))
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "b:cpu:fp32": 12}
     assert out == {}
     assert found.playing[-1].peak_rss_bytes is None
@@ -184,7 +184,7 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
     race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
-    found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
+    found = race.play(context(World({"a": 1e5, "b": 2e5}), left, {}))
     assert {len(one.turns) for one in found.playing} == {found.rounds}
     assert found.is_cut
     assert (race.played, race.blocks, race.served) == (0, {}, {})
@@ -244,7 +244,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
 
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
     race, out = two(LoadTest(limit_ns=1e7)), dict[str, NotRun]()
-    found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
+    found = race.play(context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
     assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])
     assert {label: why.kind for label, why in out.items()} == {"b:cpu:fp32": NotRunKind.NOT_REACHED}
     assert served.count("b:cpu:fp32") == 3
@@ -322,8 +322,9 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     monkeypatch.setattr(fakes, "FakePlayer", Hangs)
     monkeypatch.setattr(restart, "Stopwatch", Watch)
     world, race, out = World({"a": 1e5, "b": 1e5, "c": 1e5}), two(), dict[str, NotRun]()
-    race.arms = {one.label: one for one in map(fakes.arm, "abc")}
-    found = race.restart(list(race.arms.values()), context(world, left, out))
+    race.players = list(map(fakes.arm, "abc"))
+    race.arms = {one.label: one for one in race.players}
+    found = race.play(context(world, left, out))
     assert not found.is_cut
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "c:cpu:fp32": 12}
     why = out["b:cpu:fp32"]
@@ -481,8 +482,6 @@ def test_a_run_that_goes_on_tries_a_restart_as_long_as_the_last_one(
     played: int, recalled: int, left_s: float, is_tried: bool
 ):
     """Of five arms one had played in 12 s: five times that isn't there, and the run ended after 21 of 60 s."""
-    one = SimpleNamespace(
-        race=SimpleNamespace(played=played), recalled=recalled, fewest=2, next_s=58.0, last_s=11.7, order=(0.0,)
-    )
+    one = SimpleNamespace(played=played, recalled=recalled, fewest=2, next_s=58.0, last_s=11.7, order=(0.0,))
     runner = SimpleNamespace(deadline=Deadline(left_s))
     assert RaceRunner._first_without_verdict(runner, [one]) is (one if is_tried else None)  # type: ignore[arg-type, list-item]

@@ -17,7 +17,7 @@ from shootout.core.constants import ROUNDS
 from shootout.core.contract import Arm
 from shootout.core.host.noise import Disturbance, Gpus, OwnTraces
 from shootout.core.messages import Scope
-from shootout.core.race import queue
+from shootout.core.race import race as races
 from shootout.core.stats import quantiles
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import Verdict
@@ -57,7 +57,7 @@ def test_a_shuffled_spawn_order_defuses_a_spawn_bias() -> None:
 
 
 def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue.random, "Random", fakes.InOrder)
+    monkeypatch.setattr(races.random, "Random", fakes.InOrder)
     alone, vouched = false_verdicts(spawn_bias=0.02)
     assert alone > 0.5, "a fixed spawn order went unnoticed: the A/A check proves nothing"
     assert vouched <= 0.05, "the control shows a bias too, and widens the floor"
@@ -117,7 +117,7 @@ def test_a_restart_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytes
 
 
 def test_drill_flags_that_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "counted", lambda medians, flagged: np.array(medians))
+    monkeypatch.setattr(races, "counted", lambda medians, flagged: np.array(medians))
     assert verdict_beside_a_passer_by(monkeypatch) is Verdict.SLOWER
 
 

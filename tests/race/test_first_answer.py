@@ -15,10 +15,9 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.queue import FIRST_ANSWER_RESTARTS, MOST_EXTRA
-from shootout.core.race.stopping import GroupState
+from shootout.core.race.race import FIRST_ANSWER_RESTARTS, MOST_EXTRA, Race
 from shootout.core.stats.goals import Aim, Goal
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.progress import ProgressDisplay
 
@@ -49,12 +48,14 @@ class InSteps:
         return {group.record.name: self._pick(group, lambda name: name not in self.later) for group in groups}
 
     def build_next(self) -> dict[str, dict[str, Any]]:
-        self.begun.append(self.runner.entrants[0].race.played)
+        self.begun.append(self.runner.races[0].played)
         held, self.later = self.later, []
-        return {group.record.name: self._pick(group, lambda name: name in held) for group in self.runner.groups}
+        return {
+            group.record.name: self._pick(group, lambda name: name in held) for group in self.runner.groups.values()
+        }
 
     def give_up(self) -> None:
-        for group in self.runner.groups:
+        for group in self.runner.groups.values():
             for arm in group.playing:
                 if arm.target.backend in self.later:
                     self.runner.recorder.note(group.record.name, arm, NotRun(NotRunKind.NOT_REACHED, "no time", "more"))
@@ -189,11 +190,12 @@ def test_without_a_target_that_may_be_the_answer_there_is_no_first_one(out: str)
         baseline="a", control="copy", comparisons=1, max_restarts=9, bias_floor=0.005, goal=Goal(aim=Aim.BEST)
     )
     blocks = {label: {g: np.array([1e5]) for g in range(2)} for label in ("a", "b", "copy")}
-    both = {"a", "b"}
-    evidence = GroupEvidence(
-        blocks, rules, unsound=both if out == "unsteady" else (), barred=both if out == "barred" else ()
-    )
-    assert GroupState(evidence=evidence, labels=list(blocks), played=2, coming=1).first_answer is None
+    arms: Any = dict.fromkeys(blocks)
+    race = Race(arms=arms, rules=rules, seed="0", blocks=blocks, played=2)
+    race.barred = {"a", "b"} if out == "barred" else set()
+    race.steady_from = {label: [None, None] for label in "ab"} if out == "unsteady" else {}
+    assert race.evidence.out_of_question == {"a", "b"}
+    assert race.take_first_answer(1) == ""
 
 
 def test_what_joins_plays_as_often_as_each_should_though_the_race_had_its_most(stage: list[ByBatch], tmp_path: Path):

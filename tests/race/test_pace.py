@@ -150,7 +150,9 @@ def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Pa
     """The smaller ones aren't left out by themselves, however slow a busy machine makes one of their calls."""
     text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
     (tmp_path / "grid.toml").write_text(text)
-    done = deaf_here("run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, race__pace__FIRST_CALL_FACTOR=1e6)
+    done = deaf_here(
+        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__pace__FIRST_CALL_FACTOR=1e6
+    )
     first, second, third = done.data["rows"]
     assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")
     assert re.fullmatch(r"a call would take about \S+ s, the study's cap is 0\.004 s", third["reason"])

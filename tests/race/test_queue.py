@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,9 +20,11 @@ from shootout.core.constants import FORESEEING
 from shootout.core.errors import NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Rounds
-from shootout.core.race import queue, runner, stopping
-from shootout.core.race.queue import ScheduledGroup
+from shootout.core.race import queue, runner
+from shootout.core.race import race as races
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
+from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.tell import notes, table
 
@@ -112,7 +114,7 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 ):
     asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
-    monkeypatch.setattr(stopping, "LEAST_RESTARTS", 5)
+    monkeypatch.setattr(races, "LEAST_RESTARTS", 5)
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups
     assert group.restarts == 5 > LEAST_RESTARTS
@@ -124,29 +126,34 @@ def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tm
     assert "This race ended after its 2 restarts; raise max_restarts in a study file." in told
 
 
-class Standing:
-    """A race of which only the queue's questions matter."""
+class Standing(Race):
+    """A race of one arm, of which only the queue's questions matter."""
 
-    def __init__(self, played: int, nearest: float) -> None:
-        self.played, self._nearest = played, nearest
-        self.fewest = LEAST_RESTARTS
-
-    def players(self, called: Any) -> list[str]:
-        return ["somebody"]
+    nearest_s: Sequence[float] = ()
 
     def open_pairs(self) -> dict[Any, float]:
-        return {("some", "other"): self._nearest}
+        return {("some", str(left)): left for left in self.nearest_s}
 
 
-def entrant(index: int, *, played: int, nearest: float = 3.0, called: Any = (), last_s: float = 1.0) -> ScheduledGroup:
-    race: Any = Standing(played, nearest)
-    unused: Any = None
-    one = ScheduledGroup(index=index, group=unused, race=race, last_s=last_s)
-    one.look(called)
-    return one
+def entrant(
+    index: int, *, played: int, nearest: Sequence[float] = (3.0,), goal: str = "baseline", most: int = 20, **fields: Any
+) -> Race:
+    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=most, bias_floor=0.005, goal=read_goal(goal))
+    somebody = fakes.arm("somebody")
+    race = Standing(
+        arms={somebody.label: somebody},
+        rules=rules,
+        seed="0",
+        index=index,
+        played=played,
+        players=[somebody],
+        **{"last_s": 1.0, **fields},
+    )
+    race.nearest_s = nearest
+    return race
 
 
-def chosen(*waiting: ScheduledGroup, allows: float = 1e9) -> int | None:
+def chosen(*waiting: Race, allows: float = 1e9) -> int | None:
     found = queue.first(waiting, lambda seconds: seconds <= allows)
     return None if found is None else found.index
 
@@ -156,19 +163,17 @@ def test_every_group_plays_once_before_any_plays_twice():
 
 
 def test_the_fewest_restarts_come_group_by_group_before_any_further_one():
-    assert chosen(entrant(0, played=2, nearest=1.0), entrant(1, played=1), entrant(2, played=1)) == 1
+    assert chosen(entrant(0, played=2, nearest=[1.0]), entrant(1, played=1), entrant(2, played=1)) == 1
 
 
 def test_the_standing_is_who_leads_and_how_many_still_play():
-    unused: Any = None
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
-    players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
-    one = ScheduledGroup(index=0, group=unused, race=raced, players=players)
-    assert one.standing == "b leads, 2 targets open"
+    raced.players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
+    assert raced.standing == "b leads, 2 targets open"
     raced.out["b:cpu:fp32"] = NotRunKind.FAILED
-    assert one.standing == "a leads, 2 targets open"
+    assert raced.standing == "a leads, 2 targets open"
     raced.blocks.clear()
-    assert one.standing == ""
+    assert raced.standing == ""
 
 
 @pytest.mark.parametrize(
@@ -186,23 +191,14 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
 def test_the_time_left_is_that_of_the_last_verdict_that_is_waited_for(
     goal: str, played: int, pairs: list[float], left_s: float
 ):
-    one = entrant(0, played=played, last_s=2.0 if played else 0.0)
-    race: Any = one.race
-    race.fewest = 2
-    race.rules = SimpleNamespace(max_restarts=20 if len(pairs) != 3 else 60, goal=read_goal(goal))
-    race.open_pairs = lambda: {("some", str(left)): left for left in pairs}
-    one.last_arms = 1
-    assert queue.left_s([one]) == left_s
+    most, last_s = 20 if len(pairs) != 3 else 60, 2.0 if played else 0.0
+    assert entrant(0, played=played, nearest=pairs, goal=goal, most=most, last_s=last_s, last_arms=1).left_s == left_s
 
 
 def test_a_restart_is_taken_to_last_as_long_as_the_last_one_whatever_the_shortest_would():
-    one = entrant(0, played=8, last_s=6.0)
-    race: Any = one.race
-    race.fewest = 2
-    race.rules = SimpleNamespace(max_restarts=20, goal=read_goal("resolve 2%"))
-    race.open_pairs = lambda: {("some", "other"): 5.0}
-    one.last_arms, one.parts_s = 1, {"somebody": 0.1}
-    assert queue.left_s([one]) == 30.0
+    one = entrant(0, played=8, nearest=[5.0], goal="resolve 2%", last_s=6.0, last_arms=1)
+    one.parts_s = {one.players[0].label: 0.1}
+    assert (one.next_s, one.left_s) == (0.1, 30.0)
 
 
 def test_an_estimate_that_failed_gives_way_to_the_limit():
@@ -217,9 +213,9 @@ def test_an_estimate_that_failed_gives_way_to_the_limit():
 
 
 def test_then_the_nearest_verdict_comes_first_and_called_pairs_before_all():
-    assert chosen(entrant(0, played=9, nearest=5.0), entrant(1, played=4, nearest=2.0)) == 1
+    assert chosen(entrant(0, played=9, nearest=[5.0]), entrant(1, played=4, nearest=[2.0])) == 1
     called = [("a", "b")]
-    assert chosen(entrant(0, played=9, nearest=0.5), entrant(1, played=4, nearest=9.0, called=called)) == 1
+    assert chosen(entrant(0, played=9, nearest=[0.5]), entrant(1, played=4, nearest=[9.0], called=called)) == 1
 
 
 def test_what_does_not_end_in_time_leaves_its_time_to_others():

@@ -170,8 +170,7 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
     history = journal.read(run)
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
-    group: Any = SimpleNamespace(record=SimpleNamespace(name=GROUP))
-    line = _played_line(group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.npz")
+    line = _played_line(GROUP, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.npz")
     file.append(line, rounds(0))
     file.close()
     assert (run / journal.NAME).read_text().count('"rows":[1.0,0.0]') == 1
@@ -199,7 +198,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
     monkeypatch.setattr(samples, "write", lambda *_: None)
     monkeypatch.setattr(recording, "_played_line", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
-    one: Any = SimpleNamespace(index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g")))
+    one: Any = SimpleNamespace(index=0, last_s=1.0, name="g")
     restart: Any = SimpleNamespace(
         index=1,
         rounds=2,

@@ -17,7 +17,7 @@ from shootout.core import clock as harness_clock
 from shootout.core.constants import GIVEN_ROUNDS, SERVE_ROUNDS
 from shootout.core.contract import Arm, Array, Scenario
 from shootout.core.messages import RateStep, Scope, Turn
-from shootout.core.race.queue import Race, flagged_blocks
+from shootout.core.race.race import Race, flagged_blocks
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats import quantiles
 from shootout.core.stats.goals import Aim, Goal
@@ -239,8 +239,8 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
     rules = Rules(baseline=labels[0], control=labels[2], comparisons=1, max_restarts=8, bias_floor=0.005)
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
-    while players := race.players():
-        race.restart(players, RestartContext(launcher=world, watch=watch, events=QUIET))
+    while race.look():
+        race.play(RestartContext(launcher=world, watch=watch, events=QUIET))
     return race
 
 
@@ -507,8 +507,8 @@ def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
     )
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=ENOUGH)
     steps = 0
-    while players := race.players():
-        steps += race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)).rounds
+    while race.look():
+        steps += race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)).rounds
     assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
     assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
     assert all(p99_limit.highest_p99_ns(done) for done in race.served.values()), "p99 at the load is known of all"

@@ -12,10 +12,9 @@ from support.races.goal_races import CLOSE, DEFAULT, race_for
 
 from shootout.core.errors import NotRunKind
 from shootout.core.journal.records import LoadTestResult, TriedRate
-from shootout.core.race.queue import Race
-from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim, Goal
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import verdict_left
 
 LABELS = ["base", "fp32", "int8", "copy"]
@@ -35,7 +34,11 @@ def players(int8: float, references: dict[str, str]) -> list[str]:
     rules = Rules(
         baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005, references=references
     )
-    return next_players(GroupState(evidence=GroupEvidence(blocks(int8), rules), labels=LABELS, played=6))
+    return left(standing(rules, blocks(int8), LABELS, 6))
+
+
+def standing(rules: Rules, known: dict[str, dict[int, np.ndarray]], labels: list[str], played: int) -> Race:
+    return Race(arms=dict.fromkeys(labels), rules=rules, seed="0", blocks=known, played=played)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("references", [{}, {"int8": "fp32"}])
@@ -51,8 +54,9 @@ def test_it_goes_on_for_a_verdict_against_the_arms_own_fp32():
 @pytest.mark.parametrize(("called", "playing"), [((), []), ((("fp32", "int8"),), LABELS)])
 def test_a_pair_that_is_called_plays_on_when_every_verdict_is_in(called: tuple, playing: list[str]):
     rules = Rules(baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005)
-    now = GroupState(evidence=GroupEvidence(blocks(250.0), rules), labels=LABELS, played=6, called=called)
-    assert next_players(now) == playing
+    found = standing(rules, blocks(250.0), LABELS, 6)
+    found.called = called
+    assert left(found) == playing
 
 
 BEST = Goal(aim=Aim.BEST)
@@ -76,12 +80,11 @@ def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, restarts: 
         goal=goal,
         **fields,
     )
-    arms = dict.fromkeys(played)
-    return Race(arms=arms, rules=rules, seed="0", blocks=played, played=restarts)  # type: ignore[arg-type]
+    return standing(rules, played, [*played], restarts)
 
 
 def left(found: Race) -> list[str]:
-    return next_players(found.state())
+    return found.find_players()
 
 
 def test_for_the_baseline_an_arm_leaves_with_its_verdict_and_the_baseline_and_its_copy_stay():
@@ -237,7 +240,10 @@ def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: b
 
 
 def test_nobody_plays_beyond_the_limit():
-    assert next_players(replace(race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0).state(), played=20)) == []
+    found = race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0)
+    assert left(found)
+    found.played = 20
+    assert left(found) == []
 
 
 @pytest.mark.long
@@ -259,5 +265,4 @@ def test_a_race_for_the_best_ends_with_fewer_leaders():
 def test_an_arm_whose_baseline_is_out_still_shows_its_spread(played: int, wanted: list[str]):
     rules = Rules(baseline="base", control="copy", comparisons=1, max_restarts=20, bias_floor=0.005)
     known = {"fp32": {g: np.full(3, 500.0) for g in range(played)}}
-    now = GroupState(evidence=GroupEvidence(known, rules), labels=["fp32", "copy"], played=played)
-    assert next_players(now) == wanted
+    assert left(standing(rules, known, ["fp32", "copy"], played)) == wanted

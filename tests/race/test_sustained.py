@@ -20,7 +20,7 @@ from shootout.core.contract import Arm, Scenario
 from shootout.core.errors import UsageError
 from shootout.core.messages import TimeBin
 from shootout.core.race import restart
-from shootout.core.race.queue import Race
+from shootout.core.race.race import Race
 from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
@@ -56,9 +56,9 @@ def race(world: World, *backends: str, whole_s: float = WHOLE_S) -> Race:
 def play(world: World, *backends: str, context: Mapping[str, Any] | None = None) -> tuple[Race, list[restart.Restart]]:
     """A whole race, and its restarts."""
     found, done = race(world, *backends), list[restart.Restart]()
-    while players := found.players():
+    while found.look():
         how = {"launcher": world, "watch": FakeWatch(), "events": QUIET, **(context or {})}
-        done.append(found.restart(players, RestartContext(**how)))
+        done.append(found.play(RestartContext(**how)))
         if done[-1].is_cut:
             break
     return found, done

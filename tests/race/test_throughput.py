@@ -25,9 +25,9 @@ from shootout.core.contract import Arm, Availability, Device, Scenario, Target
 from shootout.core.host import noise
 from shootout.core.messages import RateStep, Scope
 from shootout.core.race import live_arm, pace, restart, stopping
-from shootout.core.race.queue import Race
+from shootout.core.race.race import Race
 from shootout.core.race.restart import RestartContext
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
+from shootout.core.stats.group_evidence import Rules
 from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
 from shootout.core.study.group import family
@@ -137,9 +137,9 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
-    while players := race.players():
+    while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
-        race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
+        race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
     return race
 
 
@@ -173,9 +173,10 @@ def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0, selects=True)
-    now = stopping.GroupState(evidence=GroupEvidence(blocks, rules), labels=labels, played=4)
-    assert stopping.next_players(replace(now, evidence=GroupEvidence({}, rules), played=3)) == labels
-    assert stopping.next_players(now) == labels[:4], "one restart halves once, three brought no figure"
+    race = Race(arms=dict.fromkeys(labels), rules=rules, seed="0", played=3)  # type: ignore[arg-type]
+    assert race.find_players() == labels
+    race.blocks, race.played = blocks, 4
+    assert race.find_players() == labels[:4], "one restart halves once, three brought no figure"
 
 
 def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
@@ -183,8 +184,8 @@ def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
     given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
     race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
-    while players := race.players():
-        race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
+    while race.look():
+        race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
     return race
 
 

@@ -33,7 +33,7 @@ from shootout.core.journal.run_folder import _find_obstacle
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import arm_process, launcher, pace, restart, runner
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.queue import block_medians
+from shootout.core.race.race import block_medians
 from shootout.core.race.recording import Recorder
 from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification

@@ -21,7 +21,7 @@ from shootout.core.host.noise import Disturbance, DisturbanceKind
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
-from shootout.core.race.queue import race_of
+from shootout.core.race.race import race_of
 from shootout.core.results.group import Group, group_of, missing
 from shootout.core.results.vetoes import copy_holds
 from shootout.core.stats.goals import Aim, Goal

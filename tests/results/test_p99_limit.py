@@ -14,7 +14,7 @@ from shootout.core.contract import Arm, NotRunKind, Scenario
 from shootout.core.journal import journal
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
 from shootout.core.journal.samples import Samples
-from shootout.core.race import queue
+from shootout.core.race.race import race_of
 from shootout.core.results.group import group_of
 from shootout.scenarios import p99_limit
 from shootout.tell.document import Timing
@@ -194,4 +194,4 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
         lines.append(rounds(g))
     history = journal.read(write(tmp_path, header(arms), *lines))
     found = group_of(history, history.groups[0])
-    assert queue.race_of(found, arms, seed="0", terms=None).evidence.unsound == {"b:cpu:fp32"}
+    assert race_of(found, arms, seed="0", terms=None).evidence.unsound == {"b:cpu:fp32"}

@@ -56,7 +56,7 @@ def _python_path(*folders: Path) -> str:
 
 
 def deaf(*words: object, forked: bool = False, stops_in: int | str | None = None, **constants: float) -> list[str]:
-    """The command line of a deaf run; `race__pace__SOME_S=2` changes that constant in `shootout.core.race.pace`.
+    """The command line of a deaf run; `core__race__pace__SOME_S=2` changes that constant in `shootout.core.race.pace`.
 
     Args:
         words: of the command line.

@@ -20,7 +20,7 @@ from shootout.core.contract import Scenario
 from shootout.core.host.child import Child
 from shootout.core.messages import CPU, Scope, Turn
 from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.queue import block_medians
+from shootout.core.race.race import block_medians
 from shootout.core.worker.blocks import Blocks
 
 CALL_S = 2e-3

@@ -25,9 +25,8 @@ from shootout.core.journal.records import (
 )
 from shootout.core.messages import Loaded, Progress, Verified
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.queue import ScheduledGroup, block_medians, flagged_blocks
+from shootout.core.race.race import Race, block_medians, flagged_blocks
 from shootout.core.race.restart import Restart
-from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
 from shootout.scenarios.load_search import served_in
@@ -150,25 +149,25 @@ class Recorder:
         )
         self.file.append(line)
 
-    def restart(self, one: ScheduledGroup, played: Restart) -> list[Played]:
-        """Write the restart that a group has just played; its lines go out at once, closed by their `rounds` line.
+    def restart(self, race: Race, played: Restart) -> list[Played]:
+        """Write the restart that has just been played; its lines go out at once, closed by their `rounds` line.
 
         Returns:
             A line for each arm that played, in their order.
         """
-        name = f"samples/g{one.index}-{played.index:03}.npz"
+        name = f"samples/g{race.index}-{played.index:03}.npz"
         turns = [(p.arm.label, p.turns) for p in played.playing]
         samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.playing])
         rounds = Rounds(
-            group=one.group.record.name,
+            group=race.name,
             restart=played.index,
             tried=played.rounds,
             voided=tuple(played.disturbed),
-            wall_s=one.last_s + played.hung_s,
+            wall_s=race.last_s + played.hung_s,
             spent_s=played.spent_s,
             killed=tuple(played.killed),
         )
-        lines = [_played_line(one.group, played, p, name) for p in played.playing]
+        lines = [_played_line(race.name, played, p, name) for p in played.playing]
         self.file.append(*lines, rounds)
         for line in lines:
             self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
@@ -213,9 +212,9 @@ def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str) -> Played:
+def _played_line(group: str, restart: Restart, live: LiveArm, name: str) -> Played:
     return Played(
-        group=group.record.name,
+        group=group,
         arm=live.arm.label,
         restart=restart.index,
         load_s=live.loaded.load_s,

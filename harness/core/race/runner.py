@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,9 @@ from shootout.core.messages import Progress
 from shootout.core.race import pace, queue, stopping
 from shootout.core.race.launcher import Launcher
 from shootout.core.race.pace import Caps
-from shootout.core.race.queue import ScheduledGroup
+from shootout.core.race.race import Race, race_of
 from shootout.core.race.recording import Recorder
-from shootout.core.race.restart import RaceEvents, RestartContext
+from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
 from shootout.core.stats.group_evidence import Pair, Rules
 from shootout.core.study import points
@@ -61,7 +61,7 @@ class RaceRunner:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
-        groups: all there are by now: those planned, and those that joined on the way.
+        groups: by name, all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
         breach: why an arm leaves that broke what the run is for; asked after each restart.
@@ -71,7 +71,6 @@ class RaceRunner:
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
         ending: estimates when the run ends.
-        called: by group, how many restarts it had played when pairs of arms were called once more, and these.
     """
 
     plan: Plan
@@ -85,16 +84,16 @@ class RaceRunner:
     bars: Bars = no_bars
     waits: Bars = no_bars
     is_short: bool = field(default=False, init=False)
-    groups: Sequence[PlannedGroup] = field(init=False)
+    groups: dict[str, PlannedGroup] = field(default_factory=dict)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
-    entrants: list[ScheduledGroup] = field(default_factory=list)
+    races: list[Race] = field(default_factory=list)
     recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
     budget: Deadline = field(init=False)
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
+    watch: NoiseMeter = field(init=False)
     ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
-    called: dict[str, tuple[int, list[Pair]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -119,8 +118,9 @@ class RaceRunner:
             UsageError: there is a metric, and nothing that it could score.
         """
         later = self.history.groups[len(self.history.header.groups) :]
-        self.groups = [*self.plan.groups, *(_recall_group(self.plan.study, one) for one in later)]
-        self.built = self._prepare_groups(self.groups)
+        groups = [*self.plan.groups, *(_recall_group(self.plan.study, one) for one in later)]
+        self.groups = {group.record.name: group for group in groups}
+        self.built = self._prepare_groups(groups)
         if self.plan.study.metric:
             ready = [one.exported for group in self.built.values() for one in group.values()]
             if ready and not any(one.has_report for one in ready):
@@ -131,121 +131,197 @@ class RaceRunner:
         return self.preparation.run(groups)
 
     def race(self) -> bool:
-        """Race all groups, and those that confirm others, in the queue's order; False when time ran out first.
+        """Play restart after restart until nothing is open; False when time ran out first.
 
         Targets that take long to build join when there is an answer without them.
         """
+        self._begin()
+        while True:
+            is_in_time = True
+            with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
+                while is_in_time and (playing := self._find_playing()):
+                    waiting = self._find_waiting(playing)
+                    race = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
+                    is_in_time = race is not None and self._play(race, waiting)
+            if self._build_next(is_in_time=is_in_time):
+                continue
+            has_more = is_in_time and self._find_more()
+            if not has_more or not self._has_time_for(0.0):
+                return is_in_time and not has_more
+
+    def _begin(self) -> None:
+        """Get ready to start processes and to watch the machine, and let each group's race go on from its journal."""
+        place, study = self.plan.placement, self.plan.study
         self.launcher = Launcher(
-            placement=self.plan.placement,
+            placement=place,
             logs=self.out / "logs",
             interpreters=self.plan.interpreters,
-            max_call_s=self.plan.study.max_call_s,
-            max_error=self.plan.study.max_error,
-            measure=measure_of(self.plan.study),
+            max_call_s=study.max_call_s,
+            max_error=study.max_error,
+            measure=measure_of(study),
             shares_context=cuda_driver.is_shared(),
-            unsynchronized=self.plan.study.unsynchronized,
-            energy=self.plan.study.energy,
-            beside=lanes_near(self.plan.placement)[1:],  # of all CPUs: while it plays, this thread is bound to a few
+            unsynchronized=study.unsynchronized,
+            energy=study.energy,
+            beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             deadline=self.deadline,
         )
-        self._add_groups(self.groups)
+        is_on_gpu = any(arm.target.device is Device.CUDA for group in self.groups.values() for arm in group.playing)
+        self.watch = NoiseMeter(place.arms, gpu=gpu.UsedGpu.open() if is_on_gpu else None, parent=place.parent)
+        self._add_races(self.groups.values())
         self.budget = Deadline(budget.race_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
-        while True:
-            with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
-                is_in_time = self._run_restarts()
-            if self.preparation.holds_back and (is_in_time or self.preparation.has_next) and self.deadline.allows(0.0):
-                self._build_next()
-                continue
-            self.preparation.give_up()
-            if not is_in_time:
-                return False
-            chosen = self._find_confirmations()
-            if not (chosen or self._call_for_limits() or self._call_for_rows()):
-                return True
-            if not self._has_time_for(0.0):
-                return False
-            self._add_confirmations(chosen)
 
-    @property
-    def preparing_s(self) -> float:
-        """Return the seconds that exports and builds took, before the race and between its restarts."""
-        return self.deadline.elapsed_s - self.budget.elapsed_s
+    # Which race plays next, and which of its arms.
 
-    def _build_next(self) -> None:
-        """Build what waited for the first answer, and let it join its groups' races; nothing is timed meanwhile."""
-        for one in self.entrants:
-            if told := one.tell_standing():
-                self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
-        with Stopwatch() as watch:
-            ready = self.preparation.build_next()
-        self.budget.put_off(watch.seconds)
-        self.budget.seconds = budget.race_s(self.racing_s, self.plan.planning_s + self.preparing_s)
-        for one in self.entrants:
-            name = one.group.record.name
-            self.built[name] = self.built.get(name, {}) | ready.get(name, {})
-            self._with_control(one.group)
-            there = [arm for arm in one.group.playing if arm.label in self.built[name]]
-            one.race.join([arm for arm in there if not self.recorder.is_out(name, arm)])
-            one.race.coming = self.preparation.count_held(name)
-        self._choose_next_arms(self.entrants)
+    def _find_playing(self) -> list[Race]:
+        """Return the races that go on; none if each has a first answer and others that are built later come first."""
+        playing = [race for race in self.races if race.players]
+        return [] if self.preparation.has_next and not any(race.lacks_answer for race in playing) else playing
 
-    def _has_time_for(self, seconds: float) -> bool:
-        """Tell whether racing for so long still ends in time, and leaves as much to targets that are built later."""
-        needed_s = 2 * seconds if self.preparation.has_next else seconds
-        return self.deadline.allows(needed_s) and self.budget.allows(needed_s)
+    def _find_waiting(self, playing: Sequence[Race]) -> list[Race]:
+        """Return the races that may play next, after arms have come in or left for want of time."""
+        for race in playing:
+            race.call_all(0.0 if self._is_hopeless(race) else self._left_s)
+        if len(playing) == 1:  # a budget ends no race before a verdict
+            race = playing[0]
+            race.thin(self.deadline.left_s if race.played < race.fewest else self._left_s)
+        return [race for race in playing if race.owes or not self._is_hopeless(race)]
 
-    def _first_without_verdict(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
-        """Return a group that can have no verdict yet: a default budget doesn't end its race without one.
+    def _first_without_verdict(self, waiting: Sequence[Race]) -> Race | None:
+        """Return a race that can have no verdict yet: a default budget doesn't end it without one.
 
         An earlier process may have played one arm of many. A process that goes on then tries as long a restart as that
         one, and the restart leaves out what doesn't fit: else it would end with most of its time unused.
         """
-        open_ = [one for one in waiting if one.race.played < one.fewest]
+        open_ = [race for race in waiting if race.played < race.fewest]
         first = queue.first(open_, self.deadline.allows)
-        untried = (one for one in open_ if one.race.played == one.recalled and self.deadline.allows(one.last_s))
+        untried = (one for one in open_ if one.played == one.recalled and self.deadline.allows(one.last_s))
         return first or next(untried, None)
 
-    def _is_hopeless(self, one: ScheduledGroup) -> bool:
-        """Tell whether a group's nearest verdict would take far longer than the default budget still allows."""
-        here = one.race.played - one.recalled  # the same command given again wants more of it
-        if self.budget.seconds is None or here < FORESEEING or one.race.played < one.fewest:
+    def _is_hopeless(self, race: Race) -> bool:
+        """Tell whether a race's nearest verdict would take far longer than the default budget still allows."""
+        here = race.played - race.recalled  # the same command given again wants more of it
+        if self.budget.seconds is None or here < FORESEEING or race.played < race.fewest:
             return False
-        return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
+        return math.inf > race.nearest * race.next_s > HOPELESS * self.budget.left_s
 
-    def _has_time_for_all(self, one: ScheduledGroup, seconds: float) -> bool:
-        """Tell whether a group's contenders may go on, so many seconds before its other arms have played."""
-        return not self._is_hopeless(one) and self._has_time_for(seconds)
+    @property
+    def _left_s(self) -> float:
+        """Return the seconds that racing may take now."""
+        return min(self.deadline.left_s, self.budget.left_s) / self._parts
 
-    def _add_groups(self, groups: Sequence[PlannedGroup]) -> None:
+    def _has_time_for(self, seconds: float) -> bool:
+        return self.deadline.allows(self._parts * seconds) and self.budget.allows(self._parts * seconds)
+
+    @property
+    def _parts(self) -> int:
+        """Return how many equal parts the time left has: racing now leaves one to targets that are built later."""
+        return 2 if self.preparation.has_next else 1
+
+    # One restart.
+
+    def _play(self, race: Race, waiting: Sequence[Race]) -> bool:
+        """Play one restart, write it down, and find the next players; False if time was over before its first round."""
+        self._leave_out_slow(race)
+        if race.players:
+            restart = self._run_restart(race, waiting)
+            if restart.is_cut:
+                return False
+            for live, line in zip(restart.playing, self.recorder.restart(race, restart), strict=True):
+                self.caps.note(live.arm, line)
+                self._drop_if_limit_broken(race, live.arm, line)
+        self._replace_baseline(race)
+        self._look([race])
+        return True
+
+    def _leave_out_slow(self, race: Race) -> None:
+        """Skip what would take too long, by what smaller cells took."""
+        new = [arm for arm in race.players if arm.label not in race.blocks]
+        for arm in new:
+            if why := self.caps.setback(arm):
+                self.recorder.note(race.name, arm, why)
+                race.out[arm.label] = why.kind
+        if new:
+            race.look()
+
+    def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
+        self.launcher.begin_restart(self.built.get(race.name, {}), race.steady_from)
+        events = RaceEvents(
+            say=self.progress.detail,
+            setback=partial(self.recorder.note, race.name),
+            checked=partial(self.recorder.checked, race.name),
+        )
+        due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.owed for each in waiting]))
+        goal_s = sum(each.left_s for each in waiting)
+        left_s = self.ending.left_s(goal_s, self._left_s, self.deadline.elapsed_s)
+        self.progress.restart(race.name, race.played, race.fewest, left_s, race.standing)
+        return race.play(
+            RestartContext(launcher=self.launcher, watch=self.watch, events=events, deadline=self.deadline, pace=due)
+        )
+
+    def _drop_if_limit_broken(self, race: Race, arm: Arm, line: Played) -> None:
+        """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""
+        installed = self.recorder.installed.get((line.group, line.arm))
+        if not arm.control and arm.label != race.rules.baseline and (why := self.breach(line, installed)):
+            self.recorder.note(line.group, arm, why)
+            race.out[arm.label] = why.kind
+
+    def _replace_baseline(self, race: Race) -> None:
+        """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
+        group = self.groups[race.name]
+        record = with_next_baseline(group.record, _gone(self.recorder.of_group(race.name)), race.blocks)
+        if record.baseline == group.record.baseline:
+            return
+        self.progress.say(f"{group.record.baseline} is refused, so {record.baseline} is the baseline now")
+        self.groups[race.name] = replace(group, record=record)
+        self._add_control(self.groups[race.name])
+        race.take_baseline(str(record.baseline), record.arms[-1])
+
+    def _look(self, changed: Iterable[Race]) -> None:
+        """Find the next players of the races that changed, and tell their first answers.
+
+        Arms that break a limit are looked for before the first verdict and then ever more rarely: it takes a while. A
+        search only proposes, so there what the first restart's rows show is enough.
+        """
+        for race in changed:
+            earliest = 1 if self.plan.on_selection else race.fewest
+            if not race.rules.selects and race.played >= max(earliest, 2 * race.barred_at):
+                race.barred_at = race.played
+                race.barred = {*self.bars(self.out).get(race.name, ())}
+            race.look()
+            self._say_of(race, race.take_first_answer(self.preparation.count_held(race.name)))
+
+    def _say_of(self, race: Race, told: str) -> None:
+        if told:
+            self.progress.say(told if len(self.races) == 1 else f"{race.name}: {told}")
+
+    # What joins, and what plays once more.
+
+    def _add_races(self, groups: Iterable[PlannedGroup]) -> None:
         """Add groups to the race, each with what the journal says of it."""
-        self._choose_next_arms([self._schedule(group) for group in groups])
+        added = [self._recall_race(group) for group in groups]
+        self.races += added
+        self._look(added)
 
-    def _schedule(self, group: PlannedGroup) -> ScheduledGroup:
+    def _recall_race(self, group: PlannedGroup) -> Race:
         name, known = group.record.name, group_of(self.history, group.record)
         known = replace(known, rules=rules_to_go_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
         if record.baseline != group.record.baseline:
-            group = replace(group, record=record)
+            group = self.groups[name] = replace(group, record=record)
             rules = replace(known.rules, baseline=record.baseline, control=record.arms[-1].label)
             known = replace(known, rules=rules)
-        built = self._with_control(group)
+        built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
-        race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
+        seed, index = f"{self.plan.study.seed} {name}", list(self.groups).index(name)
+        race = race_of(known, arms, seed=seed, terms=terms, index=index)
         race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        one = ScheduledGroup(index=len(self.entrants), group=group, race=race)
-        race.coming = self.preparation.count_held(name)
-        if known.rounds:
-            last = known.rounds[-1]
-            one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
-            one.has_answered = not one.lacks_answer
-        self.entrants.append(one)
-        return one
+        return race
 
-    def _with_control(self, group: PlannedGroup) -> dict[str, Built]:
+    def _add_control(self, group: PlannedGroup) -> Mapping[str, Built]:
         """Return a group's built arms, its control among them: that of another baseline may have been built before."""
         name, baseline = group.record.name, group.record.baseline
         built = self.built.get(name, {})
@@ -253,173 +329,95 @@ class RaceRunner:
         self.built[name] = built | {arm.label: replace(built[str(baseline)], arm=arm) for arm in copies}
         return self.built[name]
 
-    def _replace_baseline(self, one: ScheduledGroup) -> None:
-        """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
-        record = with_next_baseline(
-            one.group.record, _gone(self.recorder.of_group(one.group.record.name)), one.race.blocks
-        )
-        if record.baseline == one.group.record.baseline:
-            return
-        self.progress.say(f"{one.group.record.baseline} is refused, so {record.baseline} is the baseline now")
-        one.group = replace(one.group, record=record)
-        self._with_control(one.group)
-        one.race.take_baseline(str(record.baseline), record.arms[-1])
-
-    def _run_restarts(self) -> bool:
-        """Run restart after restart until no group needs one, or each has a first answer and others are to be built.
+    def _build_next(self, *, is_in_time: bool) -> bool:
+        """Build what waited for the first answer, and let it join its groups' races; nothing is timed meanwhile.
 
         Returns:
-            False if no restart ends in time.
+            False if nothing waits, or has time: then it is given up.
         """
-        place = self.plan.placement
-        watch = NoiseMeter(place.arms, gpu=self._open_gpu(), parent=place.parent)
-        while playing := [one for one in self.entrants if one.players]:
-            if self.preparation.has_next and not any(one.lacks_answer for one in playing):
-                return True
-            for one in playing:
-                one.call_all(partial(self._has_time_for_all, one))
-            if len(playing) == 1:
-                self._drop_slow_arms(*playing)
-            waiting = [one for one in playing if one.race.owes or not self._is_hopeless(one)]
-            chosen = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
-            if chosen is None:
-                return False
-            self._leave_out(chosen)
-            if chosen.players and not self._run_restart(chosen, watch, waiting):
-                return False
-            self._replace_baseline(chosen)
-            self._choose_next_arms([chosen])
-        return True
-
-    def _open_gpu(self) -> gpu.UsedGpu | None:
-        """Open the NVIDIA GPU that arms of this run are on, to watch it; None if there is none."""
-        wanted = any(arm.target.device is Device.CUDA for group in self.groups for arm in group.playing)
-        return gpu.UsedGpu.open() if wanted else None
-
-    @property
-    def _left_s(self) -> float:
-        return min(self.deadline.left_s, self.budget.left_s) / (2 if self.preparation.has_next else 1)
-
-    def _drop_slow_arms(self, one: ScheduledGroup) -> None:
-        """Leave out the slowest arms of the only group if they have no time; a budget ends no race before a verdict."""
-        one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
-
-    def _run_restart(self, one: ScheduledGroup, watch: NoiseMeter, waiting: Sequence[ScheduledGroup]) -> bool:
-        """Run one restart and write it down; return False if time was over before its first round."""
-        name = one.group.record.name
-        self.launcher.begin_restart(self.built.get(name, {}), one.race.steady_from)
-        events = RaceEvents(
-            say=self.progress.detail,
-            setback=partial(self.recorder.note, name),
-            checked=partial(self.recorder.checked, name),
-        )
-        due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
-        context = RestartContext(launcher=self.launcher, watch=watch, events=events, deadline=self.deadline, pace=due)
-        left_s = self.ending.left_s(queue.left_s(waiting), self._left_s, self.deadline.elapsed_s)
-        self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
-        with Stopwatch() as stopwatch:
-            restart = one.race.restart(one.players, context)
-        if restart.is_cut:
+        waits = self.preparation.holds_back and (is_in_time or self.preparation.has_next)
+        if not (waits and self.deadline.allows(0.0)):
+            self.preparation.give_up()
             return False
-        one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.playing)
-        one.parts_s |= {} if one.race.terms else pace.took_s(restart.playing, one.last_s)
-        lines = self.recorder.restart(one, restart)
-        for live, line in zip(restart.playing, lines, strict=True):
-            self.caps.note(live.arm, line)
-            self._drop_if_limit_broken(one, live.arm, line)
+        for race in self.races:
+            self._say_of(race, race.tell_before_builds(self.preparation.count_held(race.name)))
+        with Stopwatch() as watch:
+            ready = self.preparation.build_next()
+        self.budget.put_off(watch.seconds)
+        self.budget.seconds = budget.race_s(self.racing_s, self.plan.planning_s + self.preparing_s)
+        for race in self.races:
+            self.built[race.name] = self.built.get(race.name, {}) | ready.get(race.name, {})
+            built = self._add_control(self.groups[race.name])
+            there = [arm for arm in self.groups[race.name].playing if arm.label in built]
+            race.join([arm for arm in there if not self.recorder.is_out(race.name, arm)])
+        self._look(self.races)
         return True
 
-    def _drop_if_limit_broken(self, one: ScheduledGroup, arm: Arm, line: Played) -> None:
-        """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""
-        installed = self.recorder.installed.get((line.group, line.arm))
-        if not arm.control and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
-            self.recorder.note(line.group, arm, why)
-            one.race.out[arm.label] = why.kind
-
-    def _update_barred(self, one: ScheduledGroup) -> None:
-        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while.
-
-        A search only proposes, so there what the first restart's rows show is enough.
-        """
-        played, earliest = one.race.played, 1 if self.plan.on_selection else one.fewest
-        if not one.race.rules.selects and played >= max(earliest, 2 * one.barred_at):
-            one.barred_at = played
-            one.race.barred = {*self.bars(self.out).get(one.group.record.name, ())}
-
     @property
-    def barred(self) -> dict[str, set[str]]:
-        """Return by group the arms that break what the run is for."""
-        return {one.group.record.name: one.race.barred for one in self.entrants}
+    def preparing_s(self) -> float:
+        """Return the seconds that exports and builds took, before the race and between its restarts."""
+        return self.deadline.elapsed_s - self.budget.elapsed_s
 
-    def _choose_next_arms(self, changed: Sequence[ScheduledGroup]) -> None:
-        """Choose the next arms of the groups that changed, and of those in which other pairs are called now."""
-        for one in changed:
-            self._update_barred(one)
-        for one in self.entrants:
-            called = self._find_called(one)
-            if one in changed or called != one.called:
-                one.look(called)
-                if told := one.take_first_answer():
-                    self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
+    def _find_more(self) -> bool:
+        """Find what is still to be measured when nothing is open; False if there is nothing.
+
+        First the groups that measure again what others selected; then arms whose limits further restarts may settle;
+        then rows that one or two restarts would settle, the cheapest first, as far as there is time.
+        """
+        found = [
+            replace(self.groups[race.name], record=record, skips={})
+            for race in self.races
+            if (record := stopping.confirmation(self.groups[race.name].record, race.sound))
+            and record.name not in self.groups
+        ]
+        if found and self._has_time_for(0.0):
+            self._add_confirmations(found)
+        return bool(found) or self._call_for_limits() or self._call_for_rows()
+
+    def _add_confirmations(self, found: Sequence[PlannedGroup]) -> None:
+        for group in found:
+            self.file.append(Confirming(group=group.record))
+            self.groups[group.record.name] = group
+            self.built |= self._prepare_groups([group])
+        self._add_races(found)
+
+    def _call(self, race: Race, pairs: Collection[Pair]) -> None:
+        """Let these pairs play once more, instead of those called before."""
+        if pairs or race.called:
+            race.called = pairs
+            race.look()
+            self._say_of(race, race.take_first_answer(self.preparation.count_held(race.name)))
 
     def _call_for_limits(self) -> bool:
         """Call the arms once more whose limits further restarts may settle; return False if none can play."""
         waits = self.waits(self.out)
-        waiting = [one for one in self.entrants if waits.get(one.group.record.name)]
-        self.called = {}
-        for one in waiting:
-            name, rules = one.group.record.name, one.race.rules
-            pairs = [(label, rules.control if label == rules.baseline else rules.baseline) for label in waits[name]]
-            self.called[name] = one.race.played, [(label, other) for label, other in pairs if other]
-        self._choose_next_arms(())
-        can_play = any(one.players for one in self.entrants)
-        self.is_short = not can_play and any(one.race.played >= one.race.rules.max_restarts for one in waiting)
+        for race in self.races:
+            rules = race.rules
+            pairs = [
+                (label, rules.control if label == rules.baseline else rules.baseline)
+                for label in waits.get(race.name, ())
+            ]
+            self._call(race, [(label, other) for label, other in pairs if other])
+        can_play = any(race.players for race in self.races)
+        ended = any(waits.get(race.name) and race.played >= race.rules.max_restarts for race in self.races)
+        self.is_short = not can_play and ended
         return can_play
 
     def _call_for_rows(self) -> bool:
         """Call rows once more that one or two restarts would settle, the cheapest first; False if none has time."""
-        self.called = {}
-        for one in self.entrants:
+        for race in self.races:
             called = list[Pair]()
-            for pair in one.find_nearly_told():
-                if self._has_time_for(one.takes_s([*called, pair])):
+            for pair in race.find_nearly_told():
+                if self._has_time_for(race.takes_s([*called, pair])):
                     called.append(pair)
-            one.extra.update(label for label, _ in called)
-            self.called[one.group.record.name] = one.race.played, called
-        self._choose_next_arms(())
-        return any(one.players for one in self.entrants)
+            race.extra.update(label for label, _ in called)
+            self._call(race, called)
+        return any(race.players for race in self.races)
 
-    def _find_called(self, one: ScheduledGroup) -> tuple[Pair, ...]:
-        """Return the pairs that are called for a group's next restart."""
-        played, pairs = self.called.get(one.group.record.name, (0, []))
-        return tuple(pairs) if played == one.race.played else ()
-
-    def _find_confirmations(self) -> list[PlannedGroup]:
-        """Return the groups that measure again what others selected, and that haven't joined yet."""
-        names = {group.record.name for group in self.groups}
-        return [
-            replace(one.group, record=record, skips={})
-            for one in self.entrants
-            if (record := stopping.confirmation(one.group.record, one.race.sound)) and record.name not in names
-        ]
-
-    def _add_confirmations(self, found: Sequence[PlannedGroup]) -> None:
-        """Add these groups."""
-        for group in found:
-            self.file.append(Confirming(group=group.record))
-            self.built |= self._prepare_groups([group])
-        self.groups = [*self.groups, *found]
-        self._add_groups(found)
-
-    def _leave_out(self, one: ScheduledGroup) -> None:
-        """Skip what would take too long, by what smaller cells took."""
-        new = [arm for arm in one.players if arm.label not in one.race.blocks]
-        for arm in new:
-            if why := self.caps.setback(arm):
-                self.recorder.note(one.group.record.name, arm, why)
-                one.race.out[arm.label] = why.kind
-        if new:
-            one.look(one.called)
+    @property
+    def barred(self) -> dict[str, set[str]]:
+        """Return by group the arms that break what the run is for."""
+        return {race.name: race.barred for race in self.races}
 
 
 def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:

@@ -16,7 +16,7 @@ from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTrac
 from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
 from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.queue import Race
+from shootout.core.race.race import Race
 from shootout.core.race.restart import RaceEvents, RestartContext
 from shootout.core.stats.group_evidence import Rules
 
@@ -275,6 +275,6 @@ def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: f
     )
     found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
     watch = FakeWatch()
-    while players := found.players():
-        found.restart(players, RestartContext(launcher=world, watch=watch, events=QUIET))
+    while found.look():
+        found.play(RestartContext(launcher=world, watch=watch, events=QUIET))
     return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.core.contract import Arm, Array, Precision, Target
-from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.leaders import find_untold, leader_sets
@@ -60,7 +60,8 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     tape = np.array(times) * np.exp(sd / math.sqrt(2) * noise)
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     played = 0
-    while players := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=labels, played=played)):
+    there = dict(zip(labels, arms, strict=True))
+    while players := Race(arms=there, rules=rules, seed="", blocks=blocks, played=played).find_players():
         for label in players:
             blocks[label][played] = tape[played, labels.index(label)][None]
         played += 1

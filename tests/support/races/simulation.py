@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import digamma
 
 from shootout.core.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
-from shootout.core.contract import Array
-from shootout.core.race.stopping import GroupState, next_players
+from shootout.core.contract import Arm, Array, Target
+from shootout.core.race.race import Race as PackageRace
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
 from shootout.core.stats.verdicts import Verdict
@@ -298,7 +298,10 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
     )
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     players, played = labels, 0
-    while found := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=players, played=played)):
+    there = {label: Arm(target=Target(backend="b"), model="m") for label in labels}
+    while found := PackageRace(
+        arms={label: there[label] for label in players}, rules=rules, seed="", blocks=blocks, played=played
+    ).find_players():
         players = found if leaving else labels
         for label in players:
             blocks[label][played] = tape[played, labels.index(label)][None]

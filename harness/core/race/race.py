@@ -1,0 +1,545 @@
+"""Hold a group's race: what its arms have shown, which of them play next, and how long that takes.
+
+A race ends as soon as its goal is reached. An arm leaves earlier, when no open pair has it any more: the others get its
+time. Looking after every restart is harmless: see `interval`.
+
+A race for the best goes on with the contenders alone after its first restart, until it is settled among these: that is
+the answer that people wait for. Then the others play the restarts that they owe, with the baseline, its copy and the
+leaders, so that each pair has as many restarts in common as if all had played from the beginning.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from shootout.core import units
+from shootout.core.clock import Stopwatch
+from shootout.core.constants import (
+    AIMED_RESTARTS,
+    CONTENDERS_RESTARTS,
+    CONTENDERS_SHARE,
+    CONTENDING,
+    LIMIT_RESTARTS,
+)
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind, Scenario
+from shootout.core.journal.records import LoadTestResult
+from shootout.core.messages import CPU, Scope
+from shootout.core.race import pace
+from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.stopping import survivors
+from shootout.core.results.group import Group, counted, unfit, unsteady
+from shootout.core.scenario import scenario_of
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
+from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.leaders import (
+    copy_strays,
+    find_open,
+    is_unopposed,
+    leader_sets,
+    restarts_left,
+    time_ns,
+)
+from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.verdicts import Comparison
+from shootout.core.study.group import short
+from shootout.scenarios import load_search as serving
+from shootout.scenarios import over_time
+from shootout.scenarios.load_search import LoadTest
+
+FIRST_ANSWER_RESTARTS = 3
+"""Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
+MOST_EXTRA = 2
+"""A row may play so many restarts more when the race would end, if they bring its verdict."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Race:
+    """The race of one group.
+
+    Attributes:
+        arms: by label, the control among them.
+        name, index: of its group in the run; the index begins with 0.
+        blocks: end-to-end block medians (ns) by label and restart.
+        played: restarts so far, those that brought no figure among them.
+        steady_from: by label, the first steady call of each restart that it played; None where there was none.
+        served: by label, what each restart under requests came to; of arms that serve alone.
+        out: labels that failed, turned out impossible or broke a limit of the run's purpose, with the kind of reason.
+        barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
+        hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
+        killed: labels that left the last restart because they were killed: once more, and they are out.
+        contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
+        terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
+        sustained_s: see `Restart`.
+        called: pairs that play the next restart, whatever the goal still needs.
+        players: the arms of the next restart, as `look` found them; none when the race is over.
+        last_s, last_arms: seconds that the last restart took (0 before the first), and how many arms played it.
+        parts_s: what each arm takes of the shortest restart, by label (`pace.took_s`); empty before this process's
+            first.
+        recalled: restarts that had been played when this process began.
+        barred_at: how many restarts had been played when barred arms were last looked for.
+        has_answered: whether the first answer was given.
+        extra: how often a row was called once more because that nearly settles it, by label.
+    """
+
+    arms: Mapping[str, Arm]
+    rules: Rules
+    seed: str
+    name: str = ""
+    index: int = 0
+    blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
+    played: int = 0
+    steady_from: dict[str, list[int | None]] = field(default_factory=dict)
+    served: dict[str, list[LoadTestResult]] = field(default_factory=dict)
+    out: dict[str, NotRunKind] = field(default_factory=dict)
+    barred: set[str] = field(default_factory=set)
+    hung: Collection[str] = ()
+    killed: set[str] = field(default_factory=set)
+    contenders_first: bool = True
+    terms: LoadTest | None = None
+    sustained_s: float = 0.0
+    called: Collection[Pair] = ()
+    players: list[Arm] = field(default_factory=list)
+    last_s: float = 0.0
+    last_arms: int = 0
+    parts_s: dict[str, float] = field(default_factory=dict)
+    recalled: int = field(init=False)
+    barred_at: int = 0
+    has_answered: bool = False
+    extra: Counter[str] = field(default_factory=Counter)
+    _evidence: GroupEvidence | None = None
+    _left: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        self.recalled = self.played
+
+    # What is known so far.
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the arms that have not failed, the control included."""
+        return [label for label in self.arms if label not in self.out]
+
+    @property
+    def sound(self) -> dict[str, dict[int, Array]]:
+        """Return the blocks of the arms that have not failed."""
+        return {label: self.blocks[label] for label in self.labels if label in self.blocks}
+
+    @property
+    def evidence(self) -> GroupEvidence:
+        """Return what the restarts so far say of any two arms."""
+        off_limits = {label for label, kind in self.out.items() if kind is NotRunKind.OFF_LIMITS}
+        unsound = unfit(self.steady_from, self.served, self.blocks, self.out)
+        barred, known = self.barred | off_limits, self._evidence
+        if known is None or (known.unsound, known.barred) != (unsound, barred):
+            known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound, barred)
+        return known
+
+    @property
+    def fewest(self) -> int:
+        """Return the fewest restarts that can give a verdict, or that each arm must play whatever is known before."""
+        return max(LEAST_RESTARTS, self.rules.least_restarts)
+
+    def _count(self, label: str) -> int:
+        return len(self.blocks.get(label, ()))
+
+    def count_shared(self, pair: Pair) -> int:
+        """Count the restarts that both have played."""
+        return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))
+
+    def find_leaders(self) -> list[str]:
+        """Return the fastest arm of those that may be the answer, then that in full precision if not all are."""
+        labels = {*self.labels} - {self.rules.control, *self.evidence.out_of_question}
+        return [one.fastest for one in leader_sets(self.evidence, labels)]
+
+    # Which arms play next.
+
+    def look(self) -> list[Arm]:
+        """Choose the arms that play next, after a restart or when anything else has changed, and return them."""
+        self._left = None
+        self.players = [self.arms[label] for label in self.find_players()]
+        return self.players
+
+    def find_players(self) -> list[str]:
+        """Return the labels of the next restart; none if the race is over.
+
+        They are what the goal waits for, with the baseline and its copy; all in the fewest restarts. In a race for the
+        best the contenders go first.
+
+        An arm leaves as soon as nothing waits for it, however near its verdict against the baseline is: what loads
+        longest is often what is beaten, and the leaders would wait for it. Its pairs stay as they are then: evidence
+        stopped early.
+        """
+        if self.played >= self.rules.max_restarts:
+            return []
+        if self.rules.selects:
+            return survivors(self.labels, self.blocks)
+        if self._is_pointless:
+            return []
+        labels = self._find_focus()
+        is_alone = is_unopposed(labels, self.rules)
+        if self.played < self.fewest:
+            return [label for label in labels if not (is_alone and label == self.rules.control)]
+        if is_alone or not (waiting := self.find_waiting(labels)):
+            return []
+        playing = {self.rules.baseline, self.rules.control, *waiting}
+        return [label for label in labels if label in playing]
+
+    @property
+    def _is_pointless(self) -> bool:
+        """Tell whether a limit is asked for, and no arm is left to hold to it, or none to compare with."""
+        own = {self.rules.baseline, self.rules.control}
+        return self.rules.goal.aim is Aim.LIMIT and (self.rules.baseline not in self.labels or {*self.labels} <= own)
+
+    def _find_focus(self) -> list[str]:
+        """Return the arms whose question comes first: the contenders until it is settled, then all."""
+        is_time = 0 < self.played < CONTENDERS_RESTARTS and self.played + self.fewest - 1 < self.rules.max_restarts
+        contenders = self.contenders
+        if self.contenders_first and is_time and contenders != self.labels and not self.is_settled(contenders):
+            return contenders
+        return self.labels
+
+    def is_settled(self, labels: Collection[str]) -> bool:
+        """Tell whether nothing is open between these arms."""
+        return self.played >= self.fewest and not self.find_waiting(labels)
+
+    def find_waiting(self, labels: Collection[str]) -> set[str]:
+        """Return which of these arms are in open verdicts or called pairs, stood back, or joined later."""
+        late = self.find_late(labels)
+        pairs = [*find_open(self.evidence, labels, unsteady(self.steady_from)), *self.called]
+        waiting = late | {label for pair in pairs if {*pair} <= {*labels} for label in pair}
+        if late & self._joined:  # an answer compares the fastest with those
+            arms = {*labels} - {self.rules.control, *self.evidence.out_of_question}
+            waiting |= {one.fastest for one in leader_sets(self.evidence, arms)}
+        copies = {*labels} & {self.rules.control}  # another baseline's copy joined later than the others
+        return waiting | {label for label in copies if self._count(label) < self.fewest}
+
+    def find_late(self, labels: Collection[str]) -> set[str]:
+        """Return which of these arms stood back or joined later, and owe restarts.
+
+        An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
+        """
+        evidence = self.evidence
+        hopeless = {*evidence.unsound} - unsteady(self.steady_from) | {*evidence.barred}
+        behind = (self.parked | self._joined) & {*labels} - hopeless
+        return {label for label in behind if self._count(label) < self.fewest}
+
+    @property
+    def _joined(self) -> set[str]:
+        """Return the arms that weren't in the first restart."""
+        return {label for label in self.labels if self.played and 0 not in self.blocks.get(label, ())}
+
+    @property
+    def far(self) -> set[str]:
+        """Return the arms far behind in a race for the best, by the first restart that each has played.
+
+        They took over 1.6 times as long as the best arm of all and, if they compute in full precision, as the best one
+        of those.
+        """
+        first = {label: time_ns({0: mine[min(mine)]}) for label, mine in self.blocks.items() if mine}
+        gone = self.evidence.out_of_question
+        far = {label for label in self.labels if label in first and label != self.rules.control}
+        for some in (far, far & {*self.rules.exact}):
+            best_ns = min((first[label] for label in some if label not in gone), default=math.inf)
+            far = far - {label for label in some if first[label] <= CONTENDING * best_ns}
+        return far
+
+    @property
+    def parked(self) -> set[str]:
+        """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
+
+        None if many are near: then the contenders' restarts cost nearly as much as those of all.
+        """
+        if self.rules.goal.aim is not Aim.BEST or is_unopposed(self.labels, self.rules):
+            return set()
+        far, arms = self.far, [label for label in self.labels if label != self.rules.control]
+        return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
+
+    @property
+    def contenders(self) -> list[str]:
+        """Return the arms that don't stand back."""
+        parked = self.parked
+        return [label for label in self.labels if label not in parked]
+
+    @property
+    def owes(self) -> bool:
+        """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
+        return bool(self.find_late(self.labels))
+
+    @property
+    def lacks_answer(self) -> bool:
+        """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
+        return self.played < FIRST_ANSWER_RESTARTS and not self.is_settled(self.contenders)
+
+    # What a restart brings.
+
+    def play(self, context: RestartContext) -> Restart:
+        """Let the players play a restart, and take what it showed into account; `look` finds the next ones."""
+        killed = set()
+
+        def setback(arm: Arm, why: NotRun) -> None:
+            if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
+                killed.add(arm.label)
+            else:
+                self.out[arm.label] = why.kind
+            context.events.setback(arm, why)
+
+        restart = Restart(
+            index=self.played,
+            arms=self.players,
+            context=replace(context, events=replace(context.events, setback=setback)),
+            rng=random.Random(f"{self.seed} {self.played}"),
+            terms=self.terms,
+            baseline=self.rules.baseline,
+            sustained_s=self.sustained_s,
+            tails=self.rules.least_restarts >= LEAST_TAILS,
+            compute_rounds=scenario_of(self.players[0]).compute_rounds,
+            hung=self.hung,
+        )
+        with Stopwatch() as watch:
+            found = restart.run()
+        if found.is_cut:
+            return found
+        self.killed, self.called = killed, ()
+        self.hung = {*self.hung} - {live.arm.label for live in found.playing}
+        if self.terms and found.desk:
+            self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
+        for live in found.playing:
+            medians = block_medians(live)[Scope.END_TO_END]
+            if medians:
+                kept = counted(medians, flagged_blocks(live, found.flagged))
+                self.blocks.setdefault(live.arm.label, {})[self.played] = kept
+            self.steady_from.setdefault(live.arm.label, []).append(live.warm_up.steady_from)
+            if served := serving.served_in(found.desk, live, found.flagged):
+                self.served.setdefault(live.arm.label, []).append(served)
+        self.last_s, self.last_arms = watch.seconds - found.hung_s, len(found.playing)
+        self.parts_s |= {} if self.terms else pace.took_s(found.playing, self.last_s)
+        self.played += 1
+        self._evidence = None
+        return found
+
+    def join(self, arms: Iterable[Arm]) -> None:
+        """Let arms race that weren't there from the beginning: the first answer is out, so none stands back now."""
+        new = {arm.label: arm for arm in arms if arm.label not in self.arms}
+        self.arms = {**self.arms, **new}
+        self.contenders_first = False
+        if new:  # as many restarts as each should play, though the race had its most before
+            self.rules = replace(self.rules, max_restarts=max(self.rules.max_restarts, self.played + self.fewest))
+        self._evidence = None
+
+    def take_baseline(self, baseline: str, control: Arm) -> None:
+        """Race against another baseline from the next restart on, beside its copy; that of the old one leaves."""
+        old = self.rules.control
+        self.rules = replace(self.rules, baseline=baseline, control=control.label)
+        self.arms = {label: arm for label, arm in self.arms.items() if label != old} | {control.label: control}
+        self.blocks = {label: blocks for label, blocks in self.blocks.items() if label != old}
+        self._evidence = None
+
+    # How long it takes.
+
+    @property
+    def owed(self) -> int:
+        """Return into how many more restarts the time left should be parted."""
+        aimed = LIMIT_RESTARTS if self.rules.goal.aim is Aim.LIMIT else AIMED_RESTARTS
+        return aimed - self.played
+
+    @property
+    def next_s(self) -> float:
+        """Return the seconds of the next restart: the least if that is known, else as the last one, by arms."""
+        return self._seconds_of(self.players)
+
+    def _seconds_of(self, arms: Sequence[Arm]) -> float:
+        if self.parts_s and all(arm.label in self.parts_s for arm in arms):
+            return sum(self.parts_s[arm.label] for arm in arms)
+        return self._usual_s(len(arms))
+
+    def _usual_s(self, arms: int) -> float:
+        """Return the seconds of a restart of so many arms if each takes as long as in the last one."""
+        return self.last_s * (arms / self.last_arms if self.last_arms else 1.0)
+
+    def takes_s(self, pairs: Iterable[Pair]) -> float:
+        """Return the seconds of a restart in which these pairs play."""
+        labels = {self.rules.baseline, self.rules.control, *(label for pair in pairs for label in pair)}
+        return self._seconds_of([arm for label, arm in self.arms.items() if label in labels])
+
+    def open_pairs(self) -> dict[Pair, float]:
+        """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown).
+
+        While contenders go first, these are theirs.
+        """
+        left = restarts_left(self.evidence, self._find_focus(), unsteady(self.steady_from))
+        shared = {pair: self.count_shared(pair) for pair in left}
+        return {
+            pair: self.fewest - shared[pair] if shared[pair] < self.fewest else count for pair, count in left.items()
+        }
+
+    @property
+    def _waited_for(self) -> Sequence[float]:
+        """Return how many restarts each open verdict may take."""
+        if self._left is None:  # an estimate takes a while, and not all races need it
+            self._left = [*self.open_pairs().values(), *(1.0 for _ in self.called)]
+        return self._left
+
+    @property
+    def nearest(self) -> float:
+        """Return the restarts until the first verdict that is waited for; inf where that isn't known."""
+        return min(self._waited_for, default=math.inf)
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until all that is waited for is known, by what is known so far; 0: not known yet."""
+        most, least = self.rules.max_restarts - self.played, self.fewest - self.played
+        count = min(most, max(self._waited_for, default=1)) if least <= 0 else most if self.rules.goal.within else least
+        return max(1, count) * self._usual_s(len(self.players))
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Return what the races of a run are sorted by: the smaller plays first."""
+        if self.played == 0:
+            return (0, self.index)
+        if self.played < self.fewest:
+            return (1, self.index)
+        return (2, not self.called, self.nearest, self.index)
+
+    def call_all(self, left_s: float) -> None:
+        """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
+        if not (self.contenders_first and self.owes):
+            return
+        before_s, count = self.next_s, len(self.players)
+        self.contenders_first = False
+        later = [self.arms[label] for label in self.find_players()]
+        self.contenders_first = len(later) <= count or before_s + self._seconds_of(later) <= left_s
+        if not self.contenders_first:
+            self.look()
+
+    def thin(self, left_s: float) -> None:
+        """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
+        if self.rules.goal.aim is Aim.BEST and not self.rules.selects and not self.terms:
+            share_s = left_s / max(1, self.fewest - self.played)
+            last = self._find_far_from_told()
+            self.players = pace.thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
+
+    def _find_far_from_told(self) -> set[str]:
+        """Return the arms that a restart or two more bring no verdict, as far as that is known."""
+        if self.played < self.fewest:
+            return set()
+        nearest: dict[str, float] = {}
+        for pair, restarts in self.open_pairs().items():
+            nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
+        return {label for label, restarts in nearest.items() if restarts > MOST_EXTRA}
+
+    def find_nearly_told(self) -> list[Pair]:
+        """Return the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
+
+        Only in a race for the best: others go on until each row is settled.
+        """
+        if self.rules.goal.aim is not Aim.BEST or self.rules.selects or self.terms:
+            return []
+        evidence = self.evidence
+        arms = [label for label in self.sound if label not in {self.rules.control, *evidence.out_of_question}]
+        pairs = [(label, fastest) for fastest in self.find_leaders()[-1:] for label in arms if label != fastest]
+        near = [pair for pair in pairs if self.extra[pair[0]] < MOST_EXTRA and _lacks_few(evidence.compare(*pair))]
+        return sorted(near, key=lambda pair: self.parts_s.get(pair[0], math.inf))
+
+    # What people are told meanwhile.
+
+    @property
+    def standing(self) -> str:
+        """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
+        waiting = units.counted(sum(not arm.control for arm in self.players), "target")
+        leaders = self.find_leaders()
+        return f"{short(leaders[0])} leads, {waiting} open" if leaders else ""
+
+    def tell_before_builds(self, coming: int) -> str:
+        """Return what is known before so many others are built, unless the first answer was given; "" if nothing is."""
+        leaders = self.find_leaders()
+        if self.has_answered or not coming or not leaders:
+            return ""
+        return f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
+
+    def take_first_answer(self, coming: int) -> str:
+        """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so.
+
+        Args:
+            coming: how many targets have yet to be built.
+        """
+        late, contenders, evidence = self.find_late(self.labels), self.contenders, self.evidence
+        is_known = (late or coming) and self.is_settled(contenders) and not copy_strays(evidence)
+        is_for_best = self.rules.goal.aim is Aim.BEST and not is_unopposed(self.labels, self.rules)
+        if self.has_answered or not (is_for_best and is_known):
+            return ""
+        arms = [one for one in contenders if one not in {self.rules.control, *evidence.out_of_question}]
+        if not (found := leader_sets(evidence, arms)):
+            return ""  # nothing that raced may be the answer
+        self.has_answered = True
+        near = {*found[-1].tied, *found[-1].beaten} - self.far
+        parts = [f"first answer: {' or '.join(map(short, found[-1].tied))}"]
+        if len(near) > 1:
+            parts[0] += f", of {len(near)} targets within {CONTENDING:g}x"
+        if late:
+            parts.append(f"{units.counted(len(late), 'slower target')} without a verdict yet")
+        if coming:
+            parts.append(_tell_coming(coming))
+        return "; ".join(parts)
+
+
+def _tell_coming(coming: int) -> str:
+    return f"{units.counted(coming, 'more target')} {'is' if coming == 1 else 'are'} built next"
+
+
+def _lacks_few(found: Comparison | None) -> bool:
+    """Tell whether a pair has no verdict, and would have one after `MOST_EXTRA` restarts more like those so far."""
+    if found is None or found.decided or found.restarts_needed is None:
+        return False
+    return found.restarts_needed - found.restarts <= MOST_EXTRA
+
+
+def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None, index: int = 0) -> Race:
+    """Return a group's race as its part of the journal left it."""
+    race = Race(
+        arms={arm.label: arm for arm in arms},
+        rules=known.rules,
+        seed=seed,
+        name=known.record.name,
+        index=index,
+        blocks=known.blocks(Scope.END_TO_END),
+        played=known.next_restart,
+        steady_from=known.steady_from,
+        served=known.served,
+        terms=terms,
+        out={label: why.kind for label, why in known.setbacks.items()},
+    )
+    if known.rounds:
+        last = known.rounds[-1]
+        race.last_s, race.last_arms = last.lasting_s, known.players(last.restart)
+        race.has_answered = not race.lacks_answer
+    return race
+
+
+def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
+    """Return by scope the median (ns) of each block, and `CPU`; of an arm that serves, what its turns come to.
+
+    Under sustained load it is the time per call at the end of each turn.
+    """
+    if live.arm.scenario is Scenario.SERVE:
+        return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
+    if live.arm.scenario is Scenario.SUSTAINED:
+        return {Scope.END_TO_END: tuple(over_time.end_ns(turn.bins) for turn in live.turns), Scope.COMPUTE: ()}
+    cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
+    return {
+        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
+        for scope in Scope
+    } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
+
+
+def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which of an arm's block medians are of flagged rounds; a rate search has one figure for all rounds."""
+    searched = live.arm.scenario is Scenario.SERVE and not serving.given(live.turns)
+    return () if searched else flagged
