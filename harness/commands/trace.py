@@ -20,7 +20,7 @@ from shootout.core.messages import Looked
 from shootout.core.units import duration
 from shootout.core.worker import reported
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.core.worker.process import log_name, worker
+from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell.progress import ProgressDisplay
 
 SUMMARY = "summary.txt"
@@ -72,9 +72,10 @@ def _trace_arm(
     other, more = others.get(built.arm.target.python), backends.capabilities(built.arm.target.backend).variables
     environment = child_environment(built.arm.threads, 0, more)
     try:
-        with worker(environment, place.arms, log, other) as process:
-            process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)
-            looked = reported.check_profile(process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS), CALLS)
+        with WorkerProcess(environment, place.arms, log, other) as process:
+            process.ask("load", LOAD_TIMEOUT_S, limit.left_s, built=built)
+            found = process.ask("look", BUILD_TIMEOUT_S, limit.left_s, calls=CALLS)
+            looked = reported.check_profile(found, CALLS)
     except (ArmFailed, SkippedArm) as error:
         if not limit.allows(0.0):
             return f"{built.arm.label}: no trace: --max-time was over"
@@ -84,10 +85,6 @@ def _trace_arm(
         json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8"
     )
     return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
-
-
-def _at_most(timeout_s: float, limit: Deadline) -> float:
-    return min(timeout_s, max(limit.left_s, 0.0))
 
 
 def _draw_calls(looked: Looked) -> list[trace_events.Event]:

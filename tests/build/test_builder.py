@@ -29,7 +29,7 @@ class Maker:
     def __init__(self, probed: str = "fp32", facts: dict[str, str] | None = None) -> None:
         self.builds, self.probed, self.facts = 0, probed, facts or {}
 
-    def ask(self, command: str, timeout_s: float, **given: Any) -> Any:
+    def ask(self, command: str, *limits_s: float, **given: Any) -> Any:
         if command == "probe":
             return self.probed
         (given["folder"] / "engine").write_bytes(b"made")

@@ -49,7 +49,7 @@ class Maker:
     def __init__(self, *, breaks: bool = False) -> None:
         self.built, self.probed, self.breaks = list[str](), list[bytes](), breaks
 
-    def ask(self, command: str, _timeout_s: float, **given: Any) -> Any:
+    def ask(self, command: str, *limits_s: float, **given: Any) -> Any:
         if command == "probe":
             self.probed.append((given["built"].folder / "engine").read_bytes())
             return "fp32"

@@ -218,7 +218,7 @@ def test_what_was_measured_in_time_is_shown_and_not_remembered(
 
 
 def test_ceilings_without_time_for_any_say_so(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measure, "worker", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(measure, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
     with pytest.raises(OutOfTime, match="was over before a rate and a bandwidth were measured"):
         obtain_ceilings(ONE, FACTS, silent, limit=Deadline(0.0))
     assert not cache.exists()

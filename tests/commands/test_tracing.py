@@ -26,7 +26,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import allowed_cpus, place
 from shootout.core.messages import Looked
 from shootout.core.worker.blocks import PROFILED, read_profile
-from shootout.core.worker.process import worker
+from shootout.core.worker.process import WorkerProcess
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
 PRODUCTS = {
@@ -86,7 +86,7 @@ OTHERS = [(name,) for name in PRODUCTS if not name.startswith("torch")]
 @pytest.mark.parametrize("backends", [TORCH, COMPILED, *OTHERS], ids="+".join)
 def test_every_backend_shows_its_products(backends: tuple[str, ...], exported: ExportedModel, tmp_path: Path):
     place = frozenset(allowed_cpus()[:1])
-    with worker(environment(), place, tmp_path / "log") as process:
+    with WorkerProcess(environment(), place, tmp_path / "log") as process:
         for backend in backends:
             arm = Arm(target=Target(backend=backend), model=exported.model, parameters=exported.parameters, batch=2)
             (tmp_path / backend).mkdir()
@@ -184,12 +184,12 @@ def test_no_trace_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pyt
     asked: list[float] = []
     told: list[str] = []
 
-    def ask(command: str, timeout_s: float, **_: Any) -> None:
-        asked.append(timeout_s)
+    def ask(command: str, *limits_s: float, **_: Any) -> None:
+        asked.append(min(limits_s))
         limit.seconds = -1.0  # over by now
         raise ArmFailed("hung")
 
-    monkeypatch.setattr(trace, "worker", lambda *_: nullcontext(SimpleNamespace(ask=ask)))
+    monkeypatch.setattr(trace, "WorkerProcess", lambda *_: nullcontext(SimpleNamespace(ask=ask)))
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "jax-jit")]
     groups: Any = {"g": {arm.label: SimpleNamespace(arm=arm) for arm in arms}}
     progress: Any = SimpleNamespace(stage=lambda _: None, say=told.append)

@@ -262,9 +262,9 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
 def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s: float, kind: NotRunKind) -> None:
     asked: list[float] = []
 
-    def ask(command: str, limit_s: float, **_: object) -> None:
-        asked.append(limit_s)
-        raise Hung("hung")
+    def ask(command: str, most_s: float, part_s: float, **_: object) -> None:
+        asked.append(min(most_s, part_s))
+        raise Hung("hung", had_part=part_s < most_s)
 
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
@@ -280,7 +280,7 @@ def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
     end = Told(lambda: 100.0)
     stage: Any = SimpleNamespace(deadline=end, max_call_s=0.0)
     limits: list[float] = []
-    process: Any = SimpleNamespace(ask=lambda command, limit_s, **_: limits.append(limit_s))
+    process: Any = SimpleNamespace(ask=lambda command, *limits_s: limits.append(min(limits_s)))
     built: Any = None
     player = ArmProcess(process, built, stage, first=False)
     for call_s in (0.1, 30.0, 80.0):
@@ -303,9 +303,9 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
         def __exit__(self, *_: object) -> None:
             self.seconds = gone[0] - self.began
 
-    def hang(_: str, limit_s: float, **__: object) -> None:
-        gone[0] += limit_s
-        raise Hung("hung: no answer")
+    def hang(_: str, most_s: float, part_s: float) -> None:
+        gone[0] += min(most_s, part_s)
+        raise Hung("hung: no answer", had_part=part_s < most_s)
 
     stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
@@ -415,8 +415,8 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, max_error=0.0, measure=None)
     limits: list[float] = []
 
-    def ask(command: str, limit_s: float, **_: object) -> None:
-        limits.append(limit_s)
+    def ask(command: str, *limits_s: float, **_: object) -> None:
+        limits.append(min(limits_s))
         raise Hung("hung")
 
     process, built = (

@@ -49,7 +49,7 @@ class InProcess:
         self.session, self.hangs, self.events = session, hangs, []
         self.asked: dict[str, dict[str, Any]] = {}
 
-    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+    def ask(self, command: str, *limits_s: float, **arguments: Any) -> Any:
         self.events.append(command)
         self.asked[command] = arguments
         answer = getattr(self, f"_{command}")(**arguments)

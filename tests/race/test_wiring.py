@@ -126,7 +126,7 @@ class InProcess(FakePlayer):
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._make_blocks(built), False
         process: Any = SimpleNamespace(
-            ask=lambda command, _, **given: worker_main.answer(worker, command, given), has_helpers=False
+            ask=lambda command, *_, **given: worker_main.answer(worker, command, given), has_helpers=False
         )
         stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
         self.player = ArmProcess(process, built, stage, first=False)
@@ -354,7 +354,7 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
         return Scores(name=measure.metric, rows=tuple(map(float, exported.report().labels)))
 
     monkeypatch.setattr(arm_process, "score", score)
-    process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
+    process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
     stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
     verified = ArmProcess(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])

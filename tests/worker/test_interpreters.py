@@ -26,7 +26,7 @@ from shootout.core.study.target import parse_targets, provider, with_twins
 from shootout.core.worker import interpreters
 from shootout.core.worker.availability import find_available
 from shootout.core.worker.interpreters import PythonInterpreter, examine, packages_of
-from shootout.core.worker.process import worker
+from shootout.core.worker.process import WorkerProcess
 from shootout.tell.study_options import read_pythons
 
 
@@ -181,7 +181,7 @@ def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs
 
 
 def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: PythonInterpreter, tmp_path: Path):
-    with worker(dict(os.environ), frozenset(os.sched_getaffinity(0)), tmp_path / "log", bare) as process:
+    with WorkerProcess(dict(os.environ), frozenset(os.sched_getaffinity(0)), tmp_path / "log", bare) as process:
         process._pipe.close()
         process._pipe = _Answers(Fault(kind="ModuleNotFoundError", message="words", missing="onnx.helper"))
         with pytest.raises(SkippedArm, match="@bare has no onnx") as found:

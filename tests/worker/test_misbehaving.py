@@ -30,7 +30,7 @@ def run(folder: Path, *words: str) -> Ended:
     is_answered = WorkerProcess._is_answered
 
     def impatient(process: WorkerProcess, timeout_s: float) -> bool:
-        limit, log = Deadline(timeout_s), process._child._words.fileno()
+        limit, log = Deadline(timeout_s), process._words.fileno()
         while not is_answered(process, min(0.2, max(0.0, limit.left_s))):
             if not limit.allows(0.0) or b"license" in os.pread(log, os.fstat(log).st_size, 0):
                 return False

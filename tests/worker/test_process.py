@@ -26,12 +26,12 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, NotRun, Target
 from shootout.core.errors import ArmFailed, NotRunKind, one_line
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host.child import _list_session
+from shootout.core.host.child import Child, _list_session
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Fault, GpuState, Loaded, Scope, Turn
 from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.fork_server import ForkServer
-from shootout.core.worker.process import WorkerProcess, worker
+from shootout.core.worker.process import WorkerProcess
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
@@ -108,8 +108,8 @@ def test_an_answer_is_of_the_type_that_the_command_gives(
     def receive() -> Any:
         return pickle.loads(pickle.dumps(answer))
 
-    child, pipe = SimpleNamespace(), SimpleNamespace(send=id, poll=bool, recv=receive)
-    monkeypatch.setattr(WorkerProcess, "_start_child", lambda *_, **__: (child, pipe))
+    pipe = SimpleNamespace(send=id, poll=bool, recv=receive)
+    monkeypatch.setattr(WorkerProcess, "_start", lambda process, **_: setattr(process, "_pipe", pipe))
     process = WorkerProcess({}, frozenset(), Path(os.devnull))
     with pytest.raises(ArmFailed, match=f"^.*{reason}"):
         process.ask(command, 60)
@@ -145,33 +145,34 @@ def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_p
 def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    class Dies:
-        """Half of an answer of 100 bytes is there; the other end stays open."""
+    """Half of an answer of 100 bytes is there; the other end stays open."""
+    held: list[int] = []
 
-        was_killed = True
+    def start(_: Child, *__: object, pass_fds: tuple[int], **___: object) -> None:
+        held.append(os.dup(pass_fds[0]))
+        os.write(held[0], (100).to_bytes(4, "big") + bytes(50))
 
-        def __init__(self, *_: object, pass_fds: tuple[int], **__: object) -> None:
-            self.held = os.dup(pass_fds[0])
-            os.write(self.held, (100).to_bytes(4, "big") + bytes(50))
-
-        def wait(self, _: float) -> str:
-            return "killed by SIGKILL"
-
-        def told(self, how: str) -> str:
-            return how
-
-        def kill(self) -> None:
-            os.close(self.held)
-
-    monkeypatch.setattr("shootout.core.worker.process.Child", Dies)
+    monkeypatch.setattr(Child, "__init__", start)
+    monkeypatch.setattr(Child, "was_killed", True)
+    monkeypatch.setattr(Child, "wait", lambda *_: "killed by SIGKILL")
+    monkeypatch.setattr(Child, "told", lambda _, how: how)
+    monkeypatch.setattr(Child, "kill", lambda _: os.close(held[0]))
     monkeypatch.setattr("shootout.core.worker.process._MOST_STALLED_S", 0.01)
-    with worker({}, frozenset(), tmp_path / "log") as dying, pytest.raises(ArmFailed) as caught:
+    with WorkerProcess({}, frozenset(), tmp_path / "log") as dying, pytest.raises(ArmFailed) as caught:
         dying.ask("memory", 60)
     assert (str(caught.value), caught.value.why.kind) == ("killed by SIGKILL during 'memory'", NotRunKind.KILLED)
 
 
+@pytest.mark.parametrize(
+    ("limits_s", "kind"), [((0, math.inf), NotRunKind.FAILED), ((60, 0), NotRunKind.NOT_REACHED)], ids=["most", "part"]
+)
 def test_a_hung_worker_is_given_up_and_killed(
-    process: WorkerProcess, exported: ExportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: WorkerProcess,
+    exported: ExportedModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits_s: tuple[float, float],
+    kind: NotRunKind,
 ):
     """Its time is over as soon as it hangs, however long it takes to come to that."""
     is_answered = process._is_answered
@@ -181,8 +182,9 @@ def test_a_hung_worker_is_given_up_and_killed(
         return is_answered(timeout_s)
 
     monkeypatch.setattr(process, "_is_answered", impatient)
-    with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]):
-        process.ask("load", 0, built=built(exported, "hangs", tmp_path))
+    with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]) as found:
+        process.ask("load", *limits_s, built=built(exported, "hangs", tmp_path))
+    assert found.value.why.kind is kind
     process.kill()
     assert state(process.pid) == ""
 
@@ -195,7 +197,7 @@ def test_a_command_that_raises_leaves_the_worker_alive(process: WorkerProcess):
 
 def test_the_last_words_of_an_earlier_worker_are_not_its_own(path: str, tmp_path: Path):
     (tmp_path / "log").write_text("said long ago\n")
-    with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as process:
+    with WorkerProcess(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as process:
         process.ask("memory", 60)
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(ArmFailed) as caught:
@@ -240,7 +242,7 @@ def test_ctrl_c_reaches_the_parent_only(process: WorkerProcess):
 
 def test_workers_get_their_cpus_before_any_library(tmp_path: Path):
     one = frozenset({max(allowed_cpus())})
-    with worker(environment(), one, tmp_path / "log") as process:
+    with WorkerProcess(environment(), one, tmp_path / "log") as process:
         assert os.sched_getaffinity(process.pid) == one
         assert os.getpgid(process.pid) == process.pid
 
@@ -283,7 +285,7 @@ def test_a_killed_worker_leaves_no_temporary_files(path: str, exported: Exported
     scratch.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
-        with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
+        with WorkerProcess(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
             started.ask("load", 60, built=built(exported, "litters", tmp_path))
             assert [file.name for file in scratch.rglob("litter*")] == ["litter"]
     assert list(scratch.iterdir()) == []

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.console import environment, state
@@ -20,6 +20,7 @@ from support.exports import obtain
 
 from shootout import backends
 from shootout.core.contract import Arm, Target
+from shootout.core.host.child import Child
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Loaded
 from shootout.core.worker.fork_server import BINDING_VARIABLES, Forked, ForkServer, NotForked, can_fork
@@ -161,56 +162,53 @@ def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(h
     assert heavy.is_ready()
 
 
-class Unborn:
-    """In place of a starter's process: the test has its end of the pipe."""
+class Unborn(ForkServer):
+    """One without a process: the test has its end of the pipe."""
 
     pid = 0
-
-    def __init__(self, *_: Any, pass_fds: Sequence[int], **__: Any) -> None:
-        self.pipe = socket.socket(fileno=os.dup(pass_fds[0]))
-        self.signals: list[int] = []
+    theirs: socket.socket
+    signals: list[int]
 
     def signal(self, number: int) -> None:
         self.signals.append(number)
 
-    def kill(self) -> None:
-        self.pipe.close()
-
 
 @pytest.fixture
-def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ForkServer, Unborn]]:
-    monkeypatch.setattr("shootout.core.worker.fork_server.Child", Unborn)
-    found = ForkServer((), environment={"SAME": "x" * 200_000})
-    yield found, cast("Unborn", found._child)
+def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unborn]:
+    def start(self: Any, *_: object, pass_fds: Sequence[int], **__: object) -> None:
+        self.theirs, self.signals = socket.socket(fileno=os.dup(pass_fds[0])), []
+
+    monkeypatch.setattr(Child, "__init__", start)
+    monkeypatch.setattr(Child, "kill", lambda self: self.theirs.close())
+    found = Unborn((), environment={"SAME": "x" * 200_000})
+    yield found
     found.kill()
 
 
-def test_an_import_that_hangs_is_waited_for_once(unborn: tuple[ForkServer, Unborn]):
-    starter, child = unborn
-    assert not starter.is_ready(0.01)
-    assert child.signals == [signal.SIGKILL]
-    child.pipe.send(b"ready")
-    assert not starter.is_ready(0.01)
+def test_an_import_that_hangs_is_waited_for_once(unborn: Unborn):
+    assert not unborn.is_ready(0.01)
+    assert unborn.signals == [signal.SIGKILL]
+    unborn.theirs.send(b"ready")
+    assert not unborn.is_ready(0.01)
 
 
-def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[ForkServer, Unborn], monkeypatch: pytest.MonkeyPatch):
-    starter, child = unborn
-    child.pipe.send(b"ready")
-    assert starter.is_ready()
+def test_an_answer_that_nobody_heard_is_nobodys(unborn: Unborn, monkeypatch: pytest.MonkeyPatch):
+    unborn.theirs.send(b"ready")
+    assert unborn.is_ready()
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr("shootout.core.worker.fork_server.Forked", interrupt)
-        child.pipe.send(b"1")
+        unborn.theirs.send(b"1")
         with pytest.raises(KeyboardInterrupt):
-            starter.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
-    assert json.loads(child.pipe.recv(1000))[2] == {"OTHER": "y"}
-    assert child.signals == [signal.SIGKILL]
-    child.pipe.send(b"2")
+            unborn.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
+    assert json.loads(unborn.theirs.recv(1000))[2] == {"OTHER": "y"}
+    assert unborn.signals == [signal.SIGKILL]
+    unborn.theirs.send(b"2")
     with pytest.raises(NotForked):
-        starter.fork([], {}, [0, 1, 2])
+        unborn.fork([], {}, [0, 1, 2])
 
 
 def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):

@@ -234,7 +234,7 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
     sent: list[object] = []
 
-    def ask(command: str, _: float, *, built: Built, seed: int) -> SimpleNamespace:
+    def ask(command: str, *_: float, built: Built, seed: int) -> SimpleNamespace:
         sent.append((command, built.arm.label, seed))
         return SimpleNamespace(first_call_s=0.1)
 

@@ -17,7 +17,7 @@ from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.units import span
 from shootout.core.worker import reported
-from shootout.core.worker.process import worker
+from shootout.core.worker.process import WorkerProcess
 from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
 
 TIMEOUT_S = 120.0
@@ -204,9 +204,9 @@ def _run_fresh(
     with scratch() as folder:
         log = folder / "worker.log"
         try:
-            with worker(child_environment(library_threads, 0), placement.arms, log) as process:
+            with WorkerProcess(child_environment(library_threads, 0), placement.arms, log) as process:
                 job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
-                answer = process.ask("measure", min(TIMEOUT_S, max(limit.left_s, 0.0)), **job)
+                answer = process.ask("measure", TIMEOUT_S, limit.left_s, **job)
                 return reported.check_answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
             notes.append(f"{what}: {error if limit.allows(0.0) else LATE}")

@@ -49,7 +49,7 @@ from shootout.core.messages import Progress
 from shootout.core.stats.paired import ask_drop
 from shootout.core.study.target import own_words
 from shootout.core.units import span
-from shootout.core.worker.process import log_name, worker
+from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell import reproduce
 
 FLOATS = "float-"
@@ -134,11 +134,10 @@ class _Asker:
         )
         place, log = self._placement.narrowed(threads), self._logs / log_name(what)
         given = {**arguments, **({"built": built} if built else {})}
-        most_s = min(BUILD_TIMEOUT_S, max(self._limit.left_s, 0.0))
-        with worker(child_environment(threads, 0, more), place.arms, log) as process:
+        with WorkerProcess(child_environment(threads, 0, more), place.arms, log) as process:
             name = f"{function.__module__}:{function.__name__}"
             try:
-                return process.ask("measure", most_s, function=name, arguments=given)
+                return process.ask("measure", BUILD_TIMEOUT_S, self._limit.left_s, function=name, arguments=given)
             except Hung:
                 _require_time(self._limit)
                 raise

@@ -25,7 +25,7 @@ from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
-from shootout.core.errors import ArmFailed, ArmOut, Hung, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
+from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported import cache, client
 from shootout.core.exported.client import Request
 from shootout.core.exported.delivery import Delivery, ModelKey, ProbeKey, name_build
@@ -39,10 +39,11 @@ from shootout.core.host.store import mark_used, open_sealed, sealed
 from shootout.core.messages import Progress
 from shootout.core.study.group import FULL
 from shootout.core.study.plan import PlannedGroup, scheme_of
-from shootout.core.worker import precision_checks, process, reported
+from shootout.core.worker import precision_checks, reported
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.precision_checks import probe_fault, probe_name
+from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.scenarios.varying_inputs import compose
@@ -266,7 +267,7 @@ class Builder:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     progress: Progress | None = None
     delivery: Delivery | None = None
-    _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
+    _working: set[WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
     _servers: ForkServers = field(default_factory=ForkServers, init=False)
@@ -361,7 +362,7 @@ class Builder:
                 modules[:count],
                 environment=child_environment(threads, 0),
                 cpus=cpus,
-                log=self.logs / process.log_name("-".join(["build-import", *modules[:count]])),
+                log=self.logs / log_name("-".join(["build-import", *modules[:count]])),
                 parent=found,
             )
             timeout_s = max(0.0, min(LOAD_TIMEOUT_S, limit.left_s))
@@ -378,7 +379,7 @@ class Builder:
         cpus: frozenset[int] | None = None,
         model: ExportedModel | None = None,
         limit: Deadline | None = None,
-    ) -> Iterator[process.WorkerProcess]:
+    ) -> Iterator[WorkerProcess]:
         """Run a process in which to build this arm, forked if it can be.
 
         Args:
@@ -390,11 +391,11 @@ class Builder:
             ArmFailed: the builds were stopped.
         """
         environment = child_environment(arm.threads, 0, backends.capabilities(arm.target.backend).variables)
-        log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
+        log, other = self.logs / log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
         place = self._cpus_for(arm, cpus)
         shared = () if self.delivery else _list_shared(arm, model)
         starter = None if other else self.fork_server(shared, arm.threads, place, limit or Deadline(None))
-        with process.worker(environment, place, log, other, starter) as worker:
+        with WorkerProcess(environment, place, log, other, starter) as worker:
             self._working.add(worker)
             try:
                 if self._stopped.is_set():
@@ -428,7 +429,7 @@ class Builder:
         model: ExportedModel,
         folder: Path,
         runs: bool,
-        place: AbstractContextManager[process.WorkerProcess],
+        place: AbstractContextManager[WorkerProcess],
         limit: Deadline,
     ) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -444,7 +445,7 @@ class Builder:
         return _make_built_arm(folder, arm, model, record, cached=False)
 
     def _make(
-        self, worker: process.WorkerProcess, arm: Arm, model: ExportedModel, folder: Path, limit: Deadline
+        self, worker: WorkerProcess, arm: Arm, model: ExportedModel, folder: Path, limit: Deadline
     ) -> tuple[dict[str, Any], float]:
         """Build into an empty folder, or copy there what another machine built; return its facts, and seconds.
 
@@ -464,10 +465,10 @@ class Builder:
             facts = record["facts"]
             notes = [*facts.get("notes", ()), f"built on {self.delivery.made_on}, and sent"]
             return {**facts, "notes": notes}, record["build_s"]
-        answer, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=folder)
+        answer, build_s = worker.ask("build", BUILD_TIMEOUT_S, limit.left_s, exported=model, arm=arm, folder=folder)
         return dict(reported.check_facts(answer)), build_s
 
-    def _run_probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
+    def _run_probe(self, worker: WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
         """Run a probe through the same adapter, in the same process, on a model of its own."""
         probe = self._probe_exported(arm)
         if probe is None:
@@ -476,7 +477,7 @@ class Builder:
         with scratch(self.cache) as folder:
             facts, _ = self._make(worker, asked, probe, folder, limit)
             built = Built(arm=asked, exported=probe, folder=folder, facts=facts)
-            answer: str = ask(worker, "probe", LOAD_TIMEOUT_S, limit, built=built)
+            answer: str = worker.ask("probe", LOAD_TIMEOUT_S, limit.left_s, built=built)
         return answer
 
     def _probe_exported(self, arm: Arm) -> ExportedModel | None:
@@ -524,19 +525,6 @@ def _list_shared(arm: Arm, model: ExportedModel | None) -> Sequence[str]:
 def as_probe(arm: Arm) -> Arm:
     """Return the arm as its probe is built: with the words of its scheme that apply to any model."""
     return replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
-
-
-def ask(worker: process.WorkerProcess, command: str, most_s: float, limit: Deadline, **arguments: Any) -> Any:
-    """Ask a build's worker, for so many seconds at most, or until `limit`.
-
-    Raises:
-        Hung: it gave no answer in its time.
-    """
-    left_s = max(0.0, limit.left_s)
-    try:
-        return worker.ask(command, min(most_s, left_s), **arguments)
-    except Hung as hung:
-        raise Hung(hung.why.reason, had_part=left_s < most_s) from None
 
 
 def _code_of(target: Target) -> list[Path]:

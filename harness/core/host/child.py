@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from shootout.core import clock
 from shootout.core.constants import LAST_WORDS_LINES
@@ -114,6 +114,8 @@ class Child:
         pass_fds: Sequence[int] = (),
         fork: Fork | None = None,
     ) -> None:
+        if log:
+            log.parent.mkdir(parents=True, exist_ok=True)
         self._scratch = Scratch()
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
@@ -145,7 +147,7 @@ class Child:
             raise
         _guard(f"+ {self.pid}")
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -161,6 +163,10 @@ class Child:
         if not self._is_over:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
+
+    def end(self) -> None:
+        """End it, so that a caller that waits for it hears it died. Any thread may call this; `kill` cleans up."""
+        self.signal(signal.SIGKILL)
 
     def cpu_ns(self) -> int | None:
         """Return the CPU time (ns) that the process and its family used so far; None if one of them doesn't tell.
@@ -185,7 +191,7 @@ class Child:
     def _end_family(self) -> None:
         """End all that the process started, right after its own end: its id may be reused later."""
         if not self._is_over:
-            self.signal(signal.SIGKILL)
+            self.end()
             self._is_over = True
             _guard(f"- {self.pid}")
 
@@ -193,7 +199,7 @@ class Child:
         """End the process, stopped or not, with everything it started in its session; harmless if it is gone."""
         if self._words.closed:
             return
-        self.signal(signal.SIGKILL)
+        self.end()
         self._process.wait()
         self._end_family()
         self._close_files()
@@ -248,7 +254,7 @@ class Child:
                 break
         self._overran = how is None
         if self._overran:
-            self.signal(signal.SIGKILL)
+            self.end()
             self._process.wait()
             self._end_family()
         code = None if how is None else self._process.returncode

@@ -147,13 +147,11 @@ class ArmProcess:
         end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
         part_s = budget.one_answer_s(end, takes_s)
         try:
-            return self._process.ask(command, min(limit_s, part_s), **arguments)
-        except Hung as hung:
-            if limit_s <= part_s:
-                raise
-            if not end.allows(0.0):
+            return self._process.ask(command, limit_s, part_s, **arguments)
+        except Hung:
+            if part_s < limit_s and not end.allows(0.0):
                 raise SkippedArm(*TOO_LATE) from None
-            raise Hung(hung.why.reason, had_part=True) from None
+            raise
 
     def move(self, cpus: frozenset[int]) -> None:
         """Let all its threads run on these CPUs, and on no others."""

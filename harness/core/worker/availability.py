@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import platform
-import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -84,7 +83,7 @@ def _probe_all(
         with start_probe(pairs, others) as probe:
             started.append(probe)
             if stopped.is_set():
-                probe.signal(signal.SIGKILL)
+                probe.end()
             answers = _collect_answers(probe, pairs, others)
         if probe.was_killed and again and not stopped.is_set():
             return ask(pairs, again=False)
@@ -105,7 +104,7 @@ def _probe_all(
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for probe in started:
-                probe.signal(signal.SIGKILL)
+                probe.end()
             raise
 
 

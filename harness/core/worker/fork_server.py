@@ -28,7 +28,6 @@ import json
 import mmap
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -273,7 +272,7 @@ def can_fork() -> bool:
     return TASKS.is_dir() and os.access(PAGEMAP, os.R_OK)
 
 
-class ForkServer:
+class ForkServer(Child):
     """The process that workers are forked from, and this one's end of the pipe to it.
 
     Args:
@@ -294,14 +293,12 @@ class ForkServer:
         interpreter: PythonInterpreter | None = None,
         parent: ForkServer | None = None,
     ) -> None:
-        if log:
-            log.parent.mkdir(parents=True, exist_ok=True)
         self._environment = interpreter.environment(environment) if interpreter else dict(environment)
         self._pipe, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._forking = Lock()
         self._ready: bool | None = None
         with theirs:
-            self._child = Child(
+            super().__init__(
                 SERVER,
                 [str(theirs.fileno()), *modules],
                 environment=self._environment,
@@ -311,11 +308,6 @@ class ForkServer:
                 pass_fds=(theirs.fileno(),),
                 fork=partial(parent.fork, module=SERVER) if parent else None,
             )
-
-    @property
-    def pid(self) -> int:
-        """Return its process id."""
-        return self._child.pid
 
     def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
         """Return whether it can fork, once it has imported everything. It can't if an import failed or left threads.
@@ -369,15 +361,10 @@ class ForkServer:
                 self._ready = False
                 self.end()
 
-    def end(self) -> None:
-        """Make a waiting caller hear that it died. Any thread may call this; `kill` cleans up."""
-        if self._pipe.fileno() >= 0:  # its process id may be another's once it was killed
-            self._child.signal(signal.SIGKILL)
-
     def kill(self) -> None:
         """End it; its workers live on."""
         self._pipe.close()
-        self._child.kill()
+        super().kill()
 
 
 class ForkServers:

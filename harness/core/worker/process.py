@@ -1,4 +1,4 @@
-"""The parent's end of a worker: start it, ask it, hold it still, and leave nothing of it behind.
+"""A worker as its parent sees it: start it, command it, hold it still, and leave nothing of it behind.
 
 Every wait is a `poll` on the pipe, so the parent sleeps while an arm runs; once a second it looks whether the worker
 still lives, since what that started may hold the pipe open. A stop counts once `waitid` has seen it.
@@ -7,12 +7,12 @@ still lives, since what that started may hold the pipe open. A stop counts once 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import signal
 import socket
 import struct
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,8 +38,8 @@ _MOST_STALLED_S = 30.0
 _LONGEST_NAME = 150
 
 
-class WorkerProcess:
-    """One worker process.
+class WorkerProcess(Child):
+    """A worker, started or forked, and the pipe to it.
 
     Args:
         environment: its whole environment; thread counts are in it.
@@ -57,55 +57,53 @@ class WorkerProcess:
         interpreter: PythonInterpreter | None = None,
         starter: ForkServer | None = None,
     ) -> None:
-        log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter
         start = partial(
-            self._start_child,
+            self._start,
             environment=interpreter.environment(environment) if interpreter else environment,
             executable=interpreter.path if interpreter else None,
             cpus=cpus,
             log=log,
         )
         try:
-            self._child, self._pipe = start(fork=starter.fork if starter else None)
+            start(fork=starter.fork if starter else None)
         except NotForked:
-            self._child, self._pipe = start()
+            start()
 
-    @staticmethod
-    def _start_child(**how: Any) -> tuple[Child, Connection[Any, Any]]:
-        """Start a worker with a pipe of its own: a worker that failed to be forked may hold an older pipe."""
+    def _start(self, **how: Any) -> None:
+        """Start it with a pipe of its own: a worker that failed to be forked may hold an older pipe."""
         ours, theirs = socket.socketpair()
         # A worker that dies within an answer leaves half of it, and what it forked may hold the other end open.
         longest = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, longest)
         with ours, theirs:
-            child = Child("shootout.core.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
-            return child, Connection(os.dup(ours.fileno()))
+            super().__init__("shootout.core.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
+            self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
 
-    @property
-    def pid(self) -> int:
-        """Return the worker's process id."""
-        return self._child.pid
-
-    def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
+    def ask(self, command: str, most_s: float, part_s: float = math.inf, **arguments: Any) -> Any:
         """Send a command and wait for its answer.
 
+        Args:
+            most_s: the most seconds to wait, however much time there is.
+            part_s: the seconds of the run's time that it may take.
+
         Raises:
-            ArmFailed: the command raised, the process died, or its answer isn't valid; `Hung`: none came within
-                `timeout_s`.
+            ArmFailed: the command raised, the process died, or its answer isn't valid; `Hung`: none came in time.
             SkippedArm: the worker reports that this can't run here.
         """
+        timeout_s = max(0.0, min(most_s, part_s))
         try:
             self._pipe.send((command, arguments))
             if not self._is_answered(timeout_s):
-                raise Hung(self._child.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed"))
+                how = self.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed")
+                raise Hung(how, had_part=part_s < most_s)
             answer = _check_answer(command, self._pipe.recv())
         except ArmFailed:
             raise
         except (EOFError, ConnectionError, BlockingIOError):
-            how = self._child.told(f"{self._how_it_died()} during {command!r}")
-            kind = NotRunKind.KILLED if self._child.was_killed else NotRunKind.FAILED
-            raise ArmFailed(how, kind) from None
+            ended = self.wait(_GOODBYE_S) or "closed its pipe and went on running; it was killed"
+            kind = NotRunKind.KILLED if self.was_killed else NotRunKind.FAILED
+            raise ArmFailed(self.told(f"{ended} during {command!r}"), kind) from None
         except Exception as error:  # a type that isn't known here; or half a record
             raise ArmFailed(f"{command} gave an answer that can't be read: {one_line(str(error))}") from None
         if isinstance(answer, NotRun):
@@ -113,8 +111,11 @@ class WorkerProcess:
         if not isinstance(answer, Fault):
             return answer
         if self._interpreter and answer.missing:
-            raise _skip_for_package(answer, self._interpreter)
-        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{_hint_at_setting(answer)}")
+            package = answer.missing.partition(".")[0]
+            reason, fix = f"@{self._interpreter.name} has no {package}", self._interpreter.install([package])
+            raise SkippedArm(reason, fix, NotRunKind.NOT_INSTALLED)
+        setting = hint(answer.message.strip("'")) if answer.kind == "KeyError" else ""
+        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{setting}")
 
     def _is_answered(self, timeout_s: float) -> bool:
         """Wait until an answer, or the pipe's end, can be read; return whether it came in time.
@@ -124,7 +125,7 @@ class WorkerProcess:
         """
         limit = Deadline(timeout_s)
         while not self._pipe.poll(max(0.0, min(LOOKING_S, limit.left_s))):
-            if self._child.wait(0.0):
+            if self.wait(0.0):
                 if self._pipe.poll(LOOKING_S):
                     return True
                 raise EOFError
@@ -132,40 +133,19 @@ class WorkerProcess:
                 return False
         return True
 
-    def cpu_ns(self) -> int | None:
-        """Return the CPU time that it and all that it started used so far; None if that is unknown."""
-        return self._child.cpu_ns()
-
-    @property
-    def has_helpers(self) -> bool:
-        """Return whether processes run now that it started."""
-        return self._child.has_helpers
-
-    def move(self, cpus: frozenset[int]) -> None:
-        """Let it and everything it started run on these CPUs only."""
-        self._child.move(cpus)
-
     def hold(self) -> None:
         """Stop it and everything it started; returns once it has stopped."""
-        self._child.signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def release(self) -> None:
         """Let it run again."""
-        self._child.signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        """Make a caller that waits for its answer hear that it died. Any thread may call this; `kill` cleans up."""
-        if not self._pipe.closed:
-            self._child.signal(signal.SIGKILL)
+        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""
-        self._child.kill()
+        super().kill()
         self._pipe.close()
-
-    def _how_it_died(self) -> str:
-        return self._child.wait(_GOODBYE_S) or "closed its pipe and went on running; it was killed"
 
 
 @cache
@@ -185,36 +165,9 @@ def _check_answer(command: str, answer: Any) -> Any:
     return reported.check_answer(_get_return_type(command), answer, place)
 
 
-def _hint_at_setting(answer: Fault) -> str:
-    return hint(answer.message.strip("'")) if answer.kind == "KeyError" else ""
-
-
-def _skip_for_package(answer: Fault, interpreter: PythonInterpreter) -> SkippedArm:
-    """Make the skip of an arm whose interpreter lacks a package."""
-    package = answer.missing.partition(".")[0]
-    fix = interpreter.install([package])
-    return SkippedArm(f"@{interpreter.name} has no {package}", fix, NotRunKind.NOT_INSTALLED)
-
-
 def log_name(text: str) -> str:
     """Name the log file of a label or target. File systems end names at 255 bytes, and settings may be long."""
     name = "".join(letter if letter.isalnum() else "-" for letter in text)
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     return f"{name}.log"
-
-
-@contextmanager
-def worker(
-    environment: Mapping[str, str],
-    cpus: frozenset[int],
-    log: Path,
-    interpreter: PythonInterpreter | None = None,
-    starter: ForkServer | None = None,
-) -> Iterator[WorkerProcess]:
-    """Start or fork a worker that is gone on exit, whatever happens inside."""
-    process = WorkerProcess(environment, cpus, log, interpreter, starter)
-    try:
-        yield process
-    finally:
-        process.kill()
