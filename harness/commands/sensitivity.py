@@ -77,7 +77,7 @@ def write_search(every: Sequence[PrecisionSensitivity], study: Study, point: poi
     if not names:
         return ""
     arm = Arm(target=Target(backend=names[0]), model=point.model, parameters=point.parameters, batch=point.batch)
-    given = reproduce.options([arm], reproduce.given(study))
+    given = reproduce.options([arm], study.given)
     score = found.whole.score
     if score is None or (study.metric and not (study.truth or study.labels)):
         error = 10 ** (-(found.without_worst or found.whole).sqnr_db / 20)

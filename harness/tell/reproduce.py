@@ -6,14 +6,16 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from shootout.core.constants import CONVERTED, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, Precision, Scenario, Value
 from shootout.core.exported.stream import OFF
 from shootout.core.host.store import without_home
-from shootout.core.study.schema import Study
+from shootout.core.study.schema import GIVEN
 from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
@@ -29,27 +31,33 @@ _SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is 
 _SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
 
 
-def given(study: Study) -> tuple[str, ...]:
-    """Return the options of a study that no arm tells, names and values in turn, "" the value of a flag.
+def write_given(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the options that give a run what no arm tells, names and values, "" the value of a flag.
 
-    They are the user's files, what scores their rows, other interpreters, and what is looked at beside the times.
+    Args:
+        given: as `Study.given` has it.
     """
-    files = ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights")
-    own = (*files, "metric", "scores", "max_drop", "min_agreement")
-    options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
-    options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
-    options += [(_FLAGS["energy"], "")] if study.energy else []
-    options += [(_FLAGS["max_error"], f"{study.max_error:g}")] if study.max_error else []
-    if study.state is not None:
-        pairs = ",".join(f"{name}={made}" for name, made in study.state.items())
-        options.append((_FLAGS["state"], pairs or OFF))
-    options += [(_FLAGS["stream"], str(study.stream))] if study.stream else []
-    options += [(_FLAGS["chunk_ms"], f"{study.chunk_ms:g}ms")] if study.chunk_ms else []
-    options += [(_FLAGS["sustained_s"], f"{study.sustained_s:g}s")] if study.sustained_s else []
-    return tuple(word for option in options for word in option)
+    options = list[tuple[str, str]]()
+    for name in GIVEN:
+        value = given.get(name)
+        if name == "pythons":
+            options += [(_FLAGS[name], f"{own}={path}") for own, path in (value or {}).items()]
+        elif name == "state" and value is not None:
+            options.append((_FLAGS[name], ",".join(f"{key}={made}" for key, made in value.items()) or OFF))
+        elif value:
+            options.append((_FLAGS[name], _write_field(name, value)))
+    return options
 
 
-def words(arms: Sequence[Arm], also: Sequence[str] = ()) -> str:
+def _write_field(name: str, value: Any) -> str:
+    """Write a field's value as its option takes it: a number with its unit, if the name ends with one."""
+    if value is True:
+        return ""
+    unit = next((unit for unit in ("ms", "s") if name.endswith(f"_{unit}")), "")
+    return f"{value:g}{unit}" if isinstance(value, float) else str(value)
+
+
+def words(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the words to add to `shootout run` to race these arms; see `options`."""
     return quote(word for option in options(arms, also) for word in option if word)
 
@@ -171,11 +179,11 @@ def quote(words: Iterable[str]) -> str:
     return " ".join(map(_quote_word, words))
 
 
-def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, str]]:
+def options(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({})) -> list[tuple[str, str]]:
     """Return the options of `shootout run` that race these arms of one group, names and values, "" the value of a flag.
 
     Args:
-        also: what their study was `given`; of its interpreters only the arms' own are taken.
+        also: what their study was given (`Study.given`); of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
     files = dict.fromkeys(_find_typed(one.model) for one in sorted(arms, key=lambda one: bool(one.file)))
@@ -190,8 +198,7 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
     values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
-    given = zip(also[::2], also[1::2], strict=True)
-    return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+    return [*own, *(option for option in write_given(also) if any(_is_needed(arm, *option) for arm in arms))]
 
 
 def numbers_layers(model: str, artifacts: Collection[str]) -> bool:

@@ -223,11 +223,11 @@ def test_other_questions_are_refused_by_the_names_of_their_fields():
         (
             "model",
             {"arm": replace(made.A, model="digits", parameters={"hidden": 4})},
-            (),
+            {},
             "model differs: identity and digits$",
         ),
-        ("two", {"arm": larger}, ("--inputs", "x.npz"), "batch differs: 1 and 8; inputs differs: None and x"),
-        ("calibrated", {}, ("--calibration", "c.npz"), "calibration differs: None and c"),
+        ("two", {"arm": larger}, {"inputs": "x.npz"}, "batch differs: 1 and 8; inputs differs: None and x"),
+        ("calibrated", {}, {"calibration": "c.npz"}, "calibration differs: None and c"),
     ):
         with pytest.raises(UsageError, match=told):
             compare(BEFORE, run(name, timed("a", 1), facts=facts, given=given))

@@ -47,7 +47,7 @@ def test_everywhere_goes_what_costs_least_where_it_costs_most():
 
 def test_what_each_machine_ships_is_of_one_group():
     assert [site.place for site in find_group([SMALL, LARGE])] == ["AMD EPYC, 2 CPUs", "AMD EPYC, 8 CPUs"]
-    other = analysed("other", row("a", 100), machine="5555cccc6666", given=("--labels", "labels.npz"))
+    other = analysed("other", row("a", 100), machine="5555cccc6666", given={"labels": "labels.npz"})
     with pytest.raises(UsageError, match="an answer for each of their groups; name one with --group"):
         find_group([SMALL, other])
 
@@ -223,7 +223,7 @@ def test_what_is_no_other_machine_s_run_of_the_same_is_refused():
     with pytest.raises(UsageError, match="small and copied are the same run"):
         merge([SMALL, copied])
     with pytest.raises(UsageError, match=r"small and given can't be merged: inputs differs: None and mine\.npz"):
-        merge([SMALL, analysed("given", row("a", 1), given=("--inputs", "mine.npz"))])
+        merge([SMALL, analysed("given", row("a", 1), given={"inputs": "mine.npz"})])
 
 
 def test_parts_of_one_study_need_have_no_cell_in_common():
@@ -248,7 +248,7 @@ def test_two_nodes_that_begin_in_the_same_second_are_two_runs():
 def test_parts_of_one_study_were_given_the_same_files():
     mine, others = (
         analysed(name, row("a", 1), machine=name, facts={"study": "grid"}, given=given)
-        for name, given in (("one", ()), ("two", ("--inputs", "other.npz")))
+        for name, given in (("one", {}), ("two", {"inputs": "other.npz"}))
     )
     with pytest.raises(UsageError, match=r"inputs differs: None and other\.npz"):
         merge([mine, others])

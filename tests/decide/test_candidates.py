@@ -57,7 +57,7 @@ def test_a_run_on_some_of_a_machines_cpus_is_of_a_part_of_it(monkeypatch: pytest
 def test_scores_by_two_metrics_are_not_held_against_one_limit(monkeypatch: pytest.MonkeyPatch):
     mine, none, another = (
         analysed(str(index), row("a", 500), given=given)
-        for index, given in enumerate((("--metric", "m.py:f"), (), ("--metric", "other.py:f")))
+        for index, given in enumerate(({"metric": "m.py:f"}, {}, {"metric": "other.py:f"}))
     )
     assert len(ask(monkeypatch, mine, none).candidates) == 1
     with pytest.raises(UsageError, match=r"metric differs: m\.py:f and other\.py:f"):

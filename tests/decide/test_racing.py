@@ -215,14 +215,14 @@ def test_a_race_goes_on_for_who_may_yet_be_shown_to_meet_a_limit(
 INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
 
 
-@pytest.mark.parametrize("given", [("--max-drop", "0.01"), ("--min-agreement", "79%")], ids=["drop", "agreement"])
+@pytest.mark.parametrize("given", [{"max_drop": "0.01"}, {"min_agreement": "79%"}], ids=["drop", "agreement"])
 def test_run_and_decide_say_the_same_for_the_same_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ):
     """Though a limit of the policy's own shares the chance of an error with all others."""
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    against: Any = "truth" if given[0] == "--max-drop" else "outputs"
-    name = {"truth": "max_drop", "outputs": "min_agreement"}[against]
+    ((name, limit),) = given.items()
+    against: Any = "truth" if name == "max_drop" else "outputs"
     seen, rng = set(), np.random.default_rng(0)
     before, noise = rng.uniform(0.7, 0.9, 500), rng.normal(0, 0.03, 500)
     for number, lost in enumerate((0.0, 0.005, 0.006, 0.0065, 0.0095, 0.0135, 0.014, 0.03)):
@@ -237,7 +237,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
         assert fidelity.metric
         candidates = read_question([folder]).candidates
         (label,) = (one.label for one in candidates if one.row.arm == INT8.label)
-        for wanted in (policy(), policy(**{name: given[1]}), policy(**{name: given[1]}, memory="1GB", size="1GB")):
+        for wanted in (policy(), policy(**{name: limit}), policy(**{name: limit}, memory="1GB", size="1GB")):
             finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
@@ -255,7 +255,7 @@ def test_a_limit_that_any_loss_keeps_admits_nothing(
     scores = [Scores(name="m.py:f1", rows=tuple(map(float, rows))) for rows in (before, before * 0.99)]
     lines: list[Line] = [made.checked(arm, scores=one) for arm, one in zip((made.A, INT8), scores, strict=True)]
     lines += [made.played(arm, 0, 100.0) for arm in (made.A, INT8, made.COPY)]
-    header = made.header((made.A, INT8, made.COPY)).model_copy(update={"given": ("--max-drop", drop)})
+    header = made.header((made.A, INT8, made.COPY)).model_copy(update={"given": {"max_drop": drop}})
     folder = made.write(tmp_path / "run", header, *lines, made.rounds(0))
     (fidelity,) = (row.fidelity for row in analyse(folder).rows if row.arm == INT8.label)
     assert fidelity

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.plain import as_plain
@@ -83,15 +84,15 @@ def test_the_screen_names_the_layer_its_scheme_and_one_command() -> None:
 @pytest.mark.parametrize(
     ("given", "command"),
     [
-        (("--inputs", "x.npz", "--labels", "y.npz"), "tune --model m.onnx --batch 2 --threads 1 --inputs x.npz"),
-        (("--inputs", "x.npz"), "sensitivity m.onnx --batch 2 --inputs x.npz --precision int8"),
-        (("--inputs", "x.npz", "--metric", "iou"), "sensitivity m.onnx --batch 2 --inputs x.npz --metric iou"),
-        (("--truth", "t.npz", "--metric", "iou"), "tune --model m.onnx --batch 2 --threads 1 --truth t.npz"),
-        (("--energy", "", "--max-error", "0.1"), "sensitivity m.onnx --batch 2 --precision int8"),
+        ({"inputs": "x.npz", "labels": "y.npz"}, "tune --model m.onnx --batch 2 --threads 1 --inputs x.npz"),
+        ({"inputs": "x.npz"}, "sensitivity m.onnx --batch 2 --inputs x.npz --precision int8"),
+        ({"inputs": "x.npz", "metric": "iou"}, "sensitivity m.onnx --batch 2 --inputs x.npz --metric iou"),
+        ({"truth": "t.npz", "metric": "iou"}, "tune --model m.onnx --batch 2 --threads 1 --truth t.npz"),
+        ({"energy": True, "max_error": 0.1}, "sensitivity m.onnx --batch 2 --precision int8"),
     ],
 )
 def test_what_leads_on_searches_if_rows_are_scored_and_ranks_if_not(
-    given: tuple[str, ...], command: str, tmp_path: Path
+    given: dict[str, Any], command: str, tmp_path: Path
 ) -> None:
     plain = Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)
     arm = replace(plain, target=Target(backend="onnxruntime", precision=Precision.INT8))

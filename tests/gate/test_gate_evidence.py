@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +36,7 @@ def evidence(
     other: Arm = made.B,
     also: Sequence[Line] = (),
     packed: bool = False,
-    given: tuple[str, ...] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Check]:
     """The checks of a candidate that differs so from its reference, by name.
 
@@ -44,7 +44,7 @@ def evidence(
         fidelity: of the candidate; `mine`: of the reference.
         also: lines behind those of a restart.
         packed: whether the gate made the candidate's folder.
-        given: options of the run.
+        given: to the run, see `Header.given`.
     """
     ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
     runs = (made.A, ran), (other, replace(ran, **(executed or {})))
@@ -54,7 +54,7 @@ def evidence(
         if rows:
             lines.append(made.checked(arm, Scores(name="accuracy", rows=tuple(map(float, rows))), fidelity=errs))
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=errs))
-    header = made.header((made.A, other, made.COPY)).model_copy(update={"given": given})
+    header = made.header((made.A, other, made.COPY)).model_copy(update={"given": dict(given)})
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
     found = find_evidence(analyse_cells(run), made.A.label, other.label, limits, packed=packed)
     return {one.name: one for one in found}
@@ -191,7 +191,7 @@ ROWS = 2_000
 )
 def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: Standing):
     rows = "1" * ROWS, "0" * lost + "1" * (ROWS - lost)
-    found = evidence(tmp_path, Limits(metric="accuracy"), right=rows, given=("--max-drop", "0.5pp"))["metric accuracy"]
+    found = evidence(tmp_path, Limits(metric="accuracy"), right=rows, given={"max_drop": "0.5pp"})["metric accuracy"]
     assert (found.standing, found.limit) == (standing, "at most 0.005 lost")
     sure = compare_means(*(list(map(float, one)) for one in rows), confidence=1 - 0.05 / 2)
     assert sure
@@ -202,8 +202,8 @@ INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
 
 
 def scored(
-    lost: float, given: tuple[str, ...] = (), count: int = 1_000, **facts: Any
-) -> tuple[list[Checked], tuple[str, ...]]:
+    lost: float, given: Mapping[str, Any] = MappingProxyType({}), count: int = 1_000, **facts: Any
+) -> tuple[list[Checked], Mapping[str, Any]]:
     """Scores of a reference and a candidate that loses so much in the mean, with some noise."""
     rng = np.random.default_rng(0)
     before = rng.uniform(0.7, 0.9, count)
@@ -217,17 +217,17 @@ def scored(
     [
         (scored(0.0), Standing.MET, "at most 0.008 lost"),
         (scored(0.05), Standing.BROKEN, "at most 0.008 lost"),
-        (scored(0.05, ("--max-drop", "0.1")), Standing.MET, "at most 0.1 lost"),
+        (scored(0.05, {"max_drop": "0.1"}), Standing.MET, "at most 0.1 lost"),
         (scored(0.007, count=100), Standing.UNKNOWN, "at most 0.0081 lost"),
-        (scored(0.05, ("--max-drop", "2")), Standing.UNKNOWN, "at most 2 lost"),
+        (scored(0.05, {"max_drop": "2"}), Standing.UNKNOWN, "at most 2 lost"),
         (scored(-0.05, lower_is_better=True), Standing.BROKEN, "at most 0.008 lost"),
-        (scored(0.05, ("--min-agreement", "70%"), against="outputs"), Standing.MET, "at least 0.7"),
-        (scored(0.05, ("--min-agreement", "90%"), against="outputs"), Standing.BROKEN, "at least 0.9"),
+        (scored(0.05, {"min_agreement": "70%"}, against="outputs"), Standing.MET, "at least 0.7"),
+        (scored(0.05, {"min_agreement": "90%"}, against="outputs"), Standing.BROKEN, "at least 0.9"),
     ],
     ids=["kept", "lost", "a wider limit", "few rows", "any loss", "lower is better", "agrees", "agrees too little"],
 )
 def test_a_metric_is_held_to_the_limit_of_the_run(
-    tmp_path: Path, run: tuple[list[Checked], tuple[str, ...]], standing: Standing, told: str
+    tmp_path: Path, run: tuple[list[Checked], Mapping[str, Any]], standing: Standing, told: str
 ):
     lines, given = run
     limits = Limits(metric="iou")
@@ -291,7 +291,7 @@ def test_few_rows_do_for_a_candidate_that_computes_the_same_function(
     tmp_path: Path, right: tuple[str, str], fidelity: dict[str, Any], other: Arm, standing: Standing
 ):
     """By 250 rows that agree an unknown model may lose a point; what differs by float rounding alone can't."""
-    limits, given = Limits(metric="accuracy"), ("--max-drop", "0.5pp")
+    limits, given = Limits(metric="accuracy"), {"max_drop": "0.5pp"}
     checks = evidence(tmp_path, limits, right=right, fidelity=fidelity, other=other, given=given)
     found = checks["metric accuracy"]
     assert found.standing is standing
@@ -358,7 +358,7 @@ def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
     """Four of 1,000 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
     limits = read_limits({"policy": {"limits": {"max-drop": "1pp"}}})
     rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
-    given = ("--max-drop", "1pp")
+    given = {"max_drop": "1pp"}
     assert evidence(tmp_path, limits, right=rows, other=INT8, given=given)["policy: max-drop"].standing is standing
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from pydantic import ValidationError
 from support.races.made import ARMS, A, B, ended, header, played, prepared, rounds, write
 
 from shootout.core.errors import ShootoutError, UsageError
@@ -20,6 +21,7 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import NAME, Journal
 from shootout.core.journal.records import SCHEMA, Failure, Line, Played, Skip
 from shootout.core.journal.run_folder import open_journal
+from shootout.tell import reproduce
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
 SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))
@@ -254,3 +256,27 @@ def test_lines_are_json_that_any_program_can_read(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=r"can't write to .*gone.*: No such file or directory; choose another --out"):
         Journal(tmp_path / "gone")
+
+
+OLDER = (
+    *("--inputs", "x.npz", "--rows-by", "who.npz", "--metric", "m.py:f", "--max-drop", "1pp"),
+    *("--python", "new=~/venv/bin/python", "--python", "old=/usr/bin/python3", "--energy", "", "--max-error", "0.1"),
+    *("--state", "h=hn,c=cn", "--stream", "50", "--chunk", "32ms", "--for", "1800s"),
+)
+
+
+def test_what_an_older_run_was_given_in_words_is_read_as_the_fields_of_a_study():
+    found = header(given=OLDER).given
+    assert found["pythons"] == {"new": "~/venv/bin/python", "old": "/usr/bin/python3"}
+    assert (found["energy"], found["max_error"], found["state"]) == (True, 0.1, {"h": "hn", "c": "cn"})
+    assert (found["stream"], found["chunk_ms"], found["sustained_s"]) == (50, 32.0, 1800.0)
+    assert tuple(word for option in reproduce.write_given(found) for word in option) == OLDER
+    assert header(given=found).given == found
+    assert header(given=("--state", "none")).given == {"state": {}}
+    assert header(given=("--an-option-that-is-gone", "7")).given == {}
+
+
+@pytest.mark.parametrize("given", [("--inputs",), {"chunk_ms": "fast"}, {"inputs": 7}, {"nothing": "known"}])
+def test_a_header_whose_study_could_not_be_is_none(given: object):
+    with pytest.raises(ValidationError):
+        header(given=given)

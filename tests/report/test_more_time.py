@@ -55,7 +55,7 @@ def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeyp
         "~/w",
     )
     arms = [replace(one, model="net.onnx") for one in (A, B, COPY)]
-    begun = header(arms, command=words, began_in="../..", given=("--inputs", "data/X.npz"))
+    begun = header(arms, command=words, began_in="../..", given={"inputs": "data/X.npz"})
     write(project / "results" / "r1", begun, *ONE_RESTART, ended(complete=False))
     monkeypatch.chdir(elsewhere)
     found = analyse_cells(Path("../../project/results/r1"))

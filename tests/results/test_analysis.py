@@ -214,7 +214,7 @@ def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_go
         lines += [played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, 900 + 60 * (g % 2)), rounds(g)]
     words: dict[str, Any] = {
         "command": ("run", "~/my net.py:make", "--batch", "1,8"),
-        "given": ("--inputs", "~/my data.npz"),
+        "given": {"inputs": "~/my data.npz"},
     }
     folder = write(tmp_path / "run", header(groups=(record,), **words), *lines, ended(complete=complete))
     sure = analyse(folder).answer[0].sure

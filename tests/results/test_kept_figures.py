@@ -89,7 +89,7 @@ def test_errors_of_a_stream_are_told_step_by_step(tmp_path: Path):
 
 
 def test_the_real_time_factor_is_that_of_the_chunk_that_was_given(tmp_path: Path):
-    given = header(given=("--chunk", "2ms"))
+    given = header(given={"chunk_ms": 2.0})
     found = row(analyse(written(tmp_path / "chunk", given, prepared(A), prepared(B), *race(), ended())))
     assert found.end_to_end
     assert found.real_time_factor == pytest.approx(found.end_to_end.median_ns / 2e6)

@@ -72,9 +72,10 @@ def test_what_was_asked_for_is_exported_and_given_again(tmp_path: Path):
     (point,) = points.points(study)
     asked = points.request(study, point)
     assert (asked.state, asked.steps) == ({"h": "hn", "c": "cn"}, 50)
-    assert reproduce.given(study) == ("--state", "h=hn,c=cn", "--stream", "50", "--chunk", "32ms")
-    assert reproduce.given(made(state={})) == ("--state", "none")
-    assert reproduce.given(made()) == ()
+    assert study.given == {"state": {"h": "hn", "c": "cn"}, "stream": 50, "chunk_ms": 32.0}
+    assert reproduce.write_given(study.given) == [("--state", "h=hn,c=cn"), ("--stream", "50"), ("--chunk", "32ms")]
+    assert reproduce.write_given(made(state={}).given) == [("--state", "none")]
+    assert made().given == {}
 
 
 def test_a_stream_is_another_run_and_none_is_the_one_before():

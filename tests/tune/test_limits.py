@@ -227,7 +227,7 @@ def test_the_end_names_the_setting_and_one_command(machine: Machine, tmp_path: P
     default = f"Next shootout ship {out}/alone -o shipped --target openvino:cpu:fp32"
     lead = "add rows to the data and tune again with --fresh, or ship what keeps the limit: "
     assert told.endswith(default.replace("Next ", f"Next {lead}")), "the same command would say the same"
-    given = ("--inputs", "X.npz", "--metric", "m.py:f", "--truth", "my truth.parquet")
+    given = {"inputs": "X.npz", "metric": "m.py:f", "truth": "my truth.parquet"}
     assert name_row_files(given) == "X.npz and 'my truth.parquet'"
     machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 20})
     told = " ".join(rendered(tune(machine, asked(), tmp_path / "broken"), again).split())

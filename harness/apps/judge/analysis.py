@@ -26,7 +26,6 @@ from shootout.core.messages import Scope
 from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
 from shootout.core.results.vetoes import copy_holds, withheld
 from shootout.core.study.group import confirming_name, short
-from shootout.core.units import read_milliseconds
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
 from shootout.tell.time_spent import find_time_spent
@@ -122,17 +121,16 @@ def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
 
 def _with_real_time(row: Row, header: Header) -> Row:
     """Add how long a call takes relative to what its input lasts, if the run was told."""
-    chunk = header.options.get("--chunk")
-    if chunk is None or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
+    chunk_ms = header.given.get("chunk_ms")
+    if chunk_ms is None or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
         return row
-    lasts_ns = 1e6 * read_milliseconds("--chunk", chunk)
-    return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / lasts_ns})
+    return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / (1e6 * chunk_ms)})
 
 
 def read_metric_limits(header: Header) -> MetricLimits:
     """Return what the run's options let a target lose of its metric."""
-    given = header.options
-    return MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
+    given = header.given
+    return MetricLimits(max_drop=given.get("max_drop", ""), min_agreement=given.get("min_agreement", ""))
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:

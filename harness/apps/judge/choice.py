@@ -11,9 +11,10 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -73,7 +74,7 @@ class Cell:
         run: the run's folder, quoted for a shell.
         on: see `Header`.
         named: the options by which a command names this cell among the answers of its run.
-        given: the run's options that no arm tells, names and values in turn.
+        given: what the run was given that no arm tells, by the fields of `Study`.
         is_scored: a metric scores its rows, even if that failed.
         complete: whether the same command would measure no more.
     """
@@ -95,7 +96,7 @@ class Cell:
     run: str = "RUN"
     on: str = ""
     named: Sequence[str] = ()
-    given: Sequence[str] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
     is_scored: bool = False
     complete: bool = True
 
@@ -185,7 +186,7 @@ def make_cells(
     rows: Sequence[Row],
     *,
     complete: bool,
-    given: Sequence[str] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
     base: Path | None = None,
     command: str = "",
     run: str = "RUN",
@@ -203,7 +204,7 @@ def make_cells(
         cell = _make_cell(group, summary, mine, complete=complete)
         again = partial(_race_again_options, group, given, base)
         named = ("--group", summary.name) if len(counting) > 1 else ()
-        told = replace(cell, given=reproduce.relocate(given, base), command=command, run=run, on=on)
+        told = replace(cell, given=given, command=command, run=run, on=on)
         yield summary.name, replace(told, again=again, named=named)
 
 
@@ -232,14 +233,14 @@ def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, comp
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
-        again=partial(_race_again_options, group, (), None),
+        again=partial(_race_again_options, group, {}, None),
         is_scored=any(line.scores for line in group.checked.values()),
         complete=complete,
     )
 
 
 def _race_again_options(
-    group: Group, given: Sequence[str], base: Path | None, labels: Sequence[str]
+    group: Group, given: Mapping[str, Any], base: Path | None, labels: Sequence[str]
 ) -> Sequence[tuple[str, str]]:
     arms = {arm.label: arm for arm in group.record.arms}
     found = reproduce.options([arms[label] for label in labels], given)
@@ -764,12 +765,12 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
         return None
     is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
-    needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
+    needed = {"inputs": "X.npz", "labels": "Y.npz"}
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
-        needed[1:] = [("--truth", "Y.npz"), ("--metric", "auto")]
+        needed = {"inputs": "X.npz", "truth": "Y.npz", "metric": "auto"}
     if steps := fidelity.by_step:
-        needed = [("--stream", str(steps[-1].step)), *needed]
-    return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in cell.given[::2])])
+        needed = {"stream": str(steps[-1].step), **needed}
+    return " ".join([told, *(f"--{name} {file}" for name, file in needed.items() if name not in cell.given)])
 
 
 def _command_to_explain(cell: Cell, row: Row) -> str | None:

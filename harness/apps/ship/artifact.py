@@ -29,7 +29,6 @@ from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.journal.records import Skip
 from shootout.core.messages import Progress
-from shootout.core.study.axes import read_state
 from shootout.core.study.group import name_typed
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.points import find_rows, find_scored
@@ -39,7 +38,7 @@ from shootout.models.sources import trees
 from shootout.tell.reproduce import words
 
 SHIP = "ship"
-_GIVEN_FILES = ("labels", "calibration", "rows-by", "weights")
+_GIVEN_FILES = ("labels", "calibration", "rows_by", "weights")
 
 
 def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:
@@ -141,9 +140,9 @@ def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
 def _plan_of_group(source: ArmToShip) -> PlannedGroup:
     record, history = source.record, source.history
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
-    given = history.header.options
-    files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN_FILES}
-    rows = find_rows(given.get("--inputs"), given.get("--read"), given.get("--truth"))
+    given = history.header.given
+    files = {name: Path(given[name]) if name in given else None for name in _GIVEN_FILES}
+    rows = find_rows(given.get("inputs"), given.get("read"), given.get("truth"))
     first = next(arm for arm in record.arms if not arm.file)
     request = Request(
         model=_convert_again(first.model, history.header.command),
@@ -153,10 +152,10 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         labels_npz=files["labels"],
         calibration_npz=files["calibration"],
         weights=files["weights"],
-        scored=find_scored(given.get("--metric"), rows.truth),
-        rows_by=files["rows-by"],
-        state=read_state("--state", [given["--state"]]) if "--state" in given else None,
-        steps=int(given.get("--stream", 0)),
+        scored=find_scored(given.get("metric"), rows.truth),
+        rows_by=files["rows_by"],
+        state=given.get("state"),
+        steps=given.get("stream", 0),
         scores_all=record.scores_all,
     )
     return PlannedGroup(record=record, request=request, skips=skips)

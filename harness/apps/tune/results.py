@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from shootout.apps.judge import analysis
 from shootout.apps.judge.decide.limits import Finding, tell_finding
@@ -37,7 +37,7 @@ T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 MORE_ROWS = "add rows to"
-ROWS = ("--inputs", "--labels", "--truth", "--rows-by")
+ROWS = ("inputs", "labels", "truth", "rows_by")
 """Options that name files with a value for each row."""
 SEARCH_AGAIN = "add --fresh and more time, which searches again; what was built is kept"
 
@@ -80,10 +80,9 @@ class Conclusion(NamedTuple):
         return self.fix.startswith(MORE_ROWS)
 
 
-def name_row_files(given: Sequence[str]) -> str:
+def name_row_files(given: Mapping[str, Any]) -> str:
     """Name the files to which more rows have to be added, as the user named them."""
-    pairs = zip(given[::2], given[1::2], strict=False)
-    return " and ".join(reproduce.quote([value]) for name, value in pairs if name in ROWS) or "the data"
+    return " and ".join(reproduce.quote([given[name]]) for name in ROWS if name in given) or "the data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +315,8 @@ class Tuning:
         return {target: TunedTarget(target, self.stages) for target in targets}
 
     @property
-    def given(self) -> tuple[str, ...]:
-        """Return the options that no arm tells."""
+    def given(self) -> Mapping[str, Any]:
+        """Return what no arm tells, as `Header.given`."""
         return self.stages[ALONE].history.header.given
 
     @property

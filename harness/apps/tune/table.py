@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -273,7 +273,7 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _target_data(tuned: TunedTarget, given: Sequence[str]) -> dict[str, Any]:
+def _target_data(tuned: TunedTarget, given: Mapping[str, Any]) -> dict[str, Any]:
     low, high = _speedup_bounds(tuned.gain) if tuned.gain else (None, None)
 
     def setting(arm: Arm) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
+from shootout.core.exported.stream import OFF
 from shootout.core.exported.workload import Work
 from shootout.core.host.noise import Disturbance
 from shootout.core.journal.environment import Environment
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord
+from shootout.core.study.schema import GIVEN, Study
+from shootout.core.units import read_milliseconds, read_seconds
 
 SCHEMA = 4
 """The version of the journal and its lines; each line ends with a checksum."""
@@ -21,6 +26,28 @@ class Record(BaseModel):
     """One line. Unknown keys are refused: another version says so in its header instead."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+_OLD_WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--python": ("pythons", lambda text: dict([text.split("=", 1)])),
+    "--state": ("state", lambda text: {} if text == OFF else dict(pair.split("=", 1) for pair in text.split(","))),
+    "--chunk": ("chunk_ms", partial(read_milliseconds, "--chunk")),
+    "--for": ("sustained_s", partial(read_seconds, "--for")),
+    "--energy": ("energy", lambda _: True),
+}
+"""The options of older journals whose field has another name or isn't the text itself."""
+
+
+def _read_given(given: Any) -> dict[str, Any]:
+    """Check the fields of a study; read them of the words of an older journal, options and values in turn."""
+    if not isinstance(given, Mapping):
+        words, given = given, dict[str, Any]()
+        for option, text in zip(words[::2], words[1::2], strict=True):
+            name, read = _OLD_WORDS.get(option, (option.removeprefix("--").replace("-", "_"), str))
+            value = read(text)
+            given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
+        given = {name: value for name, value in given.items() if name in GIVEN}
+    return Study.model_validate({"name": "given", "model": "given", **given}).given
 
 
 class Header(Record):
@@ -34,7 +61,7 @@ class Header(Record):
         max_restarts: the most that the study allows.
         bias_floor: the share by which two arms must differ at least.
         named: the targets that were named in `--backends`.
-        given: options that no arm tells, the user's files and interpreters (see `shootout.tell.reproduce`).
+        given: what the study was given that no arm tells, such as the user's files, by the fields of `Study`.
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
         began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
         on: the address by which that command reached this machine; "" if it was typed here.
@@ -52,16 +79,11 @@ class Header(Record):
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
     environment: Environment
-    given: tuple[str, ...] = ()
+    given: Annotated[dict[str, Any], BeforeValidator(_read_given)] = {}
     command: tuple[str, ...] = ()
     began_in: str = ""
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Return what was given by the options' names; of one that was given several times, the last."""
-        return dict(zip(self.given[::2], self.given[1::2], strict=True))
 
 
 class Confirming(Record):

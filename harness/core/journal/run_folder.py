@@ -19,7 +19,6 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Ended, Header, Played
 from shootout.core.study.plan import Plan
-from shootout.tell import reproduce
 
 LOGS, TRACES = "logs", "traces"
 CANDIDATE = "candidate"
@@ -178,7 +177,7 @@ def header(
         named=plan.named,
         groups=tuple(group.record for group in plan.groups),
         environment={**facts, **({"interpreters": others} if others else {})},
-        given=reproduce.given(plan.study),
+        given=plan.study.given,
         command=tuple(command),
         began_in=began_in,
         on=on,

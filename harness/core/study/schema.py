@@ -17,6 +17,7 @@ from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TI
 from shootout.core.contract import Device, Precision, Scenario, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.stream import OFF
+from shootout.core.host.store import without_home
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.paired import find_max_drop, read_share
 from shootout.core.study import axes
@@ -26,6 +27,12 @@ from shootout.scenarios.mix import Mix, read_mix
 MAX_BATCH = 2**20
 SUFFIX = ".toml"
 """The ending of study files' names."""
+GIVEN = (
+    *("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights"),
+    *("metric", "scores", "max_drop", "min_agreement", "pythons", "energy", "max_error"),
+    *("state", "stream", "chunk_ms", "sustained_s"),
+)
+"""The fields that a run's journal keeps beside its arms, in the order of the words of a command."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)
@@ -180,6 +187,17 @@ class Study(BaseModel):
     max_error: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return as JSON values what was set of what no arm tells: the user's files, what scores their rows, and so on.
+
+        Homes of interpreters are written as `~`, since a run's journal keeps this.
+        """
+        found = self.model_dump(mode="json", include={*GIVEN}, exclude_defaults=True)
+        if self.pythons:
+            found["pythons"] = {name: without_home(path) for name, path in self.pythons.items()}
+        return found
 
     @property
     def aims_at(self) -> str:

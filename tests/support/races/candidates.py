@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -46,7 +46,7 @@ def analysed(
     *rows: Row,
     machine: str = "m",
     cpus: int = 2,
-    given: tuple[str, ...] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
     facts: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Analysed:
@@ -67,10 +67,9 @@ def analysed(
         **vars(group(found)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
     )
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
-    options = dict(zip(given[::2], given[1::2], strict=True))
     return Analysed(
         document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
-        header=cast(Any, SimpleNamespace(options=options, created=f"when {run} began", identity="0", study=study)),
+        header=cast(Any, SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)),
         cells={GROUP: found},
         groups={GROUP: cast(Any, part)},
     )

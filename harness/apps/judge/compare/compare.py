@@ -52,6 +52,7 @@ from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
 from shootout.core.study.group import short
 from shootout.core.units import size
+from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
@@ -458,8 +459,8 @@ def _rank_change(name: str) -> int:
 
 
 def _read_given_words(run: Analysed) -> dict[str, str]:
-    """Return the words that no arm tells."""
-    return {f"option {name}": value or "given" for name, value in run.header.options.items()}
+    """Return the options that no arm tells."""
+    return {f"option {name}": value or "given" for name, value in reproduce.write_given(run.header.given)}
 
 
 def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -89,8 +89,13 @@ def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
 Asked = Mapping[str, Any]
 """The facts that must be the same in all runs, by the names that people know."""
 METRIC = "--metric"
-SHARED = ("--inputs", "--read", "--labels", "--truth", "--rows-by", "--calibration", "--weights", METRIC)
-"""The options that two runs must have been given alike; a run without a metric has no scores that could be another's.
+SHARED = {
+    f"--{name.replace('_', '-')}": name
+    for name in ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights", "metric")
+}
+"""What two runs must have been given alike, by the options that people know: the fields of `Study`.
+
+A run without a metric has no scores that could be another's.
 """
 MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
 _LOOSE = (METRIC, EXPORT, OPERATIONS)
@@ -101,9 +106,9 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     """Return what a cell of a run asked."""
     found = run.groups[cell.group]
     arm = found.record.arms[0]
-    given = run.header.options
+    given = run.header.given
     trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
-    files = {name: Path(given[name]).name if name in given else None for name in SHARED}
+    files = {name: Path(given[field]).name if field in given else None for name, field in SHARED.items()}
     batch = min(one.batch for one in found.record.arms)
     counts = {one.work.flops for one in found.prepared.values() if one.work}
     return {MODEL: name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {

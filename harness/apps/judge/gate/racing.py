@@ -441,7 +441,7 @@ def tell_again(reference: Reference, contest: Contest) -> str | None:
     if not reference.is_shipped or not contest.rival.target.python:
         return None
     study, place = contest.plan.study, shlex.quote(str(reference.place))
-    data = reproduce.given(study.model_copy(update={"pythons": {}}))
+    data = [word for option in reproduce.write_given(study.model_copy(update={"pythons": {}}).given) for word in option]
     told = [study.model[0], "--backends", reference.again, *filter(None, data), "--out", "results/upgrade"]
     run = f"shootout run {reproduce.quote(told)}"
     new = shlex.quote(f"{reference.place}-new")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,20 +143,19 @@ def _model_of(found: ShippedFolder, said: str) -> str:
     return said
 
 
-def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
+def _options_of(arm: Arm, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `shootout run` that make this arm again, by keyword, but for the target itself."""
     flags = flags_of(RunOptions)
     by_name = {flag.name: keyword for keyword, flag in flags.items()}
     words: dict[str, Any] = {}
-    told = iter(shlex.split(reproduce.words([arm], given)))
-    for name in told:
+    for name, value in reproduce.options([arm], given):
         keyword = by_name[name]
         if flags[keyword].kind is bool:
             words[keyword] = True
         elif flags[keyword].several:
-            words.setdefault(keyword, []).append(_expand_home(next(told)))
+            words.setdefault(keyword, []).append(_expand_home(value))
         else:
-            words[keyword] = _expand_home(next(told))
+            words[keyword] = _expand_home(value)
     found = read_words(RunOptions, words)
     del found["backends"]
     return found
