@@ -17,7 +17,14 @@ from shootout.apps.judge.gate.options import MAX_TIME_S, GateOptions
 from shootout.apps.judge.gate.output import render, write_gate
 from shootout.apps.judge.gate.racing import Contest, plan_contest
 from shootout.apps.judge.gate.reference import Reference, read_reference
-from shootout.apps.judge.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
+from shootout.apps.judge.gate.verdict import (
+    Gate,
+    GatePurpose,
+    PackingPurpose,
+    count_restarts,
+    judge_gate,
+    tell_unraced,
+)
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
@@ -26,13 +33,10 @@ from shootout.core.errors import OutOfTime, ShootoutError, UsageError
 from shootout.core.host.locks import machine_lock
 from shootout.core.host.placement import pass_on
 from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.run_folder import (
     CANDIDATE,
-    ELSEWHERE,
     START_OVER,
     can_go_on,
-    is_from_here,
     new_folder,
     refuse_foreign,
 )
@@ -132,7 +136,7 @@ def pack_candidate(
         fresh=fresh or _starts_over(place / racing.RUN, plan, contest.candidate),
         limit=limit,
         progress=progress,
-        goes_on=partial(_refuse_stale, out),
+        purpose=PackingPurpose(),
         racing_s=racing.RACING_S,
         wait=limit.part(),
     )
@@ -157,13 +161,6 @@ def _starts_over(out: Path, plan: Plan, candidate: str) -> bool:
     return journal.begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
 
 
-def _refuse_stale(out: Path, history: History) -> bool:
-    """Refuse what was measured on another machine or with other versions; a finished run is not taken up again."""
-    if not is_from_here(history):
-        raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
-    return False
-
-
 def race(
     contest: Contest,
     reference: Reference,
@@ -184,12 +181,6 @@ def race(
     fresh = fresh or _starts_over(out, contest.plan, contest.candidate)
     earlier = 0 if fresh else count_restarts(out, contest.candidate)
 
-    def goes_on(history: History) -> bool:
-        """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
-        _refuse_stale(out, history)
-        return judge_gate(out, names, reference, limits, packed=packed).outcome == "undecided"
-
-    breach = watch_evidence(out, *names, limits, packed=packed)
     try:
         measure(
             contest.plan,
@@ -197,8 +188,7 @@ def race(
             fresh=fresh,
             limit=limit,
             progress=progress,
-            breach=breach,
-            goes_on=goes_on,
+            purpose=GatePurpose(out, names, reference, limits, packed=packed),
             wait=limit.part(),
             command=command_of(sys.argv[1:]),
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from shootout.apps.ceilings.measure import known_ceilings
@@ -16,10 +15,8 @@ from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (
+    PolicyPurpose,
     choose_study_for,
-    find_barred,
-    find_breach,
-    find_unsettled,
     refuse_several,
     refuse_unshown,
 )
@@ -40,12 +37,12 @@ from shootout.core.journal.records import Ended
 from shootout.core.journal.run_folder import (
     choose_folder,
     header,
-    is_from_here,
     note_interrupts,
     open_folder,
     open_journal,
 )
-from shootout.core.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
+from shootout.core.race.purpose import Purpose
+from shootout.core.race.runner import RaceRunner
 from shootout.core.results.group import Group, group_of, missing
 from shootout.core.study import points
 from shootout.core.study.group import family, named_in
@@ -171,10 +168,7 @@ def measure_run(
         limit=limit,
         progress=progress,
         trace=options.get("trace", False),
-        breach=partial(find_breach, policy, plan.study.metric is not None),
-        bars=partial(find_barred, policy),
-        waits=partial(find_unsettled, policy),
-        goes_on=lambda history: is_from_here(history) and bool(find_unsettled(policy, out)),
+        purpose=PolicyPurpose(policy, plan.study.metric is not None) if policy else Purpose(),
         command=command,
     )
 
@@ -187,10 +181,7 @@ def measure(
     limit: Deadline,
     progress: ProgressDisplay,
     trace: bool = False,
-    breach: Breach = no_breach,
-    bars: Bars = no_bars,
-    waits: Bars = no_bars,
-    goes_on: Callable[[History], bool] = lambda _: False,
+    purpose: Purpose | None = None,
     racing_s: float | None = None,
     wait: Deadline | None = None,
     command: Sequence[str] = (),
@@ -200,9 +191,8 @@ def measure(
 
     Args:
         limit: when all of it ends, exports and builds among it; put off by the wait for this machine.
-        breach, bars, waits: see `RaceRunner`.
+        purpose: what bars arms, calls them once more, and takes a finished run up again; None: nothing does.
         trace: when all is measured, also write where the time of each arm's calls goes.
-        goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
         command, on: see `Header`.
         wait: when to stop waiting for this machine; None: never. Where it is `limit` itself, that isn't put off.
@@ -212,8 +202,9 @@ def measure(
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
+    purpose = purpose or Purpose()
     with in_use(), open_folder(out, plan, fresh=fresh) as history:
-        if history and history.complete and not trace and not goes_on(history):
+        if history and history.complete and not trace and not purpose.goes_on(out, history):
             document = analyse(out)
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
             if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed
@@ -241,9 +232,7 @@ def measure(
                 deadline=limit.part(),
                 progress=progress,
                 racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
-                breach=breach,
-                bars=bars,
-                waits=waits,
+                purpose=purpose,
             )
             with note_interrupts(file, runner.deadline, plan.planning_s):
                 runner.prepare()

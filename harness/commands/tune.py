@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shootout.apps.judge.decide.options import Limit
-from shootout.apps.judge.decide.racing import find_breach
+from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.sensitivity.measure import rank_layers
 from shootout.apps.tune import search, table
 from shootout.apps.tune.limits import find_over_limits, policy_of, read_limits
@@ -23,10 +23,13 @@ from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of, measure
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
+from shootout.core.contract import NotRun
 from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use
+from shootout.core.journal.records import Played
+from shootout.core.race.purpose import Purpose
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
@@ -34,6 +37,27 @@ from shootout.tell import reproduce
 from shootout.tell.document import Document
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import TuneOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StagePurpose(Purpose):
+    """A stage of a tuning run under limits: settings that break one leave, and none is waited for.
+
+    A search only proposes, so there what the first restart's rows show is enough.
+    """
+
+    plan: Plan
+    limits: Mapping[str, float]
+    barred_from: int | None
+
+    def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
+        """Return the limit that one restart shows to be broken."""
+        purpose = PolicyPurpose(policy_of(self.limits), self.plan.study.metric is not None)
+        return purpose.find_breach(line, install_bytes)
+
+    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:
+        """Return by group the settings that are known to break a limit."""
+        return find_over_limits(self.limits, out)
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:
@@ -105,9 +129,8 @@ def _measure_stages(
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
         if plan.limits is None:
             return measure(plan, out, fresh=False, limit=limit, progress=progress)
-        breach = partial(find_breach, policy_of(plan.limits), plan.study.metric is not None)
-        bars = partial(find_over_limits, plan.limits)
-        return measure(plan, out, fresh=False, limit=limit, progress=progress, breach=breach, bars=bars)
+        purpose = StagePurpose(plan, plan.limits, barred_from=1 if plan.on_selection else None)
+        return measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=purpose)
 
     if limit.left_s <= 0 and not is_tuning(out):
         raise OutOfTime(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")

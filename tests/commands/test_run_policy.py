@@ -128,7 +128,7 @@ def test_a_race_goes_on_while_a_limit_may_be_settled_and_so_does_the_same_comman
         history = journal.read(out)
         return group_of(history, history.groups[0]).next_restart
 
-    monkeypatch.setattr(run, "find_unsettled", waits)
+    monkeypatch.setattr(run.PolicyPurpose, "find_unsettled", waits)
     decided(study)
     assert (count(), journal.read(out).complete) == (4, False), "as many as the study allows"
     decided(study)

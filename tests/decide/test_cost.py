@@ -16,7 +16,7 @@ from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.decide.racing import find_barred, fit_study
+from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study
 from shootout.apps.judge.decide.screen import tell_parts
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
@@ -134,7 +134,7 @@ def test_an_arm_that_failed_in_disturbed_rounds_alone_is_not_known_to_break_the_
     assert (calm.outcome, calm.exit_code) == ("infeasible", 3)
     found = decide(policy, searched(tmp_path / "busy", {"a": fails}, disturbed=True))
     assert (found.outcome, found.exit_code) == ("undecided", 7)
-    assert find_barred(policy, tmp_path / "busy") == {}, "it plays on"
+    assert PolicyPurpose(policy, False).find_barred(tmp_path / "busy") == {}, "it plays on"
 
 
 @pytest.mark.usefixtures("no_samples")

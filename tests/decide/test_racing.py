@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,8 @@ from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import (
+    PolicyPurpose,
     choose_study_for,
-    find_barred,
-    find_breach,
-    find_unsettled,
     fit_study,
     refuse_several,
     refuse_unshown,
@@ -31,8 +29,9 @@ from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision, Scen
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.journal import journal, samples
-from shootout.core.journal.records import Line, LoadTestResult, TriedRate, not_run
+from shootout.core.journal.records import Line, LoadTestResult, Played, TriedRate, not_run
 from shootout.core.messages import Scores
+from shootout.core.race.purpose import Purpose
 from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of, missing
 from shootout.core.stats.verdicts import Standing
@@ -136,18 +135,27 @@ def test_what_the_user_asked_for_stays():
 def test_one_restart_proves_some_limits_broken(keys: dict[str, Any], reason: str | None):
     wrong = Fidelity(max_abs=0.1, relative_l2=0.05, sqnr_db=None, cosine=1.0, top1_agreement=0.9)
     line = made.played(ARM, 0, 1e3, peak_rss_bytes=9_000_000, fidelity=wrong)
-    found = find_breach(policy(**keys), False, line, 2_000_000)
+    found = PolicyPurpose(policy(**keys), False).find_breach(line, 2_000_000)
     assert (found.reason if found else None) == reason
-    assert find_breach(None, False, line, None) is None
-    with_metric = find_breach(policy(**keys), True, line, 2_000_000)
+    with_metric = PolicyPurpose(policy(**keys), True).find_breach(line, 2_000_000)
     assert with_metric == (None if "min_agreement" in keys else found), "the metric's interval tells the agreement"
+
+
+@dataclass
+class Breaking(Purpose):
+    """A purpose whose limit each arm breaks."""
+
+    why: NotRun
+
+    def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
+        return self.why
 
 
 def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     planted.on_stage(monkeypatch)
     asked = planted.study(1, least_restarts=4)
     why = NotRun(NotRunKind.OFF_LIMITS, "memory 9 MB > 1 MB, the policy's limit")
-    planted.run(tmp_path / "run", asked, breach=lambda *_: why)
+    planted.run(tmp_path / "run", asked, purpose=Breaking(why))
     document = analyse(tmp_path / "run")
     restarts = {row.arm: (row.end_to_end.restarts, row.cause) for row in document.rows if row.end_to_end}
     assert restarts.pop(document.baseline or "") == (4, None)
@@ -158,8 +166,8 @@ def test_who_left_by_limits_that_are_no_more_plays_again(tmp_path: Path):
     why = NotRun(NotRunKind.OFF_LIMITS, "memory 9 MB > 1 MB, the policy's limit")
     lines = [*(made.played(arm, 0, 1e3) for arm in (made.A, made.B)), not_run(made.GROUP, made.B, why)]
     nobody: Any = SimpleNamespace(lines=lines)
-    for breach, out in ((lambda *_: why, [made.B.label]), (lambda *_: None, [])):
-        found = Recorder(out=tmp_path, file=nobody, history=nobody, progress=nobody, breach=breach)
+    for purpose, out in ((Breaking(why), [made.B.label]), (Purpose(), [])):
+        found = Recorder(out=tmp_path, file=nobody, history=nobody, progress=nobody, purpose=purpose)
         assert list(found.of_group(made.GROUP)) == out
 
 
@@ -174,8 +182,7 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
         lines += [made.played(made.COPY, restart, 100.0), made.rounds(restart)]
     folder = made.write(tmp_path / "run", made.header(), *lines)
     for share, barred in ("0.9", {made.GROUP: {made.B.label}}), ("0.4", {}), ("0.5", {}):
-        assert find_barred(policy(min_metric=share), folder) == barred
-    assert find_barred(None, folder) == {}
+        assert PolicyPurpose(policy(min_metric=share), True).find_barred(folder) == barred
 
 
 @pytest.mark.parametrize(
@@ -207,9 +214,8 @@ def test_a_race_goes_on_for_who_may_yet_be_shown_to_meet_a_limit(
             lines.append(made.played(arm, restart, 1e9 / rate, block_median_ns={"end_to_end": (1e9 / rate,)}, **facts))
         lines.append(made.rounds(restart, voided=3))
     folder = made.write(tmp_path / "run", made.header((*arms.values(), copy)), *lines, made.ended())
-    found = find_unsettled(policy(objective="rate", load="200/s", **keys), folder)
+    found = PolicyPurpose(policy(objective="rate", load="200/s", **keys), False).find_unsettled(folder)
     assert {name for name, arm in arms.items() if arm.label in found.get(made.GROUP, ())} == waits
-    assert find_unsettled(None, folder) == {}
 
 
 INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
@@ -277,13 +283,14 @@ def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     monkeypatch.setattr(planted, "LINES", dict.fromkeys(planted.LINES, (2e4, 0.0)))
     out, seen = tmp_path / "run", list[int]()
 
-    def bars(folder: Path) -> dict[str, set[str]]:
-        history = journal.read(folder)
-        (group,) = (group_of(history, record) for record in history.groups)
-        seen.append(group.next_restart)
-        return {group.record.name: {"onnxruntime:cpu:fp32"}} if is_barred else {}
+    class Barring(Purpose):
+        def find_barred(self, out: Path) -> dict[str, set[str]]:
+            history = journal.read(out)
+            (group,) = (group_of(history, record) for record in history.groups)
+            seen.append(group.next_restart)
+            return {group.record.name: {"onnxruntime:cpu:fp32"}} if is_barred else {}
 
-    assert planted.run(out, asked, bars=bars)
+    assert planted.run(out, asked, purpose=Barring())
     history = journal.read(out)
     (group,) = (group_of(history, record) for record in history.groups)
     fewest = seen[0]

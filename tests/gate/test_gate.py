@@ -12,7 +12,7 @@ from support.races import fakes, made, planted
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate.evidence import Limits, read_limits
 from shootout.apps.judge.gate.reference import Reference
-from shootout.apps.judge.gate.verdict import Gate, judge_gate, watch_evidence
+from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate
 from shootout.core.messages import Verified
 from shootout.core.stats.verdicts import Standing
 
@@ -35,7 +35,7 @@ def raced(
     planted.on_stage(patch)[0].restart_sd = sd
     out = tmp_path / f"run {limits.size}"
     asked = planted.study(1, baseline=NAMES[0], goal=str(limits.goal), max_restarts=most)
-    planted.run(out, asked, breach=watch_evidence(out, *NAMES, limits))
+    planted.run(out, asked, purpose=GatePurpose(out, NAMES, RECORDED, limits))
     return judge_gate(out, NAMES, RECORDED, limits)
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.plain import as_plain
 from support.races import made
 
-from shootout.apps.judge.gate import github
+from shootout.apps.judge.gate import github, verdict
 from shootout.apps.judge.gate.evidence import Limits
 from shootout.apps.judge.gate.output import render, tell_outcome
 from shootout.apps.judge.gate.racing import Contest
@@ -22,7 +22,9 @@ from shootout.commands import run
 from shootout.core.clock import Deadline
 from shootout.core.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
 from shootout.core.journal import journal
+from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, not_run
+from shootout.core.race.purpose import Purpose
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
@@ -45,8 +47,8 @@ def race(out: Path, limits: Limits, patch: pytest.MonkeyPatch, *, is_from_here: 
     """A gate in a folder, and whether what it holds is gone on with."""
     asked: list[bool] = []
     patch.delenv("CI", raising=False)
-    patch.setattr(command, "is_from_here", lambda _: is_from_here)
-    patch.setattr(command, "measure", lambda *_, goes_on, **__: asked.append(goes_on(journal.read(out))))
+    patch.setattr(verdict, "is_from_here", lambda _: is_from_here)
+    patch.setattr(command, "measure", lambda *_, purpose, **__: asked.append(purpose.goes_on(out, journal.read(out))))
     found = command.race(CONTEST, RECORDED, limits, out, limit=Deadline(None), progress=cast(Any, None))
     return found, asked
 
@@ -146,6 +148,13 @@ def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
         race(written(tmp_path / "told", 90.0), Limits(), monkeypatch, is_from_here=False)
 
 
+class GoingOn(Purpose):
+    """A purpose that takes each finished run up again."""
+
+    def goes_on(self, out: Path, history: History) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
@@ -162,7 +171,7 @@ def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     how: dict[str, Any] = {"fresh": False, "limit": Deadline(None), "progress": progress}
     if goes_on:
         with pytest.raises(OutOfTime):
-            run.measure(CONTEST.plan, out, **how, goes_on=lambda _: True)
+            run.measure(CONTEST.plan, out, **how, purpose=GoingOn())
     else:
         assert run.measure(CONTEST.plan, out, **how).complete
         assert "already holds this run, finished" in said[0]

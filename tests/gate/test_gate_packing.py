@@ -82,7 +82,7 @@ def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, mon
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
     monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
-    monkeypatch.setattr(command, "watch_evidence", lambda *_, **__: None)
+    monkeypatch.setattr(command, "GatePurpose", lambda *_, **__: None)
     monkeypatch.setattr(command, "pack_candidate", pack)
     monkeypatch.setattr(command, "measure", measure)
     out = tmp_path / "gate"

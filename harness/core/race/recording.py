@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -25,6 +24,7 @@ from shootout.core.journal.records import (
 )
 from shootout.core.messages import Loaded, Progress, Verified
 from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race, block_medians, flagged_blocks
 from shootout.core.race.restart import Restart
 from shootout.core.study.target import provider
@@ -50,7 +50,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
-        breach: as `RaceRunner` has it: an arm that left because of limits that no longer hold goes on.
+        purpose: see `RaceRunner`: an arm that left because of limits that no longer hold goes on.
         installed: by group and label, what its runtime takes on disk, where that is known.
     """
 
@@ -58,7 +58,7 @@ class Recorder:
     file: Journal
     history: History
     progress: Progress
-    breach: Callable[[Played, int | None], NotRun | None] = lambda *_: None
+    purpose: Purpose = field(default_factory=Purpose)
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
     _hung: set[tuple[str, str]] = field(default_factory=set, init=False)
     _prepared_line: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -86,7 +86,7 @@ class Recorder:
         left = {key: False for key, why in self._gone.items() if why.kind is NotRunKind.OFF_LIMITS}
         for line in self.history.lines if left else ():
             if isinstance(line, Played) and (key := (line.group, line.arm)) in left:
-                left[key] |= self.breach(line, self.installed.get(key)) is not None
+                left[key] |= self.purpose.find_breach(line, self.installed.get(key)) is not None
         for key in (key for key, breaks in left.items() if not breaks):
             del self._gone[key]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from shootout.core.messages import Progress
 from shootout.core.race import pace, queue, stopping
 from shootout.core.race.launcher import Launcher
 from shootout.core.race.pace import Caps
+from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race, race_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
@@ -37,22 +38,6 @@ from shootout.core.study.points import Point
 from shootout.core.study.schema import Study
 from shootout.scenarios.load_search import terms_of
 
-Breach = Callable[[Played, int | None], NotRun | None]
-"""A function that says why an arm need play no more, by its line of a restart and its runtime's size on disk; None: it
-goes on.
-"""
-Bars = Callable[[Path], Mapping[str, Collection[str]]]
-"""By group, the arms that break what the run is for, or wait for it, by all that its folder holds so far."""
-
-
-def no_breach(*_: object) -> None:
-    """Let no arm leave."""
-
-
-def no_bars(_: Path) -> Mapping[str, Collection[str]]:
-    """Bar no arm."""
-    return {}
-
 
 @dataclass(kw_only=True)
 class RaceRunner:
@@ -64,9 +49,7 @@ class RaceRunner:
         groups: by name, all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
-        breach: why an arm leaves that broke what the run is for; asked after each restart.
-        bars: the arms that need no verdict against the others; called whenever a group has played twice as long.
-        waits: the arms that need further restarts though every verdict is in; called when the race would end.
+        purpose: what bars arms, or calls them once more, beside the goals of the groups.
         is_short: whether the race ended at the most restarts while some arms waited for more.
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
@@ -80,9 +63,7 @@ class RaceRunner:
     deadline: Deadline
     progress: Progress
     racing_s: float | None = None
-    breach: Breach = no_breach
-    bars: Bars = no_bars
-    waits: Bars = no_bars
+    purpose: Purpose = field(default_factory=Purpose)
     is_short: bool = field(default=False, init=False)
     groups: dict[str, PlannedGroup] = field(default_factory=dict)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
@@ -97,7 +78,7 @@ class RaceRunner:
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
-            out=self.out, file=self.file, history=self.history, progress=self.progress, breach=self.breach
+            out=self.out, file=self.file, history=self.history, progress=self.progress, purpose=self.purpose
         )
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
@@ -261,7 +242,7 @@ class RaceRunner:
     def _drop_if_limit_broken(self, race: Race, arm: Arm, line: Played) -> None:
         """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""
         installed = self.recorder.installed.get((line.group, line.arm))
-        if not arm.control and arm.label != race.rules.baseline and (why := self.breach(line, installed)):
+        if not arm.control and arm.label != race.rules.baseline and (why := self.purpose.find_breach(line, installed)):
             self.recorder.note(line.group, arm, why)
             race.out[arm.label] = why.kind
 
@@ -279,14 +260,13 @@ class RaceRunner:
     def _look(self, changed: Iterable[Race]) -> None:
         """Find the next players of the races that changed, and tell their first answers.
 
-        Arms that break a limit are looked for before the first verdict and then ever more rarely: it takes a while. A
-        search only proposes, so there what the first restart's rows show is enough.
+        Arms to bar are looked for before the first verdict and then ever more rarely: it takes a while.
         """
         for race in changed:
-            earliest = 1 if self.plan.on_selection else race.fewest
+            earliest = race.fewest if self.purpose.barred_from is None else self.purpose.barred_from
             if not race.rules.selects and race.played >= max(earliest, 2 * race.barred_at):
                 race.barred_at = race.played
-                race.barred = {*self.bars(self.out).get(race.name, ())}
+                race.barred = {*self.purpose.find_barred(self.out).get(race.name, ())}
             race.look()
             self._say_of(race, race.take_first_answer(self.preparation.count_held(race.name)))
 
@@ -390,7 +370,7 @@ class RaceRunner:
 
     def _call_for_limits(self) -> bool:
         """Call the arms once more whose limits further restarts may settle; return False if none can play."""
-        waits = self.waits(self.out)
+        waits = self.purpose.find_unsettled(self.out)
         for race in self.races:
             rules = race.rules
             pairs = [

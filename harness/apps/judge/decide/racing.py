@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.candidates import Candidate, read_question
 from shootout.apps.judge.decide.limits import (
     SPREAD,
     Bounds,
@@ -28,6 +29,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.exported.request import check_sizes, may_be_scored
 from shootout.core.journal.records import Played
+from shootout.core.race.purpose import Purpose
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing, Verdict
@@ -165,46 +167,71 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
         )
 
 
-def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
-    """Return by group the arms of a run in progress that are proven to break a limit.
+@dataclass(slots=True)
+class PolicyPurpose(Purpose):
+    """A run that a policy decides on: arms that break a limit leave, and what may yet meet all of them plays on.
 
-    Raises:
-        UsageError: the folder holds no run.
+    Attributes:
+        by_metric: a metric tells the agreement, whose interval `find_barred` judges, and not the first class.
     """
-    barred: dict[str, set[str]] = defaultdict(set)
-    if policy is None:
-        return barred
-    candidates = read_question([out]).candidates
-    findings = judge_limits(policy, candidates)
-    for one in candidates:
-        if any(found.standing is Standing.BROKEN for found in findings[one.label]):
-            for play in one.plays:
-                barred[play.cell.group].add(play.row.arm)
-    return barred
+
+    policy: Policy
+    by_metric: bool
+
+    def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
+        """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
+        known = {
+            Limit.ERROR: line.fidelity.relative_l2,
+            Limit.AGREEMENT: None if self.by_metric else line.fidelity.top1_agreement,
+            Limit.MEMORY: line.peak_rss_bytes if line.gpu is None else None,
+            Limit.SIZE: line.executed.artifact_bytes,
+            Limit.INSTALL: install_bytes,
+        }
+        for limit, wanted in self.policy.limits.items():
+            if (value := known.get(limit)) is not None:
+                found = judge_figure(limit, wanted, Bounds(value=value, low=value, high=value))
+                if found.standing is Standing.BROKEN:
+                    return NotRun(NotRunKind.OFF_LIMITS, f"{tell_finding(found)}, the policy's limit")
+        return None
+
+    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:
+        """Return by group the arms of a run in progress that are proven to break a limit.
+
+        Raises:
+            UsageError: the folder holds no run.
+        """
+        candidates = read_question([out]).candidates
+        findings = judge_limits(self.policy, candidates)
+        return _by_group(
+            one for one in candidates if any(found.standing is Standing.BROKEN for found in findings[one.label])
+        )
+
+    def find_unsettled(self, out: Path) -> Mapping[str, Collection[str]]:
+        """Return by group the arms that further restarts may show to meet the limits, and that may be chosen then.
+
+        Raises:
+            UsageError: the folder holds no run.
+        """
+        candidates = read_question([out]).candidates
+        measures = {one.label: measure(self.policy, one) for one in candidates}
+        findings = judge_limits(self.policy, candidates, measures=measures)
+        standings = {label: {finding.standing for finding in found} for label, found in findings.items()}
+        met = [label for label in measures if standings[label] <= {Standing.MET} and not _is_out(measures[label])]
+        unsettled = []
+        for one in candidates:
+            mine, unknown = measures[one.label], [f for f in findings[one.label] if f.standing is Standing.UNKNOWN]
+            is_beaten = any(compare(self.policy, mine, measures[other]).verdict is Verdict.SLOWER for other in met)
+            may_meet = unknown and all(map(_may_settle, unknown)) and Standing.BROKEN not in standings[one.label]
+            if may_meet and not mine.fault and not (is_beaten and not mine.reason):
+                unsettled.append(one)
+        return _by_group(unsettled)
 
 
-def find_unsettled(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
-    """Return by group the arms that further restarts may show to meet the policy's limits, and that it might choose.
-
-    Raises:
-        UsageError: the folder holds no run.
-    """
-    unsettled: dict[str, set[str]] = defaultdict(set)
-    if policy is None:
-        return unsettled
-    candidates = read_question([out]).candidates
-    measures = {one.label: measure(policy, one) for one in candidates}
-    findings = judge_limits(policy, candidates, measures=measures)
-    standings = {label: {finding.standing for finding in found} for label, found in findings.items()}
-    met = [label for label in measures if standings[label] <= {Standing.MET} and not _is_out(measures[label])]
-    for one in candidates:
-        mine, unknown = measures[one.label], [f for f in findings[one.label] if f.standing is Standing.UNKNOWN]
-        is_beaten = any(compare(policy, mine, measures[other]).verdict is Verdict.SLOWER for other in met)
-        may_meet = unknown and all(map(_may_settle, unknown)) and Standing.BROKEN not in standings[one.label]
-        if may_meet and not mine.fault and not (is_beaten and not mine.reason):
-            for play in one.plays:
-                unsettled[play.cell.group].add(play.row.arm)
-    return unsettled
+def _by_group(candidates: Iterable[Candidate]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for play in (play for one in candidates for play in one.plays):
+        found[play.cell.group].add(play.row.arm)
+    return found
 
 
 def _is_out(found: ObjectiveValue) -> bool:
@@ -219,24 +246,3 @@ def _may_settle(finding: Finding) -> bool:
     if finding.limit in (Limit.CPU, Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
         return True
     return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE_LIMITS or finding.high is None)
-
-
-def find_breach(policy: Policy | None, by_metric: bool, line: Played, install_bytes: int | None) -> NotRun | None:
-    """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that.
-
-    Args:
-        by_metric: a metric tells the agreement, whose interval `find_barred` judges, and not the first class.
-    """
-    known = {
-        Limit.ERROR: line.fidelity.relative_l2,
-        Limit.AGREEMENT: None if by_metric else line.fidelity.top1_agreement,
-        Limit.MEMORY: line.peak_rss_bytes if line.gpu is None else None,
-        Limit.SIZE: line.executed.artifact_bytes,
-        Limit.INSTALL: install_bytes,
-    }
-    for limit, wanted in policy.limits.items() if policy else ():
-        if (value := known.get(limit)) is not None:
-            found = judge_figure(limit, wanted, Bounds(value=value, low=value, high=value))
-            if found.standing is Standing.BROKEN:
-                return NotRun(NotRunKind.OFF_LIMITS, f"{tell_finding(found)}, the policy's limit")
-    return None

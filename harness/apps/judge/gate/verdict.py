@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -11,16 +12,18 @@ from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.options import SHARE
-from shootout.apps.judge.decide.racing import find_breach
+from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.evidence import SAME, Check, Limits, find_evidence
 from shootout.apps.judge.gate.reference import Reference
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
 from shootout.core.journal import journal
+from shootout.core.journal.journal import History
 from shootout.core.journal.records import Played
+from shootout.core.journal.run_folder import ELSEWHERE, START_OVER, is_from_here
 from shootout.core.messages import Scope
-from shootout.core.race.runner import Breach
+from shootout.core.race.purpose import Purpose
 from shootout.core.results.group import Group
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.units import counted, duration, span
@@ -79,27 +82,60 @@ class Gate(Part):
         return EXIT_CODES[self.outcome]
 
 
-def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *, packed: bool = False) -> Breach:
-    """Return what ends the race as soon as the exact evidence is red, however fast the candidate is.
+@dataclass(slots=True)
+class GatePurpose(Purpose):
+    """The race of a gate: it ends as soon as the exact evidence is red, however fast the candidate is.
 
-    Args:
+    Attributes:
         out: the run's folder, which holds each restart before the next is planned.
+        names: the labels of reference and candidate.
+        recorded: where the reference comes from.
         packed: as `find_evidence` takes it.
+        is_seen: whether the evidence was looked at.
     """
-    seen = False
 
-    def find_red(line: Played, install_bytes: int | None) -> NotRun | None:
-        nonlocal seen
-        if why := find_breach(limits.policy, bool(limits.metric), line, install_bytes):
+    out: Path
+    names: tuple[str, str]
+    recorded: Reference
+    limits: Limits
+    packed: bool = False
+    is_seen: bool = False
+
+    def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
+        """Return what is red, of the policy or of the evidence; None if nothing is."""
+        policy = self.limits.policy
+        if policy and (why := PolicyPurpose(policy, bool(self.limits.metric)).find_breach(line, install_bytes)):
             return why
-        if seen:
+        if self.is_seen:
             return None
-        checks = find_evidence(analyse_cells(out), reference, candidate, limits, packed=packed)
-        seen = bool(checks)  # a first restart may have been the candidate's alone
+        checks = find_evidence(analyse_cells(self.out), *self.names, self.limits, packed=self.packed)
+        self.is_seen = bool(checks)  # a first restart may have been the candidate's alone
         red = next((one for one in checks if one.standing is Standing.BROKEN), None)
         return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
 
-    return find_red
+    def goes_on(self, out: Path, history: History) -> bool:
+        """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
+        refuse_stale(out, history)
+        return judge_gate(out, self.names, self.recorded, self.limits, packed=self.packed).outcome == "undecided"
+
+
+class PackingPurpose(Purpose):
+    """The candidate's own short run, of which its folder is made."""
+
+    def goes_on(self, out: Path, history: History) -> bool:
+        """Leave a finished run as it is, if it is of this machine and these versions."""
+        refuse_stale(out, history)
+        return False
+
+
+def refuse_stale(out: Path, history: History) -> None:
+    """Refuse what was measured on another machine or with other versions.
+
+    Raises:
+        UsageError: it was.
+    """
+    if not is_from_here(history):
+        raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
 
 
 def judge_gate(
