@@ -564,7 +564,7 @@ def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
 
 
 def is_installed(name: str, packages: Collection[str]) -> bool:
-    """Return whether a backend's library is among these packages; a third party brings its own.
+    """Return whether a backend's library, or a third party's package, is among these packages.
 
     Args:
         packages: names, such as those of a run's environment; none: they weren't recorded, and nothing is missing.
@@ -573,9 +573,9 @@ def is_installed(name: str, packages: Collection[str]) -> bool:
         UsageError: no such backend.
     """
     row = entry(name)
-    if not row.extra or not packages:
+    if not packages or not (row.extra or row.package):
         return True
-    own, *_ = row.installs[""] or ("",)
+    own = row.package or (row.installs[""] or ("",))[0]
     return not {*map(_normalize, own.split("|"))}.isdisjoint(map(_normalize, packages))
 
 

@@ -71,6 +71,7 @@ def tell_untried(
     every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
     never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
+    never = [name for name in never if name in backends.SHIPPED or backends.is_installed(name, packages)]
     converted = {row.model for row in every if backends.reads_own_files(row.backend)}
     if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
         never = [name for name in never if name in backends.SHIPPED and backends.capabilities(name).classical]

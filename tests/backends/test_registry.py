@@ -93,6 +93,8 @@ def test_a_third_party_is_named_like_any_other(packages: Path):
     assert backends.names() == (*SHIPPED, "mine")
     assert backends.get("mine").name == "mine"
     assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
+    assert backends.is_installed("mine", {"numpy", "mine_package"})
+    assert not backends.is_installed("mine", {"numpy"}), "a run on a machine without it knows no such backend"
 
 
 def test_a_backend_that_is_not_here_shows_and_offers_nothing():

@@ -10,15 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.plain import as_plain
+from support.races import made
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout import backends
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.errors import install
+from shootout.core.host import environment
+from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.tell.answer import render_answers, tell_race
 from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
@@ -592,6 +597,22 @@ def test_who_could_win_but_was_not_installed_there_is_told_with_one_command():
     training = skipped(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")))
     assert training.startswith("not installed: jax-jit ("), "litert trains nothing"
     assert screen(SLOW, FAST)["Skipped"].startswith("not tried: numpy")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_run_from_another_machine_speaks_of_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+):
+    """What the machine that reads has is the opposite."""
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    has = {True: {"numpy": "2.0", "onnxruntime": "1.20"}, False: {"numpy": "2.0"}}
+    monkeypatch.setattr(environment, "libraries", lambda: has[not is_there])
+    there = {"machine": "another", "libraries": has[is_there]}
+    lines = [made.played(arm, 0, 1e5) for arm in made.ARMS]
+    folder = made.write(tmp_path / "run", made.header(environment=there), *lines, made.rounds(0))
+    absent, untried = paragraphs(analyse(folder))["Skipped"].split(" · not tried: ")
+    assert absent.startswith("not installed: ")
+    assert ("onnxruntime" in untried, "onnxruntime" in absent) == (is_there, not is_there)
 
 
 @pytest.mark.parametrize("complete", [True, False])

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shootout import backends, models
 from shootout.core import budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
@@ -344,7 +345,6 @@ def why_no_folder(row: Row) -> str:
     """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
     if row.scenario in UNSHIPPABLE:
         return UNSHIPPABLE[row.scenario]
-    from shootout import backends  # which reading most runs doesn't need
 
     why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
     return f"{why}; {_tell_how_measured(row)}" if why and backends.reads_own_files(row.backend) else why
@@ -352,7 +352,6 @@ def why_no_folder(row: Row) -> str:
 
 def _tell_how_measured(row: Row) -> str:
     """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
-    from shootout import backends
 
     package = next(iter(backends.entry(row.backend).installs.get("") or ()), row.backend).rpartition("|")[2]
     version = (row.executed or {}).get("version")
@@ -388,7 +387,6 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
         rows: those with a sound time.
         baseline: the arm; None if there is none.
     """
-    from shootout import backends  # which reading most runs doesn't need
 
     names = backends.USUAL.get(Device(shipped.device), backends.USUAL[Device.CPU])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
@@ -495,7 +493,6 @@ def waiting_builds_s(rows: Sequence[Row]) -> float:
 
 
 def _expect_build_s(row: Row, weight_bytes: int) -> float:
-    from shootout import backends  # which reading most runs doesn't need
 
     name, _, mode = row.backend.partition("+")
     return backends.entry(name).expect_build_s(mode, row.precision, weight_bytes) if name in backends.names() else 0.0
@@ -758,7 +755,6 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
     """
-    from shootout import models  # which reading most runs doesn't need
 
     fidelity = row.fidelity
     if fidelity is None or cell.is_scored or row.model in models.names():
@@ -777,7 +773,6 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
     if row.device != Device.CPU or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
         return None
-    from shootout import backends  # which reading most runs doesn't need; no library is imported
 
     if not backends.shows_inside(row.backend):
         return None
@@ -797,7 +792,6 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
         return None
     if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
         return None
-    from shootout import backends  # as above
 
     if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
