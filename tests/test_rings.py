@@ -14,7 +14,7 @@ from setuptools import find_packages
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
 PLUGINS = ("backends", "models", "scenarios", "quantize")
-REGISTRIES = {"backends", "models", "scenarios"}
+REGISTRIES = {"backends", "models", "models.metrics", "scenarios"}
 """Packages that look a plug-in up by its name."""
 LIBRARIES = ("quantize", "models.onnx")
 """Plug-ins' shared code, which plug-ins of every kind may use."""

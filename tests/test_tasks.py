@@ -12,7 +12,7 @@ import pytest
 from lab import task_metrics
 from lab.task_case import measure_boxes, measure_iou, measure_text, read_ctc
 from lab.tasks import MORE_ROWS, write_page
-from shootout.models.metrics.metric_names import find_metric
+from shootout.models.metrics import find_metric
 
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = json.loads((ROOT / "results" / "reference" / "tasks.json").read_text())["sections"]["tasks"]["tables"]

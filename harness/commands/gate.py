@@ -40,8 +40,8 @@ from shootout.core.journal.run_folder import (
     new_folder,
     refuse_foreign,
 )
+from shootout.core.scoring import ACCURACY
 from shootout.core.study.plan import Plan
-from shootout.models.metrics.scoring import ACCURACY
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
 

@@ -10,7 +10,7 @@ from shootout.commands.output import print_answer
 from shootout.core.contract import Option, Precision
 from shootout.core.errors import unknown
 from shootout.core.study import schema
-from shootout.models.metrics import metric_names
+from shootout.models.metrics import METRICS
 
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
 
@@ -35,7 +35,7 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
         "backends": {name: _describe_offer(name) for name in backends.names()},
         "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},
         "schemes": dict(_list_schemes()),
-        "metrics": {one.form: one.help for one in metric_names.METRICS.values()},
+        "metrics": {one.form: one.help for one in METRICS.values()},
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []

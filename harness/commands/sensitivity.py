@@ -18,9 +18,10 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import check_sizes
 from shootout.core.host import environment
 from shootout.core.host.store import in_use
+from shootout.core.scoring import scorer
 from shootout.core.stats.paired import ask_drop
 from shootout.core.study import points
-from shootout.core.study.plan import check_metric, measure_of
+from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import reproduce
@@ -56,7 +57,7 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
             replace(points.request(chosen, point), scores_all=False),
         )  # INT8 is calibrated
         count = check_sizes(asked)
-        check_metric(chosen, rows, [] if count is None else [count], {point.model: asked})
+        scorer().check(chosen, rows, [] if count is None else [count], {point.model: asked})
         name = points.group_name(point)
         progress.stage(f"rounding each {wanted.by} of {name} alone")
         found = measure_sensitivity(asked, replace(wanted, metric=measure_of(chosen)), progress)

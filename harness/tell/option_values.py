@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from shootout.core.contract import Value
 from shootout.core.errors import UsageError
 from shootout.core.study.axes import SHAPE, expand_range, parse_value, read_shape
+
+if TYPE_CHECKING:
+    from shootout.core.contract import Value
 
 _NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
 """A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""

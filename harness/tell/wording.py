@@ -103,7 +103,7 @@ def bound_metric(metric: Metric) -> tuple[float, float] | None:
     Against FP32's own outputs that is the score's interval if a limit is on the agreement or there is none. If a limit
     is on the drop, it is FP32's score with the interval of the change.
     """
-    from shootout.models.metrics.metric_names import find_range  # with NumPy, which most screens do without
+    from shootout.models.metrics import find_range  # with NumPy, which most screens do without
 
     low, high = metric.low, metric.high
     if metric.limits == "drop" and metric.change:

@@ -27,9 +27,9 @@ from shootout.core.exported.model import LABELS, sha256
 from shootout.core.exported.stream import Stream
 from shootout.core.host import npz
 from shootout.core.host.store import READ_ROWS
+from shootout.core.study.axes import EMPTY
 from shootout.core.units import counted
 from shootout.models.data import table_files
-from shootout.models.onnx.axis_arithmetic import EMPTY
 
 TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}

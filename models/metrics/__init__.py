@@ -1,1 +1,93 @@
-"""Score a model's outputs against truths: by name, or by a function of the user's own."""
+"""Score a model's outputs against truths: find a metric by the name that a user gives it: `mae`, `top-5`, `map@0.5`.
+
+A function of the user's own may take its place (`scoring.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+from shootout.core.errors import UsageError, unknown
+from shootout.models.metrics.metrics import ROW_METRICS, TOP, MetricFamily, NamedMetric, score_rows, split_rows
+from shootout.models.metrics.set_metrics import SET_METRICS, WER
+
+SIGNED = "cosine"
+"""The metric of which more is better that reaches as far below 0 as above."""
+METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
+"""By name."""
+
+
+def find_metric(word: str) -> NamedMetric:
+    """Return the metric that a user names.
+
+    Raises:
+        UsageError: no metric has the name, or its parameter isn't valid.
+    """
+    name, at, text = re.sub(r"^top-(\d+)$", rf"{TOP}@\1", word.strip().lower()).partition("@")
+    family = METRICS.get(name)
+    if family is None:
+        raise unknown("metric", word, METRICS)
+    given = (_read_parameter(family, word, text),) if at else ()
+    if not given and family.parameter is not None and family.parameter.required:
+        raise UsageError(f"metric {word!r} needs a parameter: {family.form}, {family.parameter.expected}")
+    full = f"{'top-' if name == TOP else f'{name}@'}{given[0]:.12g}" if given else name
+    reduce = family.reduce
+    return NamedMetric(
+        name=full,
+        help=family.help,
+        lower_is_better=family.lower_is_better,
+        library=family.library,
+        score=partial(score_rows, full, family.score, given),
+        split=partial(split_rows, full, family.split, given) if family.split else None,
+        reduce=(lambda statistics: reduce(statistics, *given)) if reduce else None,
+    )
+
+
+def find_range(word: str) -> tuple[float, float]:
+    """Return the least and the highest score of a metric; infinite ends of a user's own and of one without any."""
+    try:
+        metric = find_metric(word)
+    except UsageError:
+        return -math.inf, math.inf
+    if metric.lower_is_better:
+        return 0.0, math.inf
+    return -1.0 if metric.name == SIGNED else 0.0, 1.0
+
+
+def refuse_drop_of_all(option: str, limit: float, word: str) -> None:
+    """Refuse a limit on a loss as large as the whole score, of a metric whose scores are 1 at most.
+
+    Args:
+        option: the name of the limit, for people.
+        limit: in the metric's own unit, and no share of FP32's mean.
+        word: the metric, which may be a user's own: its range isn't known.
+
+    Raises:
+        UsageError: it is as large; the percent sign is missing as a rule.
+    """
+    try:
+        named = find_metric(word)
+    except UsageError:
+        return
+    ends_at_one = not named.lower_is_better or named.name.partition("@")[0] == WER
+    if ends_at_one and limit >= 1:
+        raise UsageError(
+            f"{option} {limit:g}: {named.name} is 1 at most, so that any loss keeps it: did you mean {limit:g}%?"
+        )
+
+
+def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
+    parameter = family.parameter
+    if parameter is None:
+        raise UsageError(f"metric {word!r}: {family.name} takes no parameter")
+    try:
+        value = parameter.read(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or not parameter.valid(value):
+        raise UsageError(f"metric {word!r}: expected {family.form}, {parameter.expected}; received {text!r}")
+    return value

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import count, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
@@ -24,208 +23,44 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from shootout.core.contract import Array, Arrays, TensorSpec
-from shootout.core.errors import UsageError, unknown
+from shootout.core.errors import UsageError
 from shootout.core.exported.model import ExportedModel, ReportRows, open_exported
 from shootout.core.host import child
-from shootout.core.host.scratch import scratch
 from shootout.core.messages import MOST_SCORE, Scores
+from shootout.core.scoring import CALLS, NAMES, Measure
 from shootout.models.data import truth_files
-from shootout.models.metrics import metric_names, metrics
+from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.sources import factory, source
 
-NAMES, SCORES, TASK, CALLS, LABELS = "names.json", "scores.json", "task.json", "*.npz", "labels.npy"
-"""The folder's files: the outputs' names, the answer, what to score by, one for some calls each, a trial's labels."""
-FILE_BYTES = 8 << 20
-"""A file of calls holds about so much, or one call."""
-TRIAL_S = 30.0
-"""A trial of a metric on one call takes no longer."""
-MOST_TRIED = 4_000_000
-"""A trial on made-up outputs takes one row if the call has more elements, and is left out if one row has more."""
+SCORES, TASK, LABELS = "scores.json", "task.json", "labels.npy"
+"""Files of the folder with outputs: the answer, what to score by, a trial's labels."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
 """The function's attribute that makes one number of the statistics of some rows."""
-AUTO, ACCURACY = "auto", "accuracy"
+AUTO = "auto"
+"""The metric that follows from the outputs and the truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
 _OF_TRUTH, _WITH_INPUTS = 2, 3
 LEAST_OF_PART = 5
 """Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
-_FORM_OF_ANSWER = TypeAdapter(Scores)
+FORM_OF_ANSWER = TypeAdapter(Scores)
 
 Score = Callable[[Arrays, Any, Arrays], Any]
 """Outputs, truth and inputs of one call → a number for each row, or statistics of each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """Say what rows are scored by.
-
-    Attributes:
-        metric: a name, `auto`, `file.py:score` or `package.module:score`.
-        truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
-        scores: the output that a named metric goes by; "" for the first that fits.
-        rows_by: the path of what each row of the user's inputs belongs to; "" if each is a unit by itself.
-    """
-
-    metric: str
-    truth: str = ""
-    scores: str = ""
-    rows_by: str = ""
-
-
-def is_own(metric: str) -> bool:
-    """Tell whether a metric is meant as a function of the user's own, not as a name."""
-    return ":" in metric
-
-
-def check(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
-    """Return a hash of a metric: of its source, which is read and not run, or of its name.
-
-    Args:
-        scores: the output that it goes by; "" if none is named.
-        min_agreement: the least that it may be without truth; "" for no limit.
-
-    Raises:
-        UsageError: there is no such name, file, module or function, its library is missing, or an option has no effect
-            on it.
-    """
-    if metric == AUTO:
-        return metric
-    if not is_own(metric):
-        named = metric_names.find_metric(metric)
-        named.require_library()
-        if min_agreement and named.lower_is_better:
-            raise UsageError(
-                f"--min-agreement {min_agreement} doesn't apply to {named.name}, of which lower is better: give "
-                "--max-drop in its unit, such as 0.01"
-            )
-        return named.name
-    if scores:
-        raise UsageError(f"--scores {scores} is for a metric by name; {metric} gets all outputs: leave it out")
-    place = source.find(metric)
-    source.definition(place, "scores the rows")
-    return place.digest()
-
-
-def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Collection[str]) -> None:
-    """Refuse truth that a metric by name can't score by, as far as names and types tell before the model runs.
-
-    Args:
-        scores: the output that it goes by; "" if none is named.
-        outputs: the model's, by name; none if only its export tells.
-
-    Raises:
-        UsageError: no array of the truth belongs to an output, or it holds texts.
-    """
-    if scores and outputs and scores not in outputs:
-        raise unknown("output", scores, outputs)
-    if is_own(metric) or metric == AUTO:
-        return
-    columns = truth if isinstance(truth, Mapping) else {"": truth}
-    named = [name for name in columns if name in outputs] or list(columns)
-    if outputs and len(named) > 1 and named[0] not in outputs:
-        raise UsageError(
-            f"no truth for {metric}: the truth has {', '.join(named)}; the outputs are {', '.join(outputs)}. Name the "
-            "truth's array like the output"
-        )
-    for name in named if len(named) == 1 or outputs else ():
-        column = columns[name]
-        first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
-        if isinstance(first, str):
-            raise UsageError(
-                f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
-            )
-
-
-def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
-    """Return `run`, which also leaves the outputs of each call in the folder.
-
-    Args:
-        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
-    """
-    numbers = count(1)
-    waiting: list[Arrays] = []
-
-    def saved(inputs: Arrays) -> Arrays:
-        outputs, number = run(inputs), next(numbers)
-        waiting.append({name: np.array(array) for name, array in outputs.items()})
-        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
-            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
-            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
-            waiting.clear()
-        return outputs
-
-    return saved
-
-
-def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
-    """Score the outputs that lie in a folder, in a process of its own.
-
-    Args:
-        exported: the model whose report split they are of.
-        timeout_s: the process is ended after so many seconds.
-    """
-    name = source.find(measure.metric).short if is_own(measure.metric) else measure.metric
-    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
-    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
-    ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
-    try:
-        found = _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
-        return replace(found, name=found.name or name)
-    except (OSError, ValueError):
-        return Scores(name=name, fault=f"{name} {ending.how}")
-
-
-def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
-    """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
-    known.
-
-    Args:
-        outputs: of one call, whose rows lie along axis 0.
-        labels: of all rows, if these are the truth.
-        timeout_s: the process of a user's function is ended after so many seconds.
-    """
-    rows = _count_rows(outputs)
-    if _count_elements(outputs) > MOST_TRIED:  # a file of a few bytes can declare outputs of any size
-        outputs = [replace(one, shape=(1, *one.shape[1:])) if one.shape[:1] == (rows,) else one for one in outputs]
-    if _count_elements(outputs) > MOST_TRIED:
-        return ""
-    if not is_own(measure.metric):
-        return _find_fault_of_shapes(measure, outputs, labels)
-    with scratch() as folder:
-        if labels is not None:
-            np.save(folder / LABELS, labels[: _count_rows(outputs)])
-        return _try_apart(measure, folder, timeout_s, outputs=[asdict(one) for one in outputs])
-
-
-def try_first_call(measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
-    """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
-    if not exported.has_report:
-        return ""
-    with scratch() as folder:
-        return _try_apart(measure, folder, timeout_s, exported=str(exported.folder))
-
-
-def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) -> str:
-    (folder / TASK).write_text(json.dumps({**asdict(measure), "tries": what}), encoding="utf-8")
-    child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
-    try:
-        return _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault
-    except (OSError, ValueError):
-        return ""  # it takes long, or ends the process: that is told once its rows are scored
-
-
-def _find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
+def find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
     """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
-    count = _count_rows(outputs)
+    count = count_rows(outputs)
     rows = np.arange(count)
     rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
     right = None if labels is None else labels[rows]
     try:
-        if is_own(measure.metric) and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
+        if measure.is_own and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
             return ""  # no inputs that are made up fit it
         if measure.truth:
             truth = truth_files.read(Path(measure.truth))
@@ -252,11 +87,8 @@ def _is_ids(column: Array | Sequence[Any]) -> TypeGuard[Array]:
     return isinstance(column, np.ndarray) and column.ndim == 1 and column.size > 0 and column.dtype.kind in "iu"
 
 
-def _count_elements(outputs: Sequence[TensorSpec]) -> int:
-    return sum(math.prod(one.shape) for one in outputs)
-
-
-def _count_rows(outputs: Sequence[TensorSpec]) -> int:
+def count_rows(outputs: Sequence[TensorSpec]) -> int:
+    """Return how many rows a call has whose outputs have these shapes."""
     return max((one.shape[0] for one in outputs if one.shape), default=1)
 
 
@@ -302,7 +134,7 @@ def _find_fault_of_first_call(measure: Measure, exported: ExportedModel) -> str:
     own = {name: np.concatenate([one[name] for one in found]) for name in found[0]} if is_alone else None
     calls = _list_calls(truth, found, exported, rows, own, by_clip=by_clip)
     if by_clip:
-        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
+        calls = _join_clips(calls, exported, is_own=measure.is_own)
     call = next(calls, None)
     return _fault_of_call(measure, call, "outputs" if is_alone else "truth") if call else ""
 
@@ -334,7 +166,7 @@ def score_rows(
     names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     calls = _list_calls(truth, _read_outputs(folder, names), exported, scored, own, by_clip=by_clip)
     if by_clip:
-        calls = _join_clips(calls, exported, is_own=is_own(measure.metric))
+        calls = _join_clips(calls, exported, is_own=measure.is_own)
     found: dict[str, ScoredOutput] = {}
     for call in calls:
         if not found:
@@ -526,13 +358,13 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
     Raises:
         UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
     """
-    if is_own(measure.metric):
+    if measure.is_own:
         return [_open_own(measure.metric)]
     word = measure.metric
     if word == AUTO:
         shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
         word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
-    metric = metric_names.find_metric(word)
+    metric = find_metric(word)
     metric.require_library()
     picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
     if against == "truth" and not measure.scores and isinstance(truth, dict):
@@ -662,8 +494,8 @@ def _answer_trial(folder: Path, measure: Measure, what: Mapping[str, Any]) -> No
     else:
         outputs = [TensorSpec(**{**one, "shape": tuple(one["shape"])}) for one in what["outputs"]]
         labels = np.load(folder / LABELS) if (folder / LABELS).exists() else None
-        fault = _find_fault_of_shapes(measure, outputs, labels)
-    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
+        fault = find_fault_of_shapes(measure, outputs, labels)
+    (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
 
 
 def main() -> None:
@@ -680,7 +512,7 @@ def main() -> None:
         found = score_report(Measure(**task), folder, exported)
     except UsageError as error:
         found = Scores(name="", fault=str(error))
-    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(found))
+    (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(found))
 
 
 if __name__ == "__main__":

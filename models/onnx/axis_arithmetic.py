@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import ceil, floor
 
 from shootout.core.errors import UsageError
+from shootout.core.study.axes import EMPTY
 
-EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"
 MOST_LETTERS = 200
 MOST_POWER = 8
 MOST_SIZE = 1 << 40

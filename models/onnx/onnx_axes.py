@@ -20,6 +20,7 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ModelError, UsageError, unknown
+from shootout.core.study.axes import EMPTY
 from shootout.models.onnx import axis_arithmetic
 
 BATCH_AXES = ("batch", "batch_size", "N")
@@ -373,7 +374,7 @@ def _missing_sizes(
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_input_text(info)}" for info in inputs),
-        *([f"The file has 0 for {', '.join(empty)}, but {axis_arithmetic.EMPTY}."] if empty else []),
+        *([f"The file has 0 for {', '.join(empty)}, but {EMPTY}."] if empty else []),
         "Give sizes, in one of these ways:",
         "  --inputs rows.npz  (the sizes are those of your rows)",
         *([f"  {shlex.join(named)}"] if plain else []),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError, shorten, unknown
+from shootout.core.study.axes import BATCH
 from shootout.models.base import Model, Parameters, SameType
 from shootout.models.sources import hfconfig, program, source
 from shootout.models.sources.source import FactorySource
@@ -76,8 +77,8 @@ def _model_of_factory(place: FactorySource) -> Model:
     def called(parameters: Parameters) -> Called:
         from shootout.models.sources.called import run
 
-        asked = {key: value for key, value in parameters.items() if said.takes_batch or key != source.BATCH}
-        batch = int(asked[source.BATCH]) if said.takes_batch else None
+        asked = {key: value for key, value in parameters.items() if said.takes_batch or key != BATCH}
+        batch = int(asked[BATCH]) if said.takes_batch else None
         return dataclasses.replace(run(place, asked), batch=batch)
 
     return Model(

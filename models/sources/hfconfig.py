@@ -21,9 +21,9 @@ import numpy as np
 
 from shootout.core.contract import Array, Artifact
 from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.study.axes import BATCH
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
-from shootout.models.sources.source import BATCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -32,10 +32,10 @@ from shootout.core.exported.model import (
     open_exported,
 )
 from shootout.core.exported.request import ExportJob
+from shootout.core.study.axes import BATCH
 from shootout.models.base import draw
 from shootout.models.sources.assembly import ROUNDING
 from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
-from shootout.models.sources.source import BATCH
 
 if TYPE_CHECKING:
     import torch

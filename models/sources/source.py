@@ -25,10 +25,9 @@ from pathlib import Path
 
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.study.axes import BATCH
 
 SUFFIX = ".py"
-BATCH = "batch"
-"""A factory's parameter of this name gets the batch size."""
 MOST_FILES = 500
 """Hash so many .py files of a folder tree: those nearest to its top, in the order of paths."""
 MOST_ENTRIES = 10_000

@@ -26,13 +26,13 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import ExportJob, Request, stream_of
 from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import is_like
+from shootout.core.study.axes import BATCH
 from shootout.models.base import buffer_count, set_bytes, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.models.sources.called import Called, find_state
 from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
-from shootout.models.sources.source import BATCH
 from shootout.quantize import torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2

@@ -15,7 +15,8 @@ from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ReportRows
 from shootout.core.messages import Scores
-from shootout.models.metrics import metric_names, scoring
+from shootout.core.scoring import Measure, saving
+from shootout.models.metrics import find_metric, scoring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLASSES, PLACES = 80, 90
@@ -40,14 +41,14 @@ def moved(box: list[int], by: int, class_: int | None = None) -> list[int]:
 
 def scored(folder: Path, heads: list[Array], *, own: list[Array] | None = None) -> Scores:
     """What the program makes of the outputs that a target leaves, image by image."""
-    call = scoring.saving(lambda inputs: {"output0": heads[int(inputs["image"][0])][None]}, folder)
+    call = saving(lambda inputs: {"output0": heads[int(inputs["image"][0])][None]}, folder)
     for number in range(len(heads)):
         call({"image": np.array([number])})
     truth = folder / "boxes.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"boxes": TRUTH}), truth)
     numbers = np.arange(len(heads))
     rows = ReportRows(inputs={"image": numbers}, rows=numbers, other_rows=numbers[:0], labels=None)
-    measure = scoring.Measure(metric=f"{DOCS}/examples/yolo.py:f1", truth="" if own else str(truth))
+    measure = Measure(metric=f"{DOCS}/examples/yolo.py:f1", truth="" if own else str(truth))
     exported: Any = SimpleNamespace(batch=1, stream=None, outputs=())
     return scoring.score_rows(measure, folder, exported, rows, {"output0": np.stack(own)} if own else None)
 
@@ -97,9 +98,9 @@ def test_without_truth_a_raw_head_is_held_against_the_models_own(tmp_path: Path)
     ids=["cut apart", "turned round", "no rows", "behind NMS", "two"],
 )
 def test_outputs_that_are_no_raw_head_are_refused_with_their_shapes(shapes: dict[str, tuple[int, ...]]):
-    measure = scoring.Measure(metric=f"{DOCS}/examples/yolo.py:f1")
+    measure = Measure(metric=f"{DOCS}/examples/yolo.py:f1")
     specs = [TensorSpec(name=name, shape=shape, dtype="float32") for name, shape in shapes.items()]
-    fault = scoring._find_fault_of_shapes(measure, specs, None)
+    fault = scoring.find_fault_of_shapes(measure, specs, None)
     told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     assert f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {told}" in fault
 
@@ -118,4 +119,4 @@ def test_the_page_shows_that_file():
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 25200, 85), (1, 100, 7), (3, 4)])
 def test_map_refuses_a_raw_head(shape: tuple[int, ...]):
     with pytest.raises(UsageError, match=r"received \[.*\]; decode a raw head by a metric of your own: see docs/met"):
-        metric_names.find_metric("map").score(np.zeros(shape, np.float32), [np.zeros((1, 6))] * shape[0])
+        find_metric("map").score(np.zeros(shape, np.float32), [np.zeros((1, 6))] * shape[0])

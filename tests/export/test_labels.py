@@ -18,9 +18,10 @@ from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.exported.request import labels_of
+from shootout.core.scoring import Measure, saving
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets
-from shootout.models.metrics import scoring
+from shootout.models.metrics import scorer
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -228,11 +229,11 @@ def test_a_search_is_measured_on_the_rows_that_it_may_look_at(tmp_path: Path):
     (tmp_path / "metric.py").write_text("def number(outputs, truth): return truth")
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    call = scoring.saving(lambda inputs: {"y": np.zeros((len(inputs["x"]), 3), np.float32)}, outputs)
+    call = saving(lambda inputs: {"y": np.zeros((len(inputs["x"]), 3), np.float32)}, outputs)
     for first in range(0, 24, 4):
         call({"x": seen.inputs["x"][first : first + 4]})
-    measure = scoring.Measure(metric=f"{tmp_path}/metric.py:number", truth=str(truth))
-    assert scoring.score(measure, outputs, plain.for_selection(), 60.0).rows == tuple(range(1, 49, 2))
+    measure = Measure(metric=f"{tmp_path}/metric.py:number", truth=str(truth))
+    assert scorer.score(measure, outputs, plain.for_selection(), 60.0).rows == tuple(range(1, 49, 2))
 
 
 FACTORY = """

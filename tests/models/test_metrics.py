@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.core.errors import UsageError
-from shootout.models.metrics.metric_names import METRICS, find_metric
+from shootout.models.metrics import METRICS, find_metric
 from shootout.models.metrics.metrics import are_probabilities, pick, propose
 
 NAN = float("nan")

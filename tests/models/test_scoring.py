@@ -13,6 +13,7 @@ from support import scoring_process
 from support.exports import bare_exported
 from support.onnx_made import linear
 
+from shootout.core import scoring as core_scoring
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
@@ -21,8 +22,8 @@ from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.exported.stream import Stream
 from shootout.core.host import child
 from shootout.core.messages import Scores
-from shootout.models.metrics import metrics, scoring
-from shootout.models.metrics.scoring import Measure
+from shootout.core.scoring import CALLS, Measure, saving
+from shootout.models.metrics import metrics, scorer, scoring
 
 METRIC = """
 import os
@@ -101,7 +102,7 @@ def outputs(tmp_path: Path, exported: ExportedModel) -> Path:
     def run(inputs: Arrays) -> Arrays:
         return {"y": np.zeros((len(inputs["x"]), 3), np.float32)}
 
-    call = scoring.saving(run, folder)
+    call = saving(run, folder)
     for first in range(0, 5, 2):
         call({name: rows(array, first, 2) for name, array in report.inputs.items()})
     return folder
@@ -117,7 +118,7 @@ def test_every_row_is_scored_once_in_a_process_of_its_own(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(child, "run", scoring_process.RUN)
-    found = scoring.score(Measure(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(Measure(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
     assert found == Scores(name="metric.py:margin", rows=(1.0, 2.0, 3.0, 4.0, 5.0), lower_is_better=True)
 
 
@@ -147,7 +148,7 @@ def two_outputs(outputs: Path) -> Path:
     """As `outputs`, of a model with two: zeros, and class scores whose first class is the highest."""
     scores = np.zeros((2, 3), np.float32)
     scores[:, 0] = 1
-    call = scoring.saving(lambda _: {"load": np.zeros((2, 3), np.float32), "price": scores}, outputs)
+    call = saving(lambda _: {"load": np.zeros((2, 3), np.float32), "price": scores}, outputs)
     for _ in range(3):
         call({})
     return outputs
@@ -157,7 +158,7 @@ def test_each_output_that_the_truth_names_is_scored(two_outputs: Path, exported:
     """A model's second output may be broken, whatever the first one's score."""
     np.savez(tmp_path / "truth.npz", load=np.full((5, 3), 2.0), price=np.full((5, 3), 4.0))
     measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
-    found = scoring.score(measure, two_outputs, exported, 60.0)
+    found = scorer.score(measure, two_outputs, exported, 60.0)
     (other,) = found.other_outputs
     assert (found.output, other.output, other.name) == ("load", "price", "mae")
     assert (found.rows, other.rows) == ((2.0,) * 5, pytest.approx((11 / 3,) * 5))
@@ -178,7 +179,7 @@ def test_without_truth_one_output_is_compared(outputs: Path, exported: ExportedM
 
 def test_parts_have_the_rows_of_all_calls(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.save(tmp_path / "truth.npy", np.array([0] * 5))
-    found = scoring.score(
+    found = scorer.score(
         Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price"), two_outputs, exported, 60.0
     )
     assert found.parts == {"class 0": dict.fromkeys(range(5), 1.0)}
@@ -196,7 +197,7 @@ def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedMo
 def test_a_metric_of_the_whole_set_has_what_each_row_adds_to_it(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path
 ):
-    found = scoring.score(Measure(metric=f"{metric}:error_rate", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(Measure(metric=f"{metric}:error_rate", truth=str(truth)), outputs, exported, 60.0)
     assert (found.name, found.fault, found.unit, found.worst) == ("metric.py:error_rate", "", "row", 0.0)
     assert np.mean(found.rows) == pytest.approx(10 / 15)
     added = [5 * 10 / 15 - 4 * (10 - row) / (15 - row - 1) for row in range(5)]
@@ -256,22 +257,22 @@ def test_what_is_no_score_is_a_fault_that_says_so(
 
 
 def test_one_that_ends_its_process_is_a_fault(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
-    found = scoring.score(Measure(metric=f"{metric}:leaves", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(Measure(metric=f"{metric}:leaves", truth=str(truth)), outputs, exported, 60.0)
     assert (found.rows, found.fault) == ((), "metric.py:leaves exited with code 3; its last words: chatter")
 
 
 def test_a_metric_is_found_without_running_it_and_told_from_a_changed_one(metric: Path):
-    before = scoring.check(f"{metric}:margin")
+    before = scorer.check_metric(f"{metric}:margin")
     metric.write_text(METRIC.replace("+ truth +", "- truth +"))
-    assert scoring.check(f"{metric}:margin") != before
+    assert scorer.check_metric(f"{metric}:margin") != before
     with pytest.raises(UsageError, match="did you mean 'margin'"):
-        scoring.check(f"{metric}:margn")
+        scorer.check_metric(f"{metric}:margn")
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="unknown metric 'iuo': did you mean 'iou'"):
-        scoring.check("iuo")
-    assert scoring.check("auto") == "auto"
+        scorer.check_metric("iuo")
+    assert scorer.check_metric("auto") == "auto"
 
 
 @pytest.mark.parametrize(
@@ -282,16 +283,16 @@ def test_a_missing_library_is_told_with_the_command_that_installs_it(
 ):
     monkeypatch.setattr(metrics, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=f"metric '{metric}' needs {package}: python -m pip install {package}"):
-        scoring.check(metric)
-    assert scoring.check("accuracy") == "accuracy"
+        scorer.check_metric(metric)
+    assert scorer.check_metric("accuracy") == "accuracy"
 
 
 def test_an_option_that_has_no_effect_on_a_metric_is_refused(metric: Path):
     with pytest.raises(UsageError, match="--min-agreement 99% doesn't apply to rmse, of which lower is better"):
-        scoring.check("rmse", min_agreement="99%")
+        scorer.check_metric("rmse", min_agreement="99%")
     with pytest.raises(UsageError, match=r"--scores y is for a metric by name; .*margin gets all outputs"):
-        scoring.check(f"{metric}:margin", scores="y")
-    assert scoring.check("cosine", scores="y", min_agreement="99%") == "cosine"
+        scorer.check_metric(f"{metric}:margin", scores="y")
+    assert scorer.check_metric("cosine", scores="y", min_agreement="99%") == "cosine"
 
 
 class Clips(ExportedModel):
@@ -316,7 +317,7 @@ def clips(tmp_path: Path) -> tuple[Path, ExportedModel]:
     made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
     folder = tmp_path / "clips"
     folder.mkdir()
-    call = scoring.saving(lambda inputs: {"y": inputs["x"]}, folder)
+    call = saving(lambda inputs: {"y": inputs["x"]}, folder)
     for first in range(0, 12, 2):
         call(made.report().take(np.arange(first, first + 2)))
     return folder, made
@@ -349,7 +350,7 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
     made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
     np.save(tmp_path / "truth.npy", np.arange(12.0))
     for most, files in ((1 << 20, 1), (16, 2)):  # 16 bytes are two calls
-        monkeypatch.setattr(scoring, "FILE_BYTES", most)
+        monkeypatch.setattr(core_scoring, "FILE_BYTES", most)
         folder = tmp_path / f"{files} files"
         folder.mkdir()
         memory = np.zeros((2, 1), np.float32)  # as a session that hands out the same memory again
@@ -358,10 +359,10 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
             np.copyto(memory, inputs["x"])
             return {"y": memory}
 
-        call = scoring.saving(run, folder, calls=6)
+        call = saving(run, folder, calls=6)
         for first in range(0, 12, 2):
             call(made.report().take(np.arange(first, first + 2)))
-        assert len(list(folder.glob(scoring.CALLS))) == files
+        assert len(list(folder.glob(CALLS))) == files
         found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
         assert found.rows == pytest.approx((0.0,) * 4)
 
@@ -402,7 +403,7 @@ def test_what_no_output_of_such_shapes_satisfies_is_told_before_there_are_any(tm
     (tmp_path / "trials.py").write_text(TRIALS)
     np.save(tmp_path / "truth.npy", TRUTH)
     measure = Measure(metric=f"{tmp_path / 'trials.py'}:{name}", truth=str(tmp_path / "truth.npy"))
-    found = scoring.try_shapes(measure, OUTPUT, None, 60.0)
+    found = scorer.try_shapes(measure, OUTPUT, None, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
@@ -419,27 +420,27 @@ def test_what_no_output_of_such_shapes_satisfies_is_told_before_there_are_any(tm
 )
 def test_truth_of_another_shape_is_told_before_there_are_outputs(tmp_path: Path, metric: str, right: Array, says: str):
     np.save(tmp_path / "truth.npy", right)
-    found = scoring.try_shapes(Measure(metric=metric, truth=str(tmp_path / "truth.npy")), OUTPUT, None, 60.0)
+    found = scorer.try_shapes(Measure(metric=metric, truth=str(tmp_path / "truth.npy")), OUTPUT, None, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
 
 def test_labels_and_the_models_own_outputs_are_tried_too():
-    assert scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
+    assert scorer.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
     for labels, got in (
         ([0, 1, 2, 0, 1, 1, 3], "received 3 (row"),
         ([0, 1, 2, 0, 1, -2], "received -2 (row"),
     ):
-        assert got in scoring.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array(labels), 60.0)
-    assert scoring.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
-    assert "boxes" in scoring.try_shapes(Measure(metric="map"), OUTPUT, None, 60.0)
+        assert got in scorer.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array(labels), 60.0)
+    assert scorer.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
+    assert "boxes" in scorer.try_shapes(Measure(metric="map"), OUTPUT, None, 60.0)
 
 
 @pytest.mark.parametrize(("name", "says"), [("own", ""), ("by_name", "raised"), ("late", "ZeroDivisionError")])
 def test_the_reference_outputs_of_the_first_call_are_scored(
     metric: Path, exported: ExportedModel, name: str, says: str
 ):
-    found = scoring.try_first_call(Measure(metric=f"{metric}:{name}"), exported, 60.0)
+    found = scorer.try_first_call(Measure(metric=f"{metric}:{name}"), exported, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
@@ -458,5 +459,5 @@ def test_outputs_of_any_size_are_tried_by_a_row_or_not_at_all(tmp_path: Path, sh
     np.save(tmp_path / "truth.npy", np.zeros((5, 4), np.float32))
     outputs = [TensorSpec(name=f"y{at}", dtype="float32", shape=shape) for at, shape in enumerate(shapes)]
     measure = Measure(metric="mae", truth=str(tmp_path / "truth.npy"), scores="y0")
-    assert says in (found := scoring.try_shapes(measure, outputs, None, 60.0))
+    assert says in (found := scorer.try_shapes(measure, outputs, None, 60.0))
     assert bool(found) is bool(says)

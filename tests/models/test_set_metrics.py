@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
-from shootout.models.metrics.metric_names import find_metric
+from shootout.models.metrics import find_metric
 from shootout.models.metrics.metrics import WholeSet
 
 RNG = np.random.default_rng(11)

@@ -19,8 +19,8 @@ from shootout.core.contract import Array, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
+from shootout.core.scoring import Measure
 from shootout.core.stats.paired import compare_means
-from shootout.models.metrics.scoring import Measure
 from shootout.models.onnx import onnx_files
 from shootout.quantize.error_bounds import by_channel
 

@@ -35,9 +35,9 @@ from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.group import group_of
+from shootout.core.scoring import Measure
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
-from shootout.models.metrics.scoring import Measure
 from shootout.scenarios.load_search import LoadTest, RateSearch
 from shootout.tell.progress import ProgressDisplay
 
@@ -372,7 +372,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
         limits.append(timeout_s)
         return Scores(name=measure.metric, fault=f"{measure.metric} hung")
 
-    monkeypatch.setattr("shootout.core.race.arm_process.score", score)
+    monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     process: Any = None
@@ -398,7 +398,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
         tried.append(measure)
         return hung
 
-    monkeypatch.setattr("shootout.core.race.arm_process.score", score)
+    monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
     monkeypatch.setattr("shootout.core.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)

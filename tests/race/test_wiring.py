@@ -31,13 +31,14 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.journal.run_folder import _find_obstacle
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn
-from shootout.core.race import arm_process, launcher, pace, restart, runner
+from shootout.core.race import launcher, pace, restart, runner
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.race import block_medians
 from shootout.core.race.recording import Recorder
+from shootout.core.scoring import Measure
 from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification
-from shootout.models.metrics.scoring import Measure
+from shootout.models.metrics import scorer
 from shootout.scenarios.concurrent import Instances
 from shootout.tell.progress import ProgressDisplay
 
@@ -353,7 +354,7 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
         kept.extend(one for path in sorted(folder.glob("*.npz")) for one in np.load(path)["arr_0"].tolist())
         return Scores(name=measure.metric, rows=tuple(map(float, exported.report().labels)))
 
-    monkeypatch.setattr(arm_process, "score", score)
+    monkeypatch.setattr(scorer, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
     stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
     verified = ArmProcess(process, built, stage, first=first).verify()

@@ -13,8 +13,8 @@ from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.core.exported.model import ReportRows
+from shootout.core.scoring import NAMES
 from shootout.core.worker.verification import CHECKS, Claim, verify
-from shootout.models.metrics.scoring import NAMES
 from shootout.scenarios import training_step
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}

@@ -21,9 +21,9 @@ from shootout.core.errors import SENT
 from shootout.core.exported.delivery import FLEET
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import is_file, path_of
+from shootout.core.scoring import Measure
 from shootout.core.study.schema import Study
 from shootout.models.data import data_files, reading
-from shootout.models.metrics import scoring
 from shootout.models.sources import hfconfig, source
 
 OUTSIDE = "outside"
@@ -88,7 +88,7 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
         fields["weights"] = _add_files(
             Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed
         )
-    if study.metric and scoring.is_own(study.metric):
+    if study.metric and Measure(metric=study.metric).is_own:
         fields["metric"] = _add_source(study.metric, packed)
     return replace(pack_package(), files=packed, fields=fields)
 

@@ -23,8 +23,9 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.messages import Scores
+from shootout.core.scoring import Measure, saving
 from shootout.core.stats.paired import compare_means
-from shootout.models.metrics.scoring import Measure, saving, score_rows
+from shootout.models.metrics.scoring import score_rows
 from shootout.models.onnx.layers import Layer
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.request import check_sizes, labels_of
+from shootout.core.scoring import scorer
 from shootout.core.stats.verdicts import Standing
-from shootout.core.study.plan import refuse_unshown
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study
 from shootout.tell.study_options import TuneOptions
@@ -77,7 +77,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
     if study.metric or labeled:
-        refuse_unshown(study, {*filter(None, [check_sizes(request)])}, request)
+        scorer().refuse_unshown(study, {*filter(None, [check_sizes(request)])}, request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"

@@ -24,12 +24,12 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
 from shootout.core.host.scratch import collect
 from shootout.core.messages import Progress
+from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
 from shootout.core.study.target import open_once, provider
 from shootout.core.units import counted, span
-from shootout.models.metrics import scoring
 
 AT_ONCE_S = 1.0
 QUICK_BUILD_S, QUICK_LOAD_S = 12.0, 4.0
@@ -344,7 +344,7 @@ class Preparation:
             if isinstance(one := exports.of(group, arm), ExportedModel)
         }
         for model, exported in made.items():
-            if fault := scoring.try_first_call(measure, exported, min(scoring.TRIAL_S, self.deadline.left_s)):
+            if fault := scorer().try_first_call(measure, exported, self.deadline.left_s):
                 raise UsageError(f"--metric {measure.metric} can't score the outputs of {Path(model).name}: {fault}")
 
     def _describe_work(self, arms: Sequence[tuple[PlannedGroup, Arm]]) -> str:

@@ -25,12 +25,11 @@ from shootout.core.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.core.exported.stream import Stream
 from shootout.core.host import environment
 from shootout.core.host.environment import installed
+from shootout.core.study.axes import BATCH, EMPTY
 from shootout.models.base import IntRange, Model, set_bytes
 from shootout.models.data import data_files
-from shootout.models.onnx.axis_arithmetic import EMPTY
 from shootout.models.sources import hfconfig, input_sets, states, trees
 from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
-from shootout.models.sources.source import BATCH
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -34,10 +34,10 @@ from shootout.core.host.placement import ProcessBounds
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.core.race.pace import too_slow
+from shootout.core.scoring import Measure, scorer
 from shootout.core.units import duration
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
-from shootout.models.metrics.scoring import Measure, score
 
 if TYPE_CHECKING:
     from shootout.core.race.launcher import Launcher
@@ -198,7 +198,7 @@ class ArmProcess:
         end = self._launcher.loaded_by
         part_s = min(LOAD_TIMEOUT_S, budget.one_answer_s(end))
         part = Deadline(part_s)
-        scores = score(measure, outputs, self._built.exported, part_s)
+        scores = scorer().score(measure, outputs, self._built.exported, part_s)
         if scores.fault and not part.allows(0.0):
             if not end.allows(0.0):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])

@@ -17,11 +17,11 @@ from shootout.core.contract import Arm, Device
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.messages import Scores
 from shootout.core.race.arm_process import ArmProcess
+from shootout.core.scoring import Measure
 from shootout.core.study.feasibility import device_bytes
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
-from shootout.models.metrics.scoring import Measure
 
 OWN = 0
 """The lane of the arms' own CPUs."""

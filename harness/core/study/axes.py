@@ -8,13 +8,15 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from shootout.core.errors import UsageError
-from shootout.models.onnx.axis_arithmetic import EMPTY
 
 if TYPE_CHECKING:
     from shootout.core.contract import Value
 
-WORDS = ("batch", "threads", "scenario", "backend", "device", "precision")
+BATCH = "batch"
+"""The size of axis 0, as a size of the model among others."""
+WORDS = (BATCH, "threads", "scenario", "backend", "device", "precision")
 """The names that `--set` takes beside a model's parameters."""
+EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"
 MAX_CELLS = 100_000
 """More cells than this take weeks: such a grid is a mistake."""
 

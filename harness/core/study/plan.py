@@ -14,12 +14,10 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from shootout import backends, models
-from shootout.apps.judge.few_rows import find_few_rows, refuse_few_rows
 from shootout.backends.common import check_options
 from shootout.core import schemes
 from shootout.core.budget import RACING_S
@@ -42,27 +40,26 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.delivery import Delivery
-from shootout.core.exported.request import check_sizes, labels_of, may_be_scored, output_names, output_specs
+from shootout.core.exported.request import check_sizes
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
+from shootout.core.scoring import ACCURACY, Measure, scorer
 from shootout.core.stats.goals import Aim, read_goal
-from shootout.core.stats.paired import DEFAULT_DROP, find_max_drop, read_share, unit_of_drop
 from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.study.axes import BATCH
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.core.study.group import (
     GroupRecord,
     count_comparisons,
     family,
-    is_exact,
     name_model,
     own_fp32,
     with_control,
 )
 from shootout.core.study.points import (
     Point,
-    RowFiles,
     at_size,
     check_size,
     describe,
@@ -79,10 +76,6 @@ from shootout.core.units import span
 from shootout.core.worker import interpreters
 from shootout.core.worker.availability import known_available
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.models.data import data_files, truth_files
-from shootout.models.metrics import scoring
-from shootout.models.metrics.metric_names import find_metric, refuse_drop_of_all
-from shootout.models.sources.source import BATCH
 from shootout.scenarios.varying_inputs import Arrivals
 
 BATCHES = (1, 8, 64)
@@ -279,7 +272,7 @@ def make_plan(
 
     Args:
         progress: hears of it if a function of the user's has to read files first.
-        takes_few_rows: see `check_metric`.
+        takes_few_rows: see `Scorer.check`.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
@@ -288,8 +281,7 @@ def make_plan(
     rows = rows_of(study, progress)  # first: the sizes of an ONNX file's open axes may be those of its rows
     every = points(study)
     counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
-    if rows.inputs and not counts:
-        counts = data_files.possible_rows(rows.inputs.expanduser())
+    counts = counts or scorer().find_counts(rows)
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
     by_model = {point.model: point for point in every}  # all points of a model have the same files
@@ -301,7 +293,7 @@ def make_plan(
         _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
     files = [digest for facts in checked.values() for digest in facts.hashes]
     requests = {model: asked[model] for model in by_model}
-    files += check_metric(study, rows, counts, requests, takes_few_rows=takes_few_rows)
+    files += scorer().check(study, rows, counts, requests, takes_few_rows=takes_few_rows)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -322,7 +314,8 @@ def make_plan(
     here = replace(here, available=available)
     groups = plan_groups(study, here)
     if progress:
-        for doubt in find_limit_doubts(study, counts, groups):
+        playing = [arm for group in groups for arm in group.playing]
+        for doubt in scorer().find_doubts(study, counts, [group.request for group in groups], playing):
             progress.say(f"note: {doubt}")
     files += shipped_hashes(targets)
     made = Plan(
@@ -361,139 +354,10 @@ def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]
         )
 
 
-def check_metric(
-    study: Study,
-    rows: RowFiles,
-    counts: Collection[int],
-    requests: Mapping[str, Request],
-    *,
-    takes_few_rows: bool = False,
-) -> list[str]:
-    """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
-
-    Args:
-        counts: each number of rows that the inputs may have; none if it isn't known.
-        requests: one for each model.
-        takes_few_rows: whether a limit may be one that so few rows can't show: the same function in FP32 may keep it.
-
-    Raises:
-        UsageError: it doesn't fit.
-    """
-    files: list[str] = []
-    scored = {model: one for model, one in requests.items() if may_be_scored(one)}
-    given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
-    if given and not scored:
-        names = ", ".join(map(name_model, requests))
-        raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
-    if scored:
-        measure = measure_of(study)
-        files.append(scoring.check(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
-        if (drop := study.max_drop) and unit_of_drop(drop) != "%":
-            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), measure.metric)
-        if not takes_few_rows:
-            refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
-    clips = {count // study.stream for count in counts} if study.stream else set[int]()
-    files += _check_truth(study, rows, {*counts, *clips}, requests)
-    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
-    if rows.inputs and not study.stream:
-        for request_of_model in scored.values():
-            _try_metric(measure_of(study), request_of_model)
-    return files
-
-
-def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
-    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
-
-    Raises:
-        UsageError: they are too few; says how many do, and which limit these rows can show.
-    """
-    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
-    if len(counts) != 1 or study.stream or study.rows_by:
-        return
-    (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
-    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
-        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
-    if agreement:
-        lost = 1 - read_share(agreement)
-        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
-
-
-def find_limit_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup]) -> Iterator[str]:
-    """Yield what is doubtful about a limit on a drop, if only a metric's scores tell how much a row may lose.
-
-    Args:
-        counts: each number of rows that the inputs may have; none if it isn't known.
-    """
-    arms = [arm for group in groups for arm in group.playing]
-    scored, metric = [group.request for group in groups if may_be_scored(group.request)], measure_of(study).metric
-    if not scored or metric == scoring.AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
-        return
-    if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
-        return
-    limit, is_own = (study.max_drop or DEFAULT_DROP).strip(), scoring.is_own(metric)
-    is_share, drop = unit_of_drop(limit) == "%", find_max_drop(limit, 1.0)
-    if is_own and not is_share and drop >= 1:
-        yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
-        return
-    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
-        return
-    (rows,), asked = counts, max(scored, key=lambda one: one.batch)
-    option = f"--max-drop {{}}{unit_of_drop(limit)}"
-    if drop and (fault := find_few_rows(option, drop, rows, asked, str(study.inputs))):
-        loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
-        unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
-        yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
-
-
-def _try_metric(measure: scoring.Measure, asked: Request) -> None:
-    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
-
-    Raises:
-        UsageError: it fails; says the shapes.
-    """
-    if outputs := output_specs(asked):
-        labels = labels_of(asked)
-        right = data_files.read_labels(labels) if labels and not measure.truth else None
-        of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
-        if fault := scoring.try_shapes(measure, outputs, right, scoring.TRIAL_S):
-            raise UsageError(f"--metric {measure.metric} can't score {of}: {fault}")
-
-
-def measure_of(study: Study) -> scoring.Measure:
+def measure_of(study: Study) -> Measure:
     """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
     truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
-    return scoring.Measure(
-        metric=study.metric or scoring.ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by
-    )
-
-
-def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
-    """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
-
-    Args:
-        counts: each number of rows that the inputs may have, and of clips of a stream, which may have one truth each.
-
-    Raises:
-        UsageError: it doesn't.
-    """
-    if rows.truth is None:
-        return []
-    truth = truth_files.check(rows.truth, counts)
-    for model in models:
-        outputs = output_names(model) if is_file(model) else ()
-        scoring.check_truth(study.metric or scoring.AUTO, study.scores or "", truth, outputs)
-    return [data_files.digest(rows.truth)]
-
-
-def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
-    """Return the hash of what rows belong to, once it is known to fit them as far as files tell.
-
-    Raises:
-        UsageError: it doesn't.
-    """
-    truth_files.check(rows_by, counts)
-    truth_files.read_ids(rows_by)
-    return [data_files.digest(rows_by)]
+    return Measure(metric=study.metric or ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by)
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

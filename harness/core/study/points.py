@@ -19,11 +19,11 @@ from shootout.core.exported.request import Request, axis_sizes_of, check_sizes, 
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.study import axes
+from shootout.core.study.axes import BATCH
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 from shootout.models.data import reading
-from shootout.models.sources.source import BATCH
 from shootout.scenarios.varying_inputs import CALLS, Arrivals, draw_arrivals, weigh_calls
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")

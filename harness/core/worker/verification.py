@@ -53,6 +53,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.messages import Verified
+from shootout.core.scoring import saving
 from shootout.core.session import Session, TrainingSession
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.precision_checks import executed_fault, is_mostly_labeled
@@ -272,8 +273,6 @@ def _find_standing(evidence: Evidence) -> BoundStanding:
 
 def _keep_report(claim: Claim, keep: Path) -> None:
     """Leave the outputs for the report split in a folder."""
-    from shootout.models.metrics.scoring import saving  # which hardly any worker needs
-
     report, stream, batch = claim.exported.report(), claim.exported.stream, claim.exported.batch
     assert report is not None, "a folder is given for a model with rows to score"
 

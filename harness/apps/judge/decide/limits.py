@@ -30,7 +30,7 @@ from shootout.core.stats.paired import CONFIDENCE, bound_rare, count_rows_for_ra
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, limit_digits, number
-from shootout.models.metrics import metric_names
+from shootout.models import metrics as named_metrics
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.scenarios.p99_limit import TOO_BUSY, explain_unknown
 from shootout.tell.document import Metric, Part, Rate, Row, Timing
@@ -147,7 +147,7 @@ def refuse_drop_of_all(policy: Policy, metrics: Iterable[str]) -> None:
     drop = policy.limits.get(Limit.DROP)
     if drop is not None and Limit.DROP not in policy.shares:
         for metric in metrics:
-            metric_names.refuse_drop_of_all(Limit.DROP, drop, metric)
+            named_metrics.refuse_drop_of_all(Limit.DROP, drop, metric)
 
 
 def judge_limits(

@@ -22,7 +22,6 @@ from shootout.apps.judge.decide.limits import (
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
-from shootout.apps.judge.few_rows import refuse_few_rows as refuse_few_scored
 from shootout.commands import selection
 from shootout.core.contract import NotRun, NotRunKind, Scenario
 from shootout.core.errors import UsageError
@@ -30,6 +29,7 @@ from shootout.core.exported.client import Request
 from shootout.core.exported.request import check_sizes, may_be_scored
 from shootout.core.journal.records import Played
 from shootout.core.race.purpose import Purpose
+from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing, Verdict
@@ -71,7 +71,7 @@ def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) ->
     for request in requests:
         if (rows := check_sizes(request)) is not None:
             option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
-            refuse_few_scored(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
+            scorer().refuse_few_rows(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

@@ -29,6 +29,7 @@ from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError,
 from shootout.core.exported.client import is_file
 from shootout.core.exported.request import may_be_scored, path_of
 from shootout.core.messages import Progress
+from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan, measure_of
@@ -36,7 +37,6 @@ from shootout.core.study.points import describe, points, request
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import open_once, parse_targets, provider
 from shootout.core.worker.availability import known_available
-from shootout.models.metrics.scoring import ACCURACY
 from shootout.models.sources.shipped_folder import open_shipped
 from shootout.tell import reproduce
 from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions

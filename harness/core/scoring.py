@@ -1,0 +1,143 @@
+"""Say what rows of the user's own are scored by; the metrics themselves are plug-ins, which are loaded on use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from shootout.core.contract import Arm, Arrays
+
+if TYPE_CHECKING:
+    from shootout.core.exported.model import ExportedModel
+    from shootout.core.exported.request import Request
+    from shootout.core.messages import Scores
+    from shootout.core.study.points import RowFiles
+    from shootout.core.study.schema import Study
+
+SCORER = "shootout.models.metrics.scorer"
+ACCURACY = "accuracy"
+"""What labels are scored by unless a metric is named."""
+NAMES, CALLS = "names.json", "*.npz"
+"""Files of a folder with outputs: the outputs' names, and one for some calls each."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Say what rows are scored by.
+
+    Attributes:
+        metric: a name, `auto`, `file.py:score` or `package.module:score`.
+        truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
+        scores: the output that a named metric goes by; "" for the first that fits.
+        rows_by: the path of what each row of the user's inputs belongs to; "" if each is a unit by itself.
+    """
+
+    metric: str
+    truth: str = ""
+    scores: str = ""
+    rows_by: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether the metric is meant as a function of the user's own, not as a name."""
+        return ":" in self.metric
+
+
+class Scorer(Protocol):
+    """Check what rows are scored by, and score them; `SCORER` is the module that does."""
+
+    def find_counts(self, rows: RowFiles) -> set[int]:
+        """Return each number of rows that the inputs' file may hold; none without a file."""
+
+    def check(
+        self,
+        study: Study,
+        rows: RowFiles,
+        counts: Collection[int],
+        requests: Mapping[str, Request],
+        *,
+        takes_few_rows: bool = False,
+    ) -> list[str]:
+        """Return the hashes of what scores the rows, once it is known to fit them and the models.
+
+        Args:
+            counts: each number of rows that the inputs may have; none if it isn't known.
+            requests: one for each model.
+            takes_few_rows: a limit may be one that so few rows can't show: the same function in FP32 may keep it.
+
+        Raises:
+            UsageError: it doesn't fit.
+        """
+
+    def find_doubts(
+        self, study: Study, counts: Collection[int], requests: Sequence[Request], arms: Sequence[Arm]
+    ) -> Iterator[str]:
+        """Yield what is doubtful about a limit on a loss.
+
+        Args:
+            counts: as `check` takes them.
+            requests: one for each group.
+            arms: those that will be measured.
+        """
+
+    def refuse_unshown(self, study: Study, counts: Collection[int], request: Request) -> None:
+        """Refuse a limit on a loss that rows so few can't show to be kept.
+
+        Raises:
+            UsageError: they are too few; says how many do.
+        """
+
+    def refuse_few_rows(
+        self, option: str, limit: float, metric: str, rows: int, request: Request, place: Path | str
+    ) -> None:
+        """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
+
+        Args:
+            option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
+            limit: on the loss of the mean, a share.
+            place: the file of the rows, for people.
+
+        Raises:
+            UsageError: as `refuse_unshown`.
+        """
+
+    def score(self, measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
+        """Score the outputs that `saving` left in a folder, of the model's report split, in a process of its own."""
+
+    def try_first_call(self, measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+        """Return why a metric can't score the reference outputs of the first call; "" if it can."""
+
+
+def scorer() -> Scorer:
+    """Return what checks and scores, loaded now."""
+    return cast("Scorer", import_module(SCORER))
+
+
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
+
+    def saved(inputs: Arrays) -> Arrays:
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
+        return outputs
+
+    return saved

@@ -1,0 +1,350 @@
+"""Check what rows are scored by before anything is exported, and have them scored in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.core.contract import Arm, Array, TensorSpec
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.client import Request, is_file
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import labels_of, may_be_scored, output_names, output_specs
+from shootout.core.host import child
+from shootout.core.host.scratch import scratch
+from shootout.core.messages import Scores
+from shootout.core.scoring import Measure
+from shootout.core.stats.paired import (
+    DEFAULT_DROP,
+    MOST_ROWS,
+    bound_rare,
+    count_rows_for_rare,
+    find_max_drop,
+    read_share,
+    unit_of_drop,
+)
+from shootout.core.study.group import is_exact, name_model
+from shootout.core.study.plan import measure_of
+from shootout.core.study.points import RowFiles
+from shootout.core.study.schema import Study
+from shootout.core.units import round_limit
+from shootout.models.data import data_files, truth_files
+from shootout.models.metrics import find_metric, refuse_drop_of_all, scoring
+from shootout.models.metrics.scoring import AUTO, FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
+from shootout.models.sources import source
+from shootout.models.sources.input_sets import count_scored
+
+TRIAL_S = 30.0
+"""A trial of a metric on one call takes no longer."""
+MOST_TRIED = 4_000_000
+"""A trial on made-up outputs takes one row if the call has more elements, and is left out if one row has more."""
+
+
+def find_counts(rows: RowFiles) -> set[int]:
+    """Return each number of rows that the inputs' file may hold; none without a file."""
+    return data_files.possible_rows(rows.inputs.expanduser()) if rows.inputs else set()
+
+
+def check(
+    study: Study,
+    rows: RowFiles,
+    counts: Collection[int],
+    requests: Mapping[str, Request],
+    *,
+    takes_few_rows: bool = False,
+) -> list[str]:
+    """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+        requests: one for each model.
+        takes_few_rows: whether a limit may be one that so few rows can't show: the same function in FP32 may keep it.
+
+    Raises:
+        UsageError: it doesn't fit.
+    """
+    files: list[str] = []
+    scored = {model: one for model, one in requests.items() if may_be_scored(one)}
+    given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
+    if given and not scored:
+        names = ", ".join(map(name_model, requests))
+        raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
+    if scored:
+        measure = measure_of(study)
+        files.append(check_metric(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
+        if (drop := study.max_drop) and unit_of_drop(drop) != "%":
+            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), measure.metric)
+        if not takes_few_rows:
+            refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
+    clips = {count // study.stream for count in counts} if study.stream else set[int]()
+    files += _check_truth(study, rows, {*counts, *clips}, requests)
+    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    if rows.inputs and not study.stream:
+        for request_of_model in scored.values():
+            _try_metric(measure_of(study), request_of_model)
+    return files
+
+
+def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
+    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
+    if len(counts) != 1 or study.stream or study.rows_by:
+        return
+    (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
+    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
+        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
+    if agreement:
+        lost = 1 - read_share(agreement)
+        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
+
+
+def find_doubts(
+    study: Study, counts: Collection[int], requests: Sequence[Request], arms: Sequence[Arm]
+) -> Iterator[str]:
+    """Yield what is doubtful about a limit on a drop, if only a metric's scores tell how much a row may lose.
+
+    Args:
+        counts: each number of rows that the inputs may have; none if it isn't known.
+        requests: one for each group.
+        arms: those that will be measured.
+    """
+    scored, measure = [one for one in requests if may_be_scored(one)], measure_of(study)
+    metric, is_own = measure.metric, measure.is_own
+    if not scored or metric == AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
+        return
+    if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
+        return
+    limit = (study.max_drop or DEFAULT_DROP).strip()
+    is_share, drop = unit_of_drop(limit) == "%", find_max_drop(limit, 1.0)
+    if is_own and not is_share and drop >= 1:
+        yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
+        return
+    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
+        return
+    (count,), asked = counts, max(scored, key=lambda one: one.batch)
+    option = f"--max-drop {{}}{unit_of_drop(limit)}"
+    if drop and (fault := find_few_rows(option, drop, count, asked, str(study.inputs))):
+        loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
+        unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
+        yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
+
+
+def refuse_few_rows(
+    option: str, limit: float, metric: str, rows: int, request: Request, place: Path | str, *, is_least: bool = False
+) -> None:
+    """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
+
+    Args:
+        option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
+        limit: on the loss of the mean, a share.
+        place: the file of the rows, for people.
+        is_least: the option names what is left, and not what is lost.
+
+    Raises:
+        UsageError: they are too few; says how many do, and which limit these rows can show.
+    """
+    if metric == AUTO or ":" in metric or not find_metric(metric).is_share:
+        return
+    if fault := find_few_rows(option, limit, rows, request, place, is_least=is_least):
+        raise UsageError(fault)
+
+
+def find_few_rows(
+    option: str, limit: float, rows: int, request: Request, place: Path | str, *, is_least: bool = False
+) -> str:
+    """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
+
+    Args:
+        option, limit, place, is_least: see `refuse_few_rows`.
+    """
+    scored, needed = count_scored(rows, request.batch, scores_all=request.scores_all), count_rows_for_rare(1.0, limit)
+    if scored >= needed:
+        return ""
+
+    def tell(lost: float, *, is_held: bool) -> str:
+        scale = 100 if option.endswith(("%", "pp")) else 1
+        if is_least:
+            lost = 1 - (float(round_limit(lost)) if is_held else lost)
+            return option.format(f"{scale * lost:.10g}")
+        return option.format(round_limit(scale * lost) if is_held else f"{scale * lost:g}")
+
+    give = needed if request.scores_all else 2 * needed
+    takes = f"takes {needed:,} scored rows" if needed <= MOST_ROWS else "can't be shown by any number of rows"
+    bring = f"give {give:,} rows or more, or" if needed <= MOST_ROWS else "give"
+    return (
+        f"{tell(limit, is_held=False)} {takes}, since fewer may hide a rare failure. "
+        f"Of the {rows:,} rows of {place} {scored:,} are scored: {bring} {tell(bound_rare(scored), is_held=True)}"
+    )
+
+
+def _try_metric(measure: Measure, asked: Request) -> None:
+    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
+
+    Raises:
+        UsageError: it fails; says the shapes.
+    """
+    if outputs := output_specs(asked):
+        labels = labels_of(asked)
+        right = data_files.read_labels(labels) if labels and not measure.truth else None
+        of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
+        if fault := try_shapes(measure, outputs, right, TRIAL_S):
+            raise UsageError(f"--metric {measure.metric} can't score {of}: {fault}")
+
+
+def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+    """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
+
+    Args:
+        counts: each number of rows that the inputs may have, and of clips of a stream, which may have one truth each.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    if rows.truth is None:
+        return []
+    truth = truth_files.check(rows.truth, counts)
+    for model in models:
+        outputs = output_names(model) if is_file(model) else ()
+        check_truth(study.metric or AUTO, study.scores or "", truth, outputs)
+    return [data_files.digest(rows.truth)]
+
+
+def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
+    """Return the hash of what rows belong to, once it is known to fit them as far as files tell.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    truth_files.check(rows_by, counts)
+    truth_files.read_ids(rows_by)
+    return [data_files.digest(rows_by)]
+
+
+def check_metric(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
+    """Return a hash of a metric: of its source, which is read and not run, or of its name.
+
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        min_agreement: the least that it may be without truth; "" for no limit.
+
+    Raises:
+        UsageError: there is no such name, file, module or function, its library is missing, or an option has no effect
+            on it.
+    """
+    if metric == AUTO:
+        return metric
+    if ":" not in metric:
+        named = find_metric(metric)
+        named.require_library()
+        if min_agreement and named.lower_is_better:
+            raise UsageError(
+                f"--min-agreement {min_agreement} doesn't apply to {named.name}, of which lower is better: give "
+                "--max-drop in its unit, such as 0.01"
+            )
+        return named.name
+    if scores:
+        raise UsageError(f"--scores {scores} is for a metric by name; {metric} gets all outputs: leave it out")
+    place = source.find(metric)
+    source.definition(place, "scores the rows")
+    return place.digest()
+
+
+def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Collection[str]) -> None:
+    """Refuse truth that a metric by name can't score by, as far as names and types tell before the model runs.
+
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        outputs: the model's, by name; none if only its export tells.
+
+    Raises:
+        UsageError: no array of the truth belongs to an output, or it holds texts.
+    """
+    if scores and outputs and scores not in outputs:
+        raise unknown("output", scores, outputs)
+    if ":" in metric or metric == AUTO:
+        return
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    named = [name for name in columns if name in outputs] or list(columns)
+    if outputs and len(named) > 1 and named[0] not in outputs:
+        raise UsageError(
+            f"no truth for {metric}: the truth has {', '.join(named)}; the outputs are {', '.join(outputs)}. Name the "
+            "truth's array like the output"
+        )
+    for name in named if len(named) == 1 or outputs else ():
+        column = columns[name]
+        first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
+        if isinstance(first, str):
+            raise UsageError(
+                f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
+            )
+
+
+def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
+    """Score the outputs that lie in a folder, in a process of its own.
+
+    Args:
+        exported: the model whose report split they are of.
+        timeout_s: the process is ended after so many seconds.
+    """
+    name = source.find(measure.metric).short if measure.is_own else measure.metric
+    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
+    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
+    ending = child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
+    try:
+        found = FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
+        return replace(found, name=found.name or name)
+    except (OSError, ValueError):
+        return Scores(name=name, fault=f"{name} {ending.how}")
+
+
+def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
+    """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
+    known.
+
+    Args:
+        outputs: of one call, whose rows lie along axis 0.
+        labels: of all rows, if these are the truth.
+        timeout_s: the process of a user's function is ended after so many seconds.
+    """
+    rows = count_rows(outputs)
+    if _count_elements(outputs) > MOST_TRIED:  # a file of a few bytes can declare outputs of any size
+        outputs = [replace(one, shape=(1, *one.shape[1:])) if one.shape[:1] == (rows,) else one for one in outputs]
+    if _count_elements(outputs) > MOST_TRIED:
+        return ""
+    if not measure.is_own:
+        return find_fault_of_shapes(measure, outputs, labels)
+    with scratch() as folder:
+        if labels is not None:
+            np.save(folder / LABELS, labels[: count_rows(outputs)])
+        return _try_apart(measure, folder, timeout_s, outputs=[asdict(one) for one in outputs])
+
+
+def try_first_call(measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+    """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
+    if not exported.has_report:
+        return ""
+    with scratch() as folder:
+        return _try_apart(measure, folder, min(TRIAL_S, timeout_s), exported=str(exported.folder))
+
+
+def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) -> str:
+    (folder / TASK).write_text(json.dumps({**asdict(measure), "tries": what}), encoding="utf-8")
+    child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
+    try:
+        return FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault
+    except (OSError, ValueError):
+        return ""  # it takes long, or ends the process: that is told once its rows are scored
+
+
+def _count_elements(outputs: Sequence[TensorSpec]) -> int:
+    return sum(math.prod(one.shape) for one in outputs)
