@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from shootout import backends
 from shootout.backends.common import check_inputs, widen
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.errors import NotRunKind, SkippedArm

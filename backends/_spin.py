@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.core.adapter import Built, Fixture
+from shootout.backends.common import check_inputs, require_device, trial
+from shootout.core.adapter import Built, Entry, Fixture, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,
@@ -203,3 +203,14 @@ def _try_gpu() -> None:
     cuda: Any = torch.cuda
     cuda._sleep(STEP_CYCLES)
     cuda.synchronize()
+
+
+FACTS = Entry(
+    path="shootout.backends._spin:SpinAdapter",
+    installs={"": ("numpy",)},
+    fixture="shootout.backends._spin:FIXTURE",
+    movable=True,
+    ready_s=0.3,
+    build_s=0.3,
+    copies=0.0,
+)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +21,7 @@ from shootout.core.contract import (
     Device,
     NotRun,
     NotRunKind,
-    Option,
     Precision,
-    Target,
     TensorSpec,
 )
 from shootout.core.errors import SkippedArm, explained, install
@@ -109,56 +106,6 @@ def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
             raise ValueError(f"input {spec.name!r}: expected {spec.dtype}{list(spec.shape)}, got {got}")
     if len(inputs) != len(specs):
         raise ValueError(f"inputs: expected {sorted(spec.name for spec in specs)}, got {sorted(inputs)}")
-
-
-def check_options(arm: Arm, options: Sequence[Option]) -> None:
-    """Refuse a knob that the backend doesn't have, or a value it can't have: silently ignored, both would be a lie.
-
-    Args:
-        arm: its options are checked, for its device and mode.
-        options: the adapter's own, as its capabilities declare them.
-
-    Raises:
-        ValueError: names the option, the value and what is known.
-    """
-    for name, value in arm.options.items():
-        option = _declared_option(name, arm.target, options)
-        if option.settled:
-            raise ValueError(f"option {name!r} can't be set: {option.settled}")
-        if not option.allows(value):
-            raise ValueError(f"option {name!r}: expected {option.expects}, got {value!r}")
-
-
-def _declared_option(name: str, target: Target, options: Sequence[Option]) -> Option:
-    """Return the option that is declared under a name.
-
-    Raises:
-        ValueError: nothing is, for this target.
-    """
-    covering = [option for option in options if option.covers(name)]
-    if declared := next((option for option in covering if option.is_for(target)), None):
-        return declared
-    here = sorted({option.name for option in options if option.is_for(target) and not option.settled})
-    if covering:
-        raise ValueError(f"option {name!r} {_describe_place(covering[0], target)}: {covering[0].help}")
-    near = get_close_matches(name, here, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown option {name!r}: {hint}this backend takes {', '.join(here) or 'no options'}")
-
-
-def _describe_place(option: Option, target: Target) -> str:
-    """Describe where an option belongs that isn't for this target."""
-    if target.device not in option.devices:
-        return f"is for {_join_names(option.devices)}, not for {target.device}"
-    if option.modes is not None and target.mode not in option.modes:
-        modes = [f"+{mode}" if mode else "the plain mode" for mode in option.modes]
-        return f"is for {_join_names(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
-    return f"is for {_join_names(option.precisions or ())}, not for {target.precision}"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    *others, last = sorted(names)
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Array]]:

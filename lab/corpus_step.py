@@ -37,7 +37,7 @@ def _export(file: str, work: Path, *, module: bool) -> None:
 
 
 def _build_or_load(step: str, backend: str, work: Path) -> None:
-    from shootout import backends
+    from shootout.core import backends
     from shootout.core.adapter import Built
     from shootout.core.contract import Arm
     from shootout.core.exported.model import open_exported

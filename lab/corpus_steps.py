@@ -20,9 +20,9 @@ from lab.common import Bench, Table, Tables, say
 from lab.corpus_nets import NETS
 from lab.corpus_step import CALLS, LOADS, NEEDS, SPARED
 from lab.packages import kept
-from shootout import backends
 from shootout.apps.dry_run.preview import size_of
 from shootout.apps.dry_run.screen import profile_s
+from shootout.core import backends
 from shootout.core.build.preparation import expected_s
 from shootout.core.clock import Deadline
 from shootout.core.contract import Availability

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout import backends
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.commands.output import show_progress
+from shootout.core import backends
 from shootout.core.exported.model import load_sets, save_sets
 from shootout.core.worker.verification import call_once
 from shootout.models.sources.shipped_folder import INPUTS, open_shipped

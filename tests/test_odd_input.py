@@ -35,12 +35,13 @@ from support import onnx_made
 from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_values
 from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
-from shootout import backends, cli, models
+from shootout import cli, models
 from shootout.apps.dry_run.preview import preview
 from shootout.apps.judge.analysis import analyse
-from shootout.backends import get
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
+from shootout.core import backends
+from shootout.core.backends import get
 from shootout.core.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
 from shootout.core.errors import ArmOut, ShootoutError, printable
 from shootout.core.exported import client

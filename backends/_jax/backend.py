@@ -39,8 +39,8 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.backends.common import DTYPES, check_inputs, require_device, trial
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import (
     INFERENCE,
     Arm,

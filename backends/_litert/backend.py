@@ -18,8 +18,8 @@ from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
-from shootout.backends.common import check_options, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.backends.common import require_device, trial
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import (
     INTEGERS,
     Arm,

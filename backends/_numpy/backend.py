@@ -18,9 +18,9 @@ import numpy as np
 
 from shootout import models
 from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
-from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
+from shootout.backends.common import check_inputs, require_device, trial, widen
 from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS, Product, blas_threads, counts, products_of
-from shootout.core.adapter import Built, Shipment
+from shootout.core.adapter import Built, Shipment, check_options
 from shootout.core.contract import (
     Arm,
     Array,

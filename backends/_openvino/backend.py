@@ -41,8 +41,8 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.common import check_options, is_shared, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment
+from shootout.backends.common import is_shared, require_device, trial
+from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import (
     INTEGERS,
     Arm,

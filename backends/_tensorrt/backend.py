@@ -26,9 +26,9 @@ from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, EnginePlan, compi
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.backends.common import calibration_of, check_options, require_device, trial
+from shootout.backends.common import calibration_of, require_device, trial
 from shootout.core import schemes
-from shootout.core.adapter import Built, Fixture
+from shootout.core.adapter import Built, Fixture, check_options
 from shootout.core.contract import (
     Arm,
     Artifact,

@@ -57,9 +57,9 @@ from shootout.backends._torch.session import (
     shipped_settings,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.common import check_options, trial
+from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Fixture, Shipment
+from shootout.core.adapter import Built, Fixture, Shipment, check_options
 from shootout.core.contract import (
     INFERENCE,
     SCALED,

@@ -24,9 +24,9 @@ from shootout.backends._torch.session import (
     require_torch,
     session_on,
 )
-from shootout.backends.common import check_options, trial
+from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Fixture
+from shootout.core.adapter import Built, Fixture, check_options
 from shootout.core.contract import (
     INFERENCE,
     SCALED,

@@ -25,9 +25,9 @@ from shootout.backends._torch.session import (
     session_on,
     shipped_settings,
 )
-from shootout.backends.common import check_options, trial
+from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Fixture, Shipment
+from shootout.core.adapter import Built, Fixture, Shipment, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device
 
 if TYPE_CHECKING:

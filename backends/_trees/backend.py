@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._trees.libraries import open_native
-from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.core.adapter import Built
+from shootout.backends.common import check_inputs, require_device, trial
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.trace_events import Event
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
 from shootout.core.schemes import WORDS, find_offered
 
@@ -70,7 +70,7 @@ MATRIX = "| backend | a model as | on the CPU | on CUDA | on other devices |\n|-
 
 def list_shipped() -> dict[str, Capabilities]:
     """Return the capabilities of each backend that ships and that users can name."""
-    return {name: backends.get(name).capabilities for name, row in backends.SHIPPED.items() if not row.hidden}
+    return {name: backends.get(name).capabilities for name in backends.names()}
 
 
 def write_options() -> str:
@@ -135,7 +135,7 @@ def _runs(name: str, can: Capabilities) -> dict[Device, list[Precision]]:
 
 
 def _needs_row(name: str, can: Capabilities) -> str:
-    row = backends.SHIPPED[name]
+    row = backends.shipped()[name]
     device, precision = row.default
     modes = ", ".join(f"`+{mode}`{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
     trains = "yes" if Scenario.TRAIN_STEP in can.scenarios else ""
@@ -147,7 +147,7 @@ def _needs_row(name: str, can: Capabilities) -> str:
 
 def _shippable(name: str, can: Capabilities) -> str:
     """Return the modes that can be shipped: all of them is `yes`, none of them is `no`."""
-    row = backends.SHIPPED[name]
+    row = backends.shipped()[name]
     device, precision = row.default
     on_cpu = sorted(can.modes - can.cuda_modes)
     ships = [

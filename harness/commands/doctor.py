@@ -12,11 +12,11 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from shootout import backends
 from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
+from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRunKind, Precision

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shootout import backends, models
+from shootout import models
 from shootout.commands.output import print_answer
+from shootout.core import backends
 from shootout.core.contract import Option, Precision
 from shootout.core.errors import unknown
 from shootout.core.study import schema

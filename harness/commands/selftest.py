@@ -17,10 +17,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
+from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target

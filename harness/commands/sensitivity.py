@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
-from shootout import backends
 from shootout.apps.sensitivity.measure import measure_sensitivity
 from shootout.apps.sensitivity.rounded import PRECISIONS, By, LayerSensitivity, PrecisionSensitivity, Wanted
 from shootout.apps.sensitivity.screen import FLOATS, OFFERING_FLOATS, render
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import check_sizes
@@ -91,7 +91,7 @@ def write_search(every: Sequence[PrecisionSensitivity], study: Study, point: poi
 
 def _is_mixing(backend: str, precision: Precision) -> bool:
     """Tell whether a backend is installed, runs an ONNX graph first, and leaves layers in float by their numbers."""
-    if backend not in backends.SHIPPED or not backends.offers(backend, precision, f"{FLOATS}0"):
+    if backend not in backends.shipped() or not backends.offers(backend, precision, f"{FLOATS}0"):
         return False
     can = backends.capabilities(backend)
     is_here = (Device.CPU, precision) in can.targets and backends.is_installed(backend, environment.libraries())

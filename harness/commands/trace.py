@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout import backends
-from shootout.core import trace_events
+from shootout.core import backends, trace_events
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S

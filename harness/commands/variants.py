@@ -8,7 +8,6 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from shootout import backends
 from shootout.apps.fleet.ssh_hosts import read_addresses
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.merge import CellInPlace, find_group
@@ -16,6 +15,7 @@ from shootout.apps.ship.folder import new_folder
 from shootout.apps.ship.variants import read_cpu, refuse_twins, write_variants
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
+from shootout.core import backends
 from shootout.core.errors import ArmFailed, SkippedArm, Undecided, UsageError
 from shootout.core.host.environment import machine_key
 from shootout.core.host.regular_files import resolve_inside

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
 from shootout.core.contract import (
+    SCALED,
     Arm,
     Arrays,
     Availability,
@@ -20,12 +22,18 @@ from shootout.core.contract import (
     Inside,
     NotRun,
     NotRunKind,
+    Option,
     Precision,
     Target,
     Value,
+    is_among,
 )
+from shootout.core.errors import install, pip_install
 from shootout.core.exported.model import ExportedModel
 from shootout.core.session import Session
+
+QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
+"""The seconds that a quantizer adds to a build, and those of a GB of float32 weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +123,56 @@ class TransparentAdapter(Adapter, Protocol):
         """
 
 
+def check_options(arm: Arm, options: Sequence[Option]) -> None:
+    """Refuse a knob that the backend doesn't have, or a value it can't have: silently ignored, both would be a lie.
+
+    Args:
+        arm: its options are checked, for its device and mode.
+        options: the adapter's own, as its capabilities declare them.
+
+    Raises:
+        ValueError: names the option, the value and what is known.
+    """
+    for name, value in arm.options.items():
+        option = _declared_option(name, arm.target, options)
+        if option.settled:
+            raise ValueError(f"option {name!r} can't be set: {option.settled}")
+        if not option.allows(value):
+            raise ValueError(f"option {name!r}: expected {option.expects}, got {value!r}")
+
+
+def _declared_option(name: str, target: Target, options: Sequence[Option]) -> Option:
+    """Return the option that is declared under a name.
+
+    Raises:
+        ValueError: nothing is, for this target.
+    """
+    covering = [option for option in options if option.covers(name)]
+    if declared := next((option for option in covering if option.is_for(target)), None):
+        return declared
+    here = sorted({option.name for option in options if option.is_for(target) and not option.settled})
+    if covering:
+        raise ValueError(f"option {name!r} {_describe_place(covering[0], target)}: {covering[0].help}")
+    near = get_close_matches(name, here, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown option {name!r}: {hint}this backend takes {', '.join(here) or 'no options'}")
+
+
+def _describe_place(option: Option, target: Target) -> str:
+    """Describe where an option belongs that isn't for this target."""
+    if target.device not in option.devices:
+        return f"is for {_join_names(option.devices)}, not for {target.device}"
+    if option.modes is not None and target.mode not in option.modes:
+        modes = [f"+{mode}" if mode else "the plain mode" for mode in option.modes]
+        return f"is for {_join_names(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
+    return f"is for {_join_names(option.precisions or ())}, not for {target.precision}"
+
+
+def _join_names(names: Iterable[str]) -> str:
+    *others, last = sorted(names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixture:
     """Settings with which the conformance suite (`shootout.testing`) drives a backend; `Fixture()` will do for most.
@@ -158,6 +216,109 @@ class ErrorHint:
     said: str
     reason: str
     fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the registry: all that the harness knows of a backend by name, without importing anything.
+
+    Attributes:
+        path: `module:Class` of the adapter.
+        extra: the package extra that installs its library, "" where none is needed.
+        package: the third party's, "" for a backend that ships.
+        needs: what has to be there beside shootout itself, for people.
+        default: the device and precision that the bare backend name means.
+        baseline: whether the others are compared with it unless the user names another.
+        quick_baseline: whether they are if it can run a user's ONNX file, or if only the fastest is looked for.
+        installs: requirements to run its artifacts: those of the target's mode ("" for a mode without its own; None:
+            unknown), and those under the names of its device and precision. Of several with `|` in between one is
+            enough. A third party's: the package of its adapter.
+        makers: packages beside its own library that decide what is built: quantizers, exporters.
+        loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
+        gemms: `module:function` of its library's fastest square products (see `Gemms`), "" if another row or none
+            has them; the library's name is the first of `loads`.
+        fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
+        error_hints: `module:NAME` of what its library's own errors mean (see `adapter.ErrorHint`), "" for none.
+        ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
+            lies; "" where none of them can be.
+        unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
+        own_files: whether it runs only files that its own library wrote.
+        movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
+            takes them back. An arm of such a backend, or of one that wasn't tried, is loaded on its own CPUs.
+        times_kernels: whether its build keeps what it timed fastest of thousands of kernels: on a GPU it builds alone.
+        shared: modules that an arm's process on the CPU begins with, if importing them takes long and leaves no
+            threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
+        build_shared: the same of a build's process on the CPU; those of other backends may go on from the first ones.
+        ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
+        build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.
+        ready_gb_s, build_gb_s: seconds more of a GB of float32 weights.
+        copies: how often its build has the weights on the disk.
+    """
+
+    path: str
+    extra: str = ""
+    package: str = ""
+    needs: str = ""
+    default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
+    baseline: bool = False
+    quick_baseline: bool = False
+    installs: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    makers: tuple[str, ...] = ()
+    loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gemms: str = ""
+    fixture: str = ""
+    error_hints: str = ""
+    ships: str = ""
+    unshippable: Mapping[str, str] = field(default_factory=dict)
+    own_files: bool = False
+    movable: bool = False
+    times_kernels: bool = False
+    shared: tuple[str, ...] = ()
+    build_shared: tuple[str, ...] = ()
+    ready_s: float = 2.0
+    build_s: float = 3.0
+    mode_build_s: Mapping[str, float] = field(default_factory=dict)
+    ready_gb_s: float = 2.0
+    build_gb_s: float = 5.0
+    copies: float = 1.0
+
+    def expect_build_s(self, mode: str, precision: str, weight_bytes: int) -> float:
+        """Return the seconds that a build takes by rule of thumb, with the quantization; of float32 weights."""
+        gb = weight_bytes / 1e9
+        quantize_s = QUANTIZE_S + gb * QUANTIZE_GB_S if precision in SCALED else 0.0
+        return self.mode_build_s.get(mode, self.build_s) + gb * self.build_gb_s + quantize_s
+
+    @property
+    def fix(self) -> str:
+        """Return the command that makes it available."""
+        return pip_install(self.package, options="--upgrade") if self.package else install(self.extra)
+
+    def why_unshippable(self, target: Target, model: str = "your model file") -> str:
+        """Return why a target's artifact can't be shipped; "" if it can.
+
+        Args:
+            model: its name for people.
+        """
+        if target.folder:
+            return f"it is a shipped folder already; copy {target.folder}"
+        if target.device.is_gpu:
+            return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
+        why = self.unshippable.get(target.mode, "")
+        why = why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
+        return why.format(model=model)
+
+    def installed(self, target: Target) -> tuple[str, ...]:
+        """Return what is to be installed to run what it builds for a target; () if that is unknown."""
+        if self.package:
+            return (self.package,)
+        mode = next((mode for mode in self.installs if is_among(target.mode, (mode,))), "")
+        needs = self.installs.get(mode)
+        more = (self.installs.get(word) or () for word in (target.device, target.precision))
+        return (*needs, *(one for some in more for one in some)) if needs else ()
+
+    def distributions(self, target: Target) -> tuple[str, ...]:
+        """Return the names of those packages, its library's first, and all of several that would do."""
+        return tuple(one.partition("[")[0] for some in self.installed(target) for one in some.split("|"))
 
 
 NOTHING_TO_QUANTIZE = ErrorHint(

@@ -1,48 +1,105 @@
 """Find a plug-in by its kind and name; nothing of it is imported before it is used.
 
-A kind is a package with a `TABLE` of the names that ship, each with its place (`module:Name`). A third party adds names
-by entry points in a group that is called as the package is. It may add a name but not take one.
+A kind is a package with a `TABLE` of the names that ship, each with its place (`module:Name`), and where it needs one
+with a table `HIDDEN` of instruments of the harness, which no list shows. A third party adds names by entry points in a
+group that is called as the package is. It may add a name but not take one: a verdict must mean the same everywhere.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import os
+import sys
+from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
-from shootout.core.errors import unknown
+from shootout.core.errors import UsageError, unknown
 
 SCENARIOS = "shootout.scenarios"
+BACKENDS = "shootout.backends"
+
+Folders = tuple[tuple[str, int], ...]
+"""The folders where packages are looked for, and the times when each last changed."""
 
 
-@cache
 def find(kind: str, name: str) -> Any:
-    """Return what a name stands for.
+    """Return what a name stands for, imported now.
 
     Args:
         kind: the package whose `TABLE` holds the names that ship, such as `SCENARIOS`.
 
     Raises:
-        UsageError: no such name; says the nearest one.
+        UsageError: no such name, or a third party claims one that is taken; says the nearest one.
     """
-    place = _shipped(kind).get(name) or _of_others(kind).get(name)
-    if place is None:
-        raise unknown(kind.rpartition(".")[2].removesuffix("s"), name, names(kind))
+    place = place_of(kind, name)
+    return load(place if isinstance(place, str) else place.value)
+
+
+def place_of(kind: str, name: str) -> str | EntryPoint:
+    """Return the place of what ships, or a third party's entry point; nothing of it is imported.
+
+    Raises:
+        UsageError: as `find`.
+    """
+    word, shipped = kind.rpartition(".")[2].removesuffix("s"), table(kind)
+    claims = [point for point in _third_parties(kind) if point.name == name]
+    if len(claims) + (name in shipped) > 1:
+        owners = ", ".join(map(package_of, claims))
+        others = "shootout itself" if name in shipped else "each other"
+        raise UsageError(f"{word} {name!r} is claimed twice, by {owners} against {others}: uninstall or rename one")
+    if not claims and name not in shipped:
+        raise unknown(word, name, names(kind))
+    return claims[0] if claims else shipped[name]
+
+
+def names(kind: str, *, hidden: bool = False) -> tuple[str, ...]:
+    """Return all names of a kind: those that ship, in the table's order, then those of third parties."""
+    shown = import_module(kind).TABLE
+    shipped = table(kind)
+    return (*(shipped if hidden else shown), *sorted({point.name for point in _third_parties(kind)} - set(shipped)))
+
+
+def table(kind: str) -> dict[str, str]:
+    """Return the place of each plug-in that ships, by name; the hidden ones come last."""
+    module = import_module(kind)
+    return {**module.TABLE, **getattr(module, "HIDDEN", {})}
+
+
+def folder_of(package: str) -> Path:
+    """Return the folder of a package."""
+    return Path(str(import_module(package).__file__)).parent
+
+
+def load(place: str) -> Any:
+    """Return what `module:Name` stands for, imported now."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
 
-def names(kind: str) -> list[str]:
-    """Return all names of a kind: those that ship, in the table's order, then those of third parties."""
-    return [*{**_shipped(kind), **_of_others(kind)}]
+def package_of(point: EntryPoint) -> str:
+    """Return the package that an entry point belongs to."""
+    return (point.dist.name if point.dist else "") or point.value
 
 
-def _shipped(kind: str) -> dict[str, str]:
-    table: dict[str, str] = import_module(kind).TABLE
-    return table
+def package_folders() -> Folders:
+    """Return where packages are looked for, and when each last changed."""
+    return tuple((folder, _changed_ns(folder)) for folder in sys.path)
 
 
-@cache
-def _of_others(kind: str) -> dict[str, str]:
-    return {point.name: point.value for point in sorted(entry_points(group=kind), key=lambda one: one.name)}
+def _third_parties(kind: str) -> tuple[EntryPoint, ...]:
+    return _read_entry_points(kind, package_folders())
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - a Path costs more than the rest
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _read_entry_points(kind: str, _package_folders: Folders) -> tuple[EntryPoint, ...]:
+    """Read the entry points again when a folder changes: it reads every package's metadata, and planning asks often."""
+    return tuple(entry_points(group=kind))

@@ -71,6 +71,6 @@ def find_scenario(name: str) -> Scenario:
     return found
 
 
-def scenario_names() -> list[str]:
+def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios, those that ship first."""
     return plugins.names(plugins.SCENARIOS)

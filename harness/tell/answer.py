@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout import backends, models
+from shootout import models
+from shootout.backends import USUAL
+from shootout.core import backends
 from shootout.core.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.core.errors import FAILURES, install
 from shootout.core.messages import Scope
@@ -71,10 +73,10 @@ def tell_untried(
     every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
     never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
-    never = [name for name in never if name in backends.SHIPPED or backends.is_installed(name, packages)]
+    never = [name for name in never if name in backends.shipped() or backends.is_installed(name, packages)]
     converted = {row.model for row in every if backends.reads_own_files(row.backend)}
     if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
-        never = [name for name in never if name in backends.SHIPPED and backends.capabilities(name).classical]
+        never = [name for name in never if name in backends.shipped() and backends.capabilities(name).classical]
     fit = {name for name in never if _could_win(name, every)}
     absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
     if wanted := dict(lacking or {}) | {name: backends.entry(name).extra for name in absent}:
@@ -96,7 +98,7 @@ def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
         (row.end_to_end.median_ns, row.backend)
         for row in rows
         if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
-        if row.backend in backends.SHIPPED and row.scenario != Scenario.TRAIN_STEP
+        if row.backend in backends.shipped() and row.scenario != Scenario.TRAIN_STEP
         if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
     )
     near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
@@ -105,7 +107,7 @@ def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
 
 def _could_win(name: str, rows: Iterable[Row]) -> bool:
     """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
-    if name not in backends.SHIPPED:
+    if name not in backends.shipped():
         return False  # only a process of its own could say
     can, known_models = backends.capabilities(name), models.names()
     return any(
@@ -329,7 +331,7 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
 def name_usual(arm: str, ship: str) -> str:
     """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
-    names = next((names for known, names in backends.USUAL.items() if known == device), ())
+    names = USUAL.get(device, ())
     where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
     return f"{short(arm)}{where if usual in names and backend not in names else ''}"
 
@@ -668,7 +670,7 @@ def tell_skipped(
 def _find_extra(arm: str, group: NotRaced) -> str:
     """Return the extra that installs an arm's backend; "" if what would run it is another command."""
     name = arm.partition(":")[0].partition("+")[0]
-    extra = backends.SHIPPED[name].extra if name in backends.SHIPPED else ""
+    extra = backends.shipped()[name].extra if name in backends.shipped() else ""
     return extra if extra and group.fix == install(extra) else ""
 
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from shootout import backends
 from shootout.backends.common import require_device
+from shootout.core import backends
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported import cache as cache_of_exports

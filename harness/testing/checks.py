@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Adapter, Built
 from shootout.core.contract import SCALED, Array, Availability, Precision
 from shootout.core.errors import SkippedArm

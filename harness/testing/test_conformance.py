@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
 from shootout.core.host.store import in_use
 from shootout.testing.cases import (

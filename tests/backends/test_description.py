@@ -9,9 +9,9 @@ import pytest
 from support.adapters.third_party import install
 from support.console import here
 
-from shootout import backends
 from shootout.commands import doctor
 from shootout.commands.doctor import Quietness
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, Precision
 from shootout.core.worker import availability
 

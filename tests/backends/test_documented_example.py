@@ -15,7 +15,8 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout import backends
+from shootout.core import backends
+from shootout.core.plugins import BACKENDS
 from shootout.testing.checks import CHECKS
 
 DOCS = TESTS.parent / "docs"
@@ -42,7 +43,7 @@ def installed(tmp_path: Path) -> Path:
     for name, (python, toml) in FILES.items():
         (tmp_path / f"shootout_{name}.py").write_text(python)
         project = tomllib.loads(toml)["project"]
-        install(tmp_path, project["name"], project["entry-points"][backends.GROUP])
+        install(tmp_path, project["name"], project["entry-points"][BACKENDS])
     return tmp_path
 
 

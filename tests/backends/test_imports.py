@@ -10,18 +10,25 @@ from pathlib import Path
 import pytest
 from support.imported import frameworks_after
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Device, Target
+from shootout.core.plugins import BACKENDS, table
 from shootout.testing.cases import case_of, warm_of
 from shootout.testing.checks import build_in, call
 from shootout.testing.fresh import run_fresh
 
 OTHERS = ("onnx", "nncf", "sklearn", "scipy", "pydantic", "pyarrow", "pandas", "transformers")
-LIBRARIES = {name for row in backends.SHIPPED.values() for loaded in row.loads.values() for name in loaded}
+LIBRARIES = {name for row in backends.shipped().values() for loaded in row.loads.values() for name in loaded}
 FRAMEWORKS = LIBRARIES.union(OTHERS) - {"numpy"}
-MODULES = ("shootout", "shootout.backends", *(row.path.partition(":")[0] for row in backends.SHIPPED.values()))
-STEPS = ("", *MODULES, *backends.SHIPPED)
+FACTS = [path.partition(":")[0] for path in table(BACKENDS).values()]
+MODULES = (
+    "shootout",
+    "shootout.backends",
+    *FACTS,
+    *(row.path.partition(":")[0] for row in backends.shipped().values()),
+)
+STEPS = ("", *MODULES, *backends.shipped())
 
 
 @cache
@@ -38,7 +45,7 @@ def test_importing_a_module_and_making_an_adapter_bring_in_no_framework(step: st
 
 TARGETS = [
     Target(backend=name, mode=mode)
-    for name, row in backends.SHIPPED.items()
+    for name, row in backends.shipped().items()
     if row.loads and row.default[0] is Device.CPU
     for mode in sorted(backends.get(name).capabilities.modes - backends.get(name).capabilities.cuda_modes)
     if not mode.endswith("*")

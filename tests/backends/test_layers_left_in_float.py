@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request

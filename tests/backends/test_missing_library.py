@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from shootout import backends
 from shootout.backends.common import trial
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.errors import install
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [
-    *((name, row.loads[""][0]) for name, row in backends.SHIPPED.items() if row.extra and row.default[0] is Device.CPU),
+    *(
+        (name, row.loads[""][0])
+        for name, row in backends.shipped().items()
+        if row.extra and row.default[0] is Device.CPU
+    ),
     ("onnxruntime", "onnx"),
 ]
 """Each backend with the library that it is named for in the registry, and one library beside."""
-WARM = "shootout.backends"
+WARM = "shootout.core.backends"
 """What a fresh process may hold already: no library is among it (test_imports)."""
 
 

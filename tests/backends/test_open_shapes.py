@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.factories import HEAD, write
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Arm, Arrays, Artifact, Scenario, Target
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request, obtain_all

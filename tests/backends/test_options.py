@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from shootout import backends
-from shootout.backends.common import check_options
+from shootout.core import backends
+from shootout.core.adapter import check_options
 from shootout.core.contract import Arm, Device, Option, Precision, Target
 
 GPU, MODED = frozenset({Device.CUDA}), frozenset({"fast"})

@@ -14,9 +14,9 @@ from onnx import helper
 from support import onnx_made
 from support.onnx_made import I64, value
 
-from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends.common import HANDED_BYTES
+from shootout.core import backends
 from shootout.core.contract import Arm, Precision, Target, TensorSpec
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel

@@ -11,8 +11,7 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout import backends
-from shootout.core import errors
+from shootout.core import backends, errors
 from shootout.core.adapter import Fixture
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
@@ -27,7 +26,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-SHIPPED = tuple(name for name, row in backends.SHIPPED.items() if not row.hidden)
+SHIPPED = backends.names()
 
 
 def test_the_harness_own_instruments_are_hidden():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
 from shootout.backends.common import HANDED_BYTES, SHARED_BYTES
+from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel

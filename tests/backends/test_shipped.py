@@ -11,7 +11,7 @@ import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import obtain
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import _code_of, probe_key
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 from support.onnx_made import value, write
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.exported import client, fidelity
 from shootout.core.exported.client import Request

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Adapter, Built
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Arm, Arrays, Capabilities, Executed, Precision, Scenario, Target

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.building import built_by
 
-from shootout.backends.description import code_of
+from shootout.core.backends import code_of
 from shootout.core.build import builder
 from shootout.core.build.builder import Builder, BuiltArm, probe_key
 from shootout.core.contract import Arm, Device, Precision, Target

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from shootout import backends
-from shootout.backends import Entry
-from shootout.backends.installed import install_bytes
+from shootout.backends import TABLE
+from shootout.core import backends
+from shootout.core.adapter import Entry
+from shootout.core.build.installed import install_bytes
 from shootout.core.contract import Device, Precision, Target
+
+ROW = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of packages that a backend `made` runs with: `runtime` and its own `extra`."""
-    row = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
-    monkeypatch.setitem(backends.SHIPPED, "made", row)
+    monkeypatch.setitem(TABLE, "made", f"{__name__}:ROW")
     package(tmp_path, "runtime", 1_000, "arrays>=1", "wire; python_version < '3.12'", "driver; extra == 'cuda'")
     package(tmp_path, "wire", 200, "Arrays", "shootout")
     package(tmp_path, "arrays", 30)
@@ -105,6 +107,6 @@ def test_a_quantized_module_is_loaded_with_torchaos_classes():
     ]
 
 
-@pytest.mark.parametrize("name", backends.SHIPPED)
+@pytest.mark.parametrize("name", TABLE)
 def test_each_backend_says_what_runs_its_artifacts(name: str):
     assert backends.entry(name).installed(Target(backend=name))

@@ -13,7 +13,7 @@ import pytest
 from support.console import state
 from support.exports import bare_exported, obtain
 
-from shootout import backends
+from shootout.backends import PROGRAM_SHARED
 from shootout.core.build import builder
 from shootout.core.build.builder import Builder
 from shootout.core.clock import Deadline
@@ -126,9 +126,9 @@ def test_nothing_is_forked_where_it_cannot_be(made: Builder, monkeypatch: pytest
         (Target(backend="numpy"), "residual_mlp", ()),
         (Target(backend="onnxruntime"), "model.onnx", ()),
         (Target(backend="torchscript"), "residual_mlp", ("torch",)),
-        (Target(backend="torchscript"), "model.onnx", backends.PROGRAM_SHARED),
+        (Target(backend="torchscript"), "model.onnx", PROGRAM_SHARED),
         (Target(backend="jax-jit"), "residual_mlp", ()),
-        (Target(backend="jax-jit"), "model.onnx", backends.PROGRAM_SHARED),
+        (Target(backend="jax-jit"), "model.onnx", PROGRAM_SHARED),
         (Target(backend="torch-compile", device=Device.CUDA), "residual_mlp", ()),
         (Target(backend="somebody's"), "residual_mlp", ()),
     ],

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from support.console import here
 
-from shootout import backends
 from shootout.apps.ceilings import measure, worker
 from shootout.apps.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
 from shootout.apps.ceilings.remembered import read_ceilings, write_ceilings
 from shootout.backends._openvino.backend import STEP
 from shootout.commands import doctor
+from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision
 from shootout.core.errors import OutOfTime, ShootoutError

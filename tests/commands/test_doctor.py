@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
-from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.commands import doctor
 from shootout.commands.doctor import FolderRoom, Quietness
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable
 from shootout.core.errors import install as install_command

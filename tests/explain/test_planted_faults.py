@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from support.exports import obtain
 
-from shootout import backends
 from shootout.apps.explain import look
 from shootout.apps.explain.errors import LayerError
 from shootout.apps.explain.explanation import Before, LayerPair, LayerSide, choose_floats
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.schemes import write_floats

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
 from shootout.apps.dry_run.preview import preview
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.backends._trees.libraries import _with_names, open_native
 from shootout.commands import selection
+from shootout.core import backends
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.core.errors import ModelError, NotRunKind, UsageError

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from shootout import backends
 from shootout.apps.fleet import node_side, ssh_hosts
 from shootout.apps.fleet.parcel import Parcel
 from shootout.apps.fleet.ssh_hosts import SshHosts, needed_packages, read_addresses
 from shootout.apps.fleet.transport import Answer, NodeLost, Task
 from shootout.commands import elsewhere
 from shootout.commands.elsewhere import doctor_there, ship_there
+from shootout.core import backends
 from shootout.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -563,7 +563,7 @@ def test_the_page_lists_what_a_board_needs():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for line, name in zip(lines, ("onnxruntime", "litert", "openvino", "ncnn", "iree"), strict=True):
         assert set(line) <= {Requirement(text).name for text in extras[name]}
-        entry = backends.SHIPPED[name]
+        entry = backends.shipped()[name]
         assert all(set(either.split("|")) & set(line) for either in entry.installs[""])
         if name != "litert":  # whose builds are sent
             assert set(entry.makers) <= set(line)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
-from shootout.backends import SHIPPED
+from shootout.core.backends import shipped
 from shootout.core.host import cgroup, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,7 +284,7 @@ def test_of_our_extras_those_are_recorded_that_bring_what_is_measured():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     lines = {extra: [f"{one}; extra == '{extra}'" for one in ones] for extra, ones in extras.items()}
     recorded = {extra for extra in extras if environment.required(lines[extra])}
-    backends = {row.extra for row in SHIPPED.values() if row.extra}
+    backends = {row.extra for row in shipped().values() if row.extra}
     assert recorded == backends | {"tensorrt", "cpu", "onnx", "gpu", "models", "metrics"}
 
 

@@ -16,7 +16,7 @@ from support.exports import obtain
 from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
 from shootout.core.clock import Deadline
 from shootout.core.constants import LOAD_TIMEOUT_S

@@ -17,9 +17,9 @@ from support.plain import as_plain
 from support.races import made
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
-from shootout import backends
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import Cell
+from shootout.core import backends
 from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.errors import install
 from shootout.core.host import environment

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from support.onnx_made import value, write
 
-from shootout import backends
 from shootout.apps.dry_run import screen as dry_run
 from shootout.apps.judge.decide.policy import Policy
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.exported import cost
 from shootout.core.host.placement import Placement

@@ -13,11 +13,12 @@ from support.races.cells import fidelity
 from support.races.made import header, prepared
 from support.races.shipping import source_of
 
-from shootout import backends, models
+from shootout import models
 from shootout.apps.ship import artifact
 from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.apps.ship.folder import error_limit
 from shootout.backends._numpy import backend
+from shootout.core import backends
 from shootout.core.contract import Arm, Availability, BoundStanding, Device, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.request import brief_key

@@ -13,14 +13,15 @@ import pytest
 from support.exports import obtain
 from support.races.shipping import source_of
 
-from shootout import backends
 from shootout.apps.ship import folder
 from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.backends._onnxruntime import backend as onnxruntime
 from shootout.commands import ship as command
+from shootout.core import backends
 from shootout.core.adapter import Built, Shipment
 from shootout.core.contract import Arm, Scenario, Target
 from shootout.core.errors import ArmFailed
+from shootout.core.plugins import BACKENDS, folder_of
 from shootout.models.sources.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
 
 ARM = Arm(target=Target(backend="numpy"), model="identity")
@@ -46,7 +47,7 @@ def written(
 ) -> ShippedFolder:
     """A folder whose adapter puts nothing into it."""
     built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})
-    templates = Path(str(backends.__file__)).parent / "_numpy"
+    templates = folder_of(BACKENDS) / "_numpy"
     monkeypatch.setattr(folder.backends, "shipping", lambda _: (lambda *_: shipment or Shipment(), templates))
     return folder.write_folder(source, built, place / "out")
 

@@ -20,8 +20,8 @@ from support.console import here
 from support.races.cells import fidelity
 from support.races.shipping import ship_target
 
-from shootout import backends
 from shootout.apps.ship.folder import mismatch_limit
+from shootout.core import backends
 from shootout.core.contract import OutputError, Target
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import load_sets
@@ -328,7 +328,7 @@ def test_it_answers_as_the_arm_does(name: str, tmp_path: Path):
             np.testing.assert_array_equal(got[name], array, strict=True)
 
 
-@pytest.mark.parametrize("name", [name for name, row in backends.SHIPPED.items() if row.ships])
+@pytest.mark.parametrize("name", [name for name, row in backends.shipped().items() if row.ships])
 def test_it_can_be_read_at_a_glance(name: str):
     mode = "aoti" if name == "torch-compile" else ""
     folder = backends.shipping(Target(backend=name, mode=mode))[1]

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from shootout import backends, models
+from shootout import models
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.core.errors import UsageError
 from shootout.core.study import points, schema

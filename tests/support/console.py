@@ -18,7 +18,8 @@ from unittest import mock
 
 import pytest
 
-from shootout import backends, cli
+from shootout import cli
+from shootout.core import backends
 from shootout.core.contract import Availability
 from shootout.core.study import plan
 from shootout.core.worker.availability import Pair, known_available

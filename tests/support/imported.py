@@ -27,7 +27,7 @@ def _brought_in(frameworks: Sequence[str], step: str) -> set[str]:
         if step.partition(".")[0] == "shootout":
             importlib.import_module(step)
         elif step:
-            importlib.import_module("shootout.backends").get(step)
+            importlib.import_module("shootout.core.backends").get(step)
     except ImportError as error:
         return {str(error)}
     return set(frameworks) & set(sys.modules)

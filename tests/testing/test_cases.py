@@ -6,8 +6,7 @@ import fcntl
 
 import pytest
 
-from shootout import backends
-from shootout.backends import description
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.host import store
@@ -18,9 +17,7 @@ from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fix
 
 def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytest.MonkeyPatch):
     """What is assumed of it would leave out the probe and the counts, and the rest might pass."""
-    monkeypatch.setattr(
-        backends, "describe", lambda name: description.broken("its capabilities: modes is 7", "mend it")
-    )
+    monkeypatch.setattr(backends, "describe", lambda name: backends.broken("its capabilities: modes is 7", "mend it"))
     target = Target(backend="numpy")
     for ask in (lambda: cases.targets(["numpy"]), lambda: cases.case_of.__wrapped__(target)):
         with pytest.raises(SkippedArm, match="modes is 7") as told:
@@ -28,7 +25,7 @@ def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytes
         assert told.value.fix == "mend it"
 
 
-@pytest.mark.parametrize("backend", backends.SHIPPED)
+@pytest.mark.parametrize("backend", backends.shipped())
 def test_only_a_backend_without_layers_of_a_model_goes_without_its_probe(backend: str, monkeypatch: pytest.MonkeyPatch):
     """`spin` ignores the model, and trees have no matrix product that a precision could round."""
     monkeypatch.setattr(cases, "exported_models", lambda asked, *probes: (cases.Request(model=asked.model), *probes))

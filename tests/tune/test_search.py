@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 from support.races import made
 
-from shootout import backends
 from shootout.apps.judge import analysis
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.tune import search, table
@@ -24,6 +23,7 @@ from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedT
 from shootout.apps.tune.search import TuningSearch, best_of_each
 from shootout.apps.tune.settings import Change
 from shootout.commands import tune as tune_command
+from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Scenario, Target, TensorSpec
 from shootout.core.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets

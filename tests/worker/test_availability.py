@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from shootout.backends import Entry
+from shootout.core.adapter import Entry
 from shootout.core.contract import Availability, Device
 from shootout.core.host.child import QUIET, Child, Ending
 from shootout.core.worker import availability
@@ -246,7 +246,7 @@ def test_a_probe_that_others_killed_is_begun_anew_once(
 def probes(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The backends that each process was asked for; all but leave are of one library."""
     library = Entry(path="", loads={"": ("fakes",)})
-    monkeypatch.setattr(availability.backends, "SHIPPED", dict.fromkeys(set(NAMES) - {"leave"}, library))
+    monkeypatch.setattr(availability.backends, "shipped", lambda: dict.fromkeys(set(NAMES) - {"leave"}, library))
     found: list[list[str]] = []
     start = availability.start_probe
 

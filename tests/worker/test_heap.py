@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from support.exports import obtain
 
-from shootout import backends
 from shootout.backends._numpy.backend import _read_weights
+from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.placement import PADDING, child_environment

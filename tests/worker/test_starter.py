@@ -18,7 +18,7 @@ import pytest
 from support.console import environment, state
 from support.exports import obtain
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.host.child import Child
 from shootout.core.host.placement import allowed_cpus

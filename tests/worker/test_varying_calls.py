@@ -209,8 +209,8 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
 ):
     exported, runner = made(tmp_path), Runner(wrong)
     adapter = SimpleNamespace(capabilities=SimpleNamespace(rest={}))
-    monkeypatch.setattr("shootout.backends.runner", lambda _: runner)
-    monkeypatch.setattr("shootout.backends.get", lambda _: adapter)
+    monkeypatch.setattr("shootout.core.backends.runner", lambda _: runner)
+    monkeypatch.setattr("shootout.core.backends.get", lambda _: adapter)
     worker = Worker()
     (tmp_path / "built").mkdir()
     facts, _ = worker.build(exported, arm(), tmp_path / "built")

@@ -22,8 +22,8 @@ from support.gpus.queued import (
     plugged_in,
 )
 
-from shootout import backends
-from shootout.core import clock
+from shootout.backends import HIDDEN
+from shootout.core import backends, clock
 from shootout.core.adapter import Built
 from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
 from shootout.core.contract import Arm, Scenario, Target
@@ -66,7 +66,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 def adapter(device: Device, monkeypatch: pytest.MonkeyPatch) -> Adapter:
     found = Adapter(device)
     monkeypatch.setattr(backends, "get", lambda name: found)
-    monkeypatch.setitem(backends.SHIPPED, "queued", backends.SHIPPED["spin"])  # type: ignore[misc]
+    monkeypatch.setitem(HIDDEN, "queued", HIDDEN["spin"])
     return found
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.core.adapter import Built
+from shootout.backends.common import check_inputs, require_device, trial
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
 from shootout.core.exported.workload import flops_by_precision, is_product

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, get_type_hints
 
-from shootout import backends
 from shootout.apps.ceilings import worker as figures
 from shootout.apps.ceilings.remembered import as_data, read_ceilings, write_ceilings
+from shootout.core import backends
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
 from shootout.core.host import environment

@@ -15,8 +15,7 @@ from statistics import median
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shootout import backends
-from shootout.core import clock
+from shootout.core import backends, clock
 from shootout.core.contract import Gemm
 
 SIZES = (512, 1_024, 2_048, 4_096)

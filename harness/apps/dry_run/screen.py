@@ -11,10 +11,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout import backends
 from shootout.apps.dry_run.preview import InputPreview, Preview, preview, size_of
 from shootout.apps.judge.decide.options import LIMITS, PER_SECOND
 from shootout.apps.judge.decide.policy import Policy
+from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.build.pool import lanes, lanes_near
 from shootout.core.build.preparation import expected_s

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Built, TransparentAdapter
 from shootout.core.contract import Array, Arrays, Artifact, Inside, Precision
 from shootout.core.errors import SkippedArm

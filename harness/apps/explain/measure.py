@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout import backends
 from shootout.apps.explain import look
 from shootout.apps.explain.explanation import (
     Before,
@@ -25,7 +24,7 @@ from shootout.apps.explain.explanation import (
 from shootout.apps.explain.sides import Side
 from shootout.apps.explain.times import place_nodes
 from shootout.apps.ship.artifact import find_built, find_own_graph
-from shootout.core import schemes
+from shootout.core import backends, schemes
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout import backends
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.ship.arm_to_ship import ArmToShip, find_groups, load_records
+from shootout.core import backends
 from shootout.core.contract import Precision, Scenario
 from shootout.core.errors import SeveralGroups, UsageError, unknown
 from shootout.core.journal.records import Prepared

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.build.builder import Builder, Exports, as_probe, export_all, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun

@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shootout import backends, models
-from shootout.core import budget
+from shootout import models
+from shootout.backends import USUAL
+from shootout.core import backends, budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
 from shootout.core.messages import Scope
@@ -388,7 +389,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
         baseline: the arm; None if there is none.
     """
 
-    names = backends.USUAL.get(Device(shipped.device), backends.USUAL[Device.CPU])
+    names = USUAL.get(shipped.device, USUAL["cpu"])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
     usual = [row for row in others if backends.reads_own_files(row.backend)]
     usual = usual or [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]

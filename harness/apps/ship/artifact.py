@@ -10,11 +10,12 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from shootout import backends, models
+from shootout import models
 from shootout.apps.ship.arm_to_ship import ArmToShip
-from shootout.backends.installed import closure
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
+from shootout.core.build.installed import closure
 from shootout.core.clock import Deadline
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import shootout
-from shootout import backends
 from shootout.apps.judge.compare.matching import machine_of
 from shootout.apps.ship.arm_to_ship import ArmToShip
-from shootout.backends.installed import closure
+from shootout.core import backends
 from shootout.core.adapter import Built, Shipment
+from shootout.core.build.installed import closure
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.core.errors import DISK_FULL, UsageError, tell_refusal

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from shootout import backends
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
 from shootout.apps.tune.results import (
@@ -35,6 +34,7 @@ from shootout.apps.tune.results import (
     was_refused,
 )
 from shootout.apps.tune.settings import Change, apply_changes, combine, list_changes, widen_floats
+from shootout.core import backends
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
 from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target

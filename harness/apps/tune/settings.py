@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import itemgetter
 
-from shootout import backends
 from shootout.apps.sensitivity.rounded import LayerSensitivity
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.schemes import SHARED, find_offered, parse, write_floats
 from shootout.core.study.plan import name_quantizer

@@ -18,10 +18,9 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout import backends, quantize
-from shootout.backends import description
-from shootout.backends.installed import install_bytes
+from shootout.core import backends
 from shootout.core.adapter import Built
+from shootout.core.build.installed import install_bytes
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
@@ -515,11 +514,11 @@ def _list_shared(arm: Arm, model: ExportedModel | None) -> Sequence[str]:
 
     A library for a GPU, or a third party's, is imported by the build itself.
     """
-    row = backends.SHIPPED.get(arm.target.backend)
+    row = backends.shipped().get(arm.target.backend)
     if not row or arm.target.device is not Device.CPU or arm.target.folder:
         return ()
     takes_program = model and model.is_program and Artifact.MODULE in backends.capabilities(arm.target.backend).consumes
-    return max(row.build_shared, backends.PROGRAM_SHARED if takes_program else (), key=len)
+    return max(row.build_shared, backends.program_shared() if takes_program else (), key=len)
 
 
 def as_probe(arm: Arm) -> Arm:
@@ -530,10 +529,8 @@ def as_probe(arm: Arm) -> Arm:
 def _code_of(target: Target) -> list[Path]:
     """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
-        return [*description.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
-    own = description.code_of(backends.get(target.backend))
-    shared = (Path(package.__path__[0]) for package in (backends, quantize))
-    return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
+        return [*backends.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
+    return [*backends.code_of(backends.get(target.backend)), *backends.shared_code()]
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from shootout import backends
-from shootout.core import budget
+from shootout.core import backends, budget
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, BuiltArm, Exports, export_all, leading_of, needs_of, open_delivery
 from shootout.core.build.pool import BuildPool, lanes, lanes_on_gpu

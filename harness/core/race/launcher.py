@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from shootout import backends
-from shootout.core import budget
+from shootout.core import backends, budget
 from shootout.core.adapter import Built
 from shootout.core.build.pool import lanes_on_gpu
 from shootout.core.clock import Deadline
@@ -107,7 +106,7 @@ class Launcher:
             lane: whose CPUs the shared imports run on.
             padding: bytes more in its environment.
         """
-        row = backends.SHIPPED.get(arm.target.backend)
+        row = backends.shipped().get(arm.target.backend)
         shared = row.shared if row and arm.target.device is Device.CPU else ()
         server = None
         for modules in dict.fromkeys((shared, ())) if can_fork() else ():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.build.builder import BuiltArm
 from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision
 from shootout.core.journal import samples

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout import backends, models
-from shootout.core import schemes
+from shootout import models
+from shootout.core import backends, schemes
 from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import (
     Arm,

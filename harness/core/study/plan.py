@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout import backends, models
-from shootout.backends.common import check_options
-from shootout.core import schemes
+from shootout import models
+from shootout.core import backends, schemes
+from shootout.core.adapter import check_options
 from shootout.core.budget import RACING_S
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import SUSTAINED_LEAST_S, SUSTAINED_REST

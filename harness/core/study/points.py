@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from shootout import backends, models
-from shootout.core import schemes
+from shootout import models
+from shootout.core import backends, schemes
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes

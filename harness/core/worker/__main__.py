@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout import backends
-from shootout.core import clock
+from shootout.core import backends, clock
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, NotRun, Scenario
 from shootout.core.errors import SkippedArm, tell_words

@@ -21,16 +21,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.errors import SkippedArm, UsageError, explained, one_line
 from shootout.core.host import cuda_driver, environment, store
 from shootout.core.host.child import Child, leave_with
 from shootout.core.host.placement import allowed_cpus, passed_on
+from shootout.core.plugins import BACKENDS, folder_of
 
 if TYPE_CHECKING:
     from shootout.core.worker.interpreters import PythonInterpreter
@@ -64,7 +64,7 @@ def find_available(
 
 def _explain_broken_adapter(pair: Pair) -> NotRun | None:
     """Explain why a third party's adapter can't tell its capabilities; None if it can."""
-    if pair[0] in backends.SHIPPED or "@" in pair[0]:
+    if pair[0] in backends.shipped() or "@" in pair[0]:
         return None
     with suppress(UsageError):  # of an unknown name, which the probe tells
         return backends.describe(pair[0]).why
@@ -114,10 +114,10 @@ def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
     A backend whose library loads that of another one, as XGBoost loads scikit-learn, belongs to that.
     """
     libraries: dict[tuple[str, str], list[Pair]] = {}
-    own = {row.loads[""][0] for row in backends.SHIPPED.values() if row.loads}
+    own = {row.loads[""][0] for row in backends.shipped().values() if row.loads}
     for pair in sorted(set(pairs)):
         backend, _, python = pair[0].partition("@")
-        row = backends.SHIPPED.get(backend)
+        row = backends.shipped().get(backend)
         loads = row.loads[""] if row and row.loads else (backend,)
         library = next((name for name in loads[1:] if name in own), loads[0])
         libraries.setdefault((library, python), []).append(pair)
@@ -252,7 +252,7 @@ def known_available(
     if fresh:
         forget(pair[0] for pair in pairs)
     state = _hash_state()
-    keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
+    keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.shipped()}
     worked = store.read_facts(WORKED)
     found = {pair: answer for pair, key in keys.items() if (answer := _from_json(worked.get(key)))}
     found |= find_available(set(pairs) - set(found), others)
@@ -293,7 +293,7 @@ def _from_json(noted: Any) -> Availability | None:
 
 def _hash_state() -> str:
     """Hash all that decides whether a library works: machine, system, driver, installed packages, our code."""
-    own = [file.read_text(encoding="utf-8") for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
+    own = [file.read_text(encoding="utf-8") for file in sorted(folder_of(BACKENDS).rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
     content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]
     content += [environment.variables(os.environ), str(cuda_driver.library() is None)]

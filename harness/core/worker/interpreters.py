@@ -19,8 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import shootout
-from shootout import backends
+from shootout.core import backends
 from shootout.core.errors import UsageError, pip_install, tell_refusal
 from shootout.core.host import environment, store
 from shootout.core.host.placement import passed_on
@@ -224,7 +223,7 @@ def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
 
 def _lend_package() -> Path:
     """Make a folder with nothing but a link to this package; it lies in the cache, which is closed to other users."""
-    source = Path(shootout.__file__).parent.absolute()
+    source = Path(__file__).parents[2].absolute()
     folder = store.cache_folder() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from shootout import backends
 from shootout.backends._executorch import backend
 from shootout.backends._executorch.lower import fewer_patterns, write_out_gelu
 from shootout.backends._executorch.runtime import PROGRAM, read_flatbuffer
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from shootout import backends
 from shootout.backends._iree import account, session
+from shootout.core import backends
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request

@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 from onnx import TensorProto, helper, save
 
-from shootout import backends
 from shootout.backends._iree import compiler
 from shootout.backends._iree.compiler import compile_graph, import_onnx, why_elsewhere
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind, SkippedArm
 from shootout.core.exported.client import Request

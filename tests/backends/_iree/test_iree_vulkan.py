@@ -12,11 +12,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.backends._iree import backend, compiler
 from shootout.backends._iree import session as iree_session
 from shootout.backends._iree.session import IreeVulkanSession, find_card
+from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

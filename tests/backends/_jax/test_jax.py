@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends, models
+from shootout import models
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends, models
+from shootout import models
 from shootout.backends._jax import backend as jax_backend
 from shootout.backends._jax.account import count_nodes
+from shootout.core import backends
 from shootout.core.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

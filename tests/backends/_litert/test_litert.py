@@ -13,11 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shootout import backends
 from shootout.backends import common_onnx
 from shootout.backends._litert import backend, converter, quantize
 from shootout.backends._litert.account import LiteRtNode
-from shootout.backends.description import code_of
+from shootout.core import backends
+from shootout.core.backends import code_of
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host import store

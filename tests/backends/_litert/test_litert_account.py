@@ -13,11 +13,11 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from shootout import backends
 from shootout.backends._litert import account, converter
 from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import LiteRtNode, _count_flops, _product_label
 from shootout.backends._litert.session import LiteRtSession, _reader_of, _writer_of
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.core.exported import fidelity

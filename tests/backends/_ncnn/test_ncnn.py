@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
 
-from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.backends._ncnn import backend, net
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

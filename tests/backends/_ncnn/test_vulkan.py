@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from shootout import backends
 from shootout.backends import chosen_gpu
+from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

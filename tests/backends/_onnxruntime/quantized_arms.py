@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from shootout import backends
 from shootout.backends._onnxruntime.quantize import QUANTIZED
+from shootout.core import backends
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

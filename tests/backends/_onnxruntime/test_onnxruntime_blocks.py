@@ -12,8 +12,8 @@ import onnx
 import pytest
 from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, run_arm, run_arms, run_pairs
 
-from shootout import backends
 from shootout.backends._onnxruntime.quantize import QUANTIZED
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Precision
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel

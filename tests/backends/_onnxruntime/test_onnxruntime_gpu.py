@@ -16,12 +16,12 @@ from made_product import SIZE, product_file
 from support.gpus import fake_onnxruntime
 from support.gpus.fake_onnxruntime import FakeOnnxRuntime, OnnxSession
 
-from shootout import backends
 from shootout.backends._onnxruntime import backend as onnxruntime_backend
 from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from quantized_arms import DIGITS, RESIDUAL, Ran, arm_of, gated, run_arm, run_pairs
 
-from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
 from shootout.backends._onnxruntime.account import count_kernels, open_session, optimize
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

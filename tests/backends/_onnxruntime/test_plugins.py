@@ -14,10 +14,10 @@ import pytest
 from made_product import SIZE, product_file
 from onnx import TensorProto, helper, numpy_helper, save
 
-from shootout import backends
 from shootout.apps.tune.settings import list_changes
 from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
+from shootout.core import backends
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.study.target import parse_targets

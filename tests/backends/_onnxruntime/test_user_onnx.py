@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper, save
 from support import onnx_made
 from support.exports import bare_exported
 
-from shootout import backends
 from shootout.backends._onnxruntime import account, backend
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import SkippedArm, install
 from shootout.core.exported import fidelity

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
-from shootout import backends
 from shootout.backends._openvino.graph import listed_precisions
+from shootout.core import backends
 from shootout.core.build.builder import probe_request
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.errors import SkippedArm, install

@@ -12,11 +12,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from shootout import backends
 from shootout.backends import chosen_gpu
 from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, describe_devices, import_openvino
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import backends
 from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import listed_precisions, properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
+from shootout.core import backends
 from shootout.core.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

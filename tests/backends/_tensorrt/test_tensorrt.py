@@ -11,12 +11,12 @@ import pytest
 from ml_dtypes import bfloat16
 from onnx import ModelProto, TensorProto, helper, load, numpy_helper, save
 
-from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt import library
 from shootout.backends._tensorrt.account import Network, Product, count_layers
 from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from test_tensorrt import without_gpu
 
-from shootout import backends, models
+from shootout import models
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target, Value
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request, obtain_all

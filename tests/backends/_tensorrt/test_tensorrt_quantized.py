@@ -14,11 +14,11 @@ from ml_dtypes import float8_e4m3fn, int4
 from onnx import TensorProto, helper, load, numpy_helper, save
 from test_tensorrt import compiled, onnx_file, product, toy, without_gpu
 
-from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt.account import precision_of
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends.cuda_memory import lacks_float8
+from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity

@@ -17,13 +17,13 @@ from support.gpus import fake_cuda
 from support.gpus.fake_cuda import FAILED, FakeCuda
 from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTensorRt
 
-from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.testing.cases import ConformanceCase

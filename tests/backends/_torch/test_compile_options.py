@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
 from shootout.backends._torch import account
 from shootout.backends._torch.compile import inductor_config
+from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.exported.fidelity import compare
 from shootout.testing.cases import ConformanceCase, case_of, warm_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh

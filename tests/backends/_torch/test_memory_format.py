@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target
 from shootout.testing.cases import ConformanceCase, case_of, warm_of

@@ -14,7 +14,6 @@ from support.gpus import fake_torch
 from support.gpus.fake_cuda import LAUNCH_MS
 from support.gpus.fake_torch import KERNEL_MS, FakeTorch
 
-from shootout import backends
 from shootout.apps.tune.settings import list_changes
 from shootout.backends import _spin as spin
 from shootout.backends._spin import STEP_CYCLES
@@ -22,6 +21,7 @@ from shootout.backends._torch import compile as compile_adapter
 from shootout.backends._torch import inductor, training
 from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.core.errors import SkippedArm

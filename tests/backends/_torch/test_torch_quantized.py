@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shootout import backends
 from shootout.backends._torch import quantize
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm

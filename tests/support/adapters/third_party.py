@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shootout.backends import GROUP
+from shootout.core.plugins import BACKENDS
 
 
 def install(folder: Path, package: str, backends: dict[str, str]) -> Path:
@@ -13,5 +13,5 @@ def install(folder: Path, package: str, backends: dict[str, str]) -> Path:
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     rows = "\n".join(f"{name} = {value}" for name, value in backends.items())
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{rows}\n")
+    (info / "entry_points.txt").write_text(f"[{BACKENDS}]\n{rows}\n")
     return folder

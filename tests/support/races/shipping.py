@@ -10,10 +10,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from shootout import backends
 from shootout.apps.ship import artifact
 from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.apps.ship.folder import write_folder
+from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Fidelity, Target
 from shootout.core.host import environment
 from shootout.models.sources.shipped_folder import ShippedFolder

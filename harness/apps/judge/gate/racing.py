@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shootout import backends, models
+from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.gate.evidence import Limits
@@ -23,6 +23,7 @@ from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import write_folder
+from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.metadata import Distribution, distributions
 from typing import TYPE_CHECKING
 
-from shootout import backends
+from shootout.core import backends
 from shootout.core.errors import UsageError
 
 if TYPE_CHECKING:

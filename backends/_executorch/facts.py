@@ -1,0 +1,23 @@
+"""What the harness knows of ExecuTorch without importing it."""
+
+from __future__ import annotations
+
+from shootout.backends import PROGRAM_SHARED
+from shootout.core.adapter import Entry
+
+FACTS = Entry(
+    path="shootout.backends._executorch.backend:ExecuTorchAdapter",
+    extra="executorch",
+    needs="executorch",
+    installs={"": ("executorch", "torch")},
+    makers=("torch", "torchao"),
+    movable=True,
+    shared=("torch",),
+    build_shared=PROGRAM_SHARED,
+    loads={"": ("executorch", "torch")},
+    fixture="shootout.backends._executorch.backend:FIXTURE",
+    ships="shootout.backends._executorch.backend:ship",
+    error_hints="shootout.backends._executorch.backend:ERROR_HINTS",
+    ready_s=1.9,
+    build_s=25.0,
+)

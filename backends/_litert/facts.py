@@ -1,0 +1,22 @@
+"""What the harness knows of LiteRT without importing it."""
+
+from __future__ import annotations
+
+from shootout.backends import PROGRAM_SHARED
+from shootout.core.adapter import Entry
+
+FACTS = Entry(
+    path="shootout.backends._litert.backend:LiteRtAdapter",
+    extra="litert",
+    needs="ai-edge-litert; its converter is installed into the cache once",
+    installs={"": ("ai-edge-litert",)},
+    makers=("torch", "litert-torch", "litert-converter", "ai-edge-quantizer"),
+    movable=True,
+    build_shared=(*PROGRAM_SHARED, "shootout.backends._litert.first_conversion"),
+    loads={"": ("ai_edge_litert",)},
+    fixture="shootout.backends._litert.backend:FIXTURE",
+    ships="shootout.backends._litert.backend:ship",
+    error_hints="shootout.backends._litert.backend:ERROR_HINTS",
+    ready_s=0.4,
+    build_s=5.0,
+)

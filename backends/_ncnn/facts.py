@@ -1,0 +1,19 @@
+"""What the harness knows of ncnn without importing it."""
+
+from __future__ import annotations
+
+from shootout.core.adapter import Entry
+
+FACTS = Entry(
+    path="shootout.backends._ncnn.backend:NcnnAdapter",
+    extra="ncnn",
+    needs="ncnn; pnnx converts for it",
+    installs={"": ("ncnn",)},
+    makers=("pnnx",),
+    movable=True,
+    loads={"": ("ncnn",)},
+    fixture="shootout.backends._ncnn.backend:FIXTURE",
+    ships="shootout.backends._ncnn.backend:ship",
+    ready_s=0.3,
+    build_s=1.0,
+)

@@ -1,0 +1,29 @@
+"""What the harness knows of ONNX Runtime without importing it."""
+
+from __future__ import annotations
+
+from shootout.core.adapter import Entry
+
+FACTS = Entry(
+    quick_baseline=True,
+    path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
+    extra="onnxruntime",
+    needs="onnxruntime; onnxruntime-gpu for cuda",
+    installs={
+        "": ("onnxruntime-gpu|onnxruntime",),
+        "tensorrt": ("onnxruntime-gpu", "tensorrt"),
+        "ep=*": None,
+        "cuda": ("onnxruntime-gpu[cuda,cudnn]",),
+    },
+    makers=("onnx",),
+    movable=True,
+    loads={"": ("onnxruntime",)},
+    gemms="shootout.backends._onnxruntime.backend:gemms",
+    ships="shootout.backends._onnxruntime.backend:ship",
+    fixture="shootout.backends._onnxruntime.backend:FIXTURE",
+    error_hints="shootout.backends._onnxruntime.backend:ERROR_HINTS",
+    ready_s=0.4,
+    build_s=1.0,
+    ready_gb_s=0.8,
+    build_gb_s=4.0,
+)

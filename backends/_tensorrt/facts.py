@@ -1,0 +1,19 @@
+"""What the harness knows of TensorRT without importing it."""
+
+from __future__ import annotations
+
+from shootout.core.adapter import Entry
+from shootout.core.contract import Device, Precision
+
+FACTS = Entry(
+    path="shootout.backends._tensorrt.backend:TensorRtAdapter",
+    extra="tensorrt-rtx",
+    needs="tensorrt, or tensorrt-rtx (also builds without a GPU)",
+    default=(Device.CUDA, Precision.FP16),
+    installs={"": ("tensorrt|tensorrt-rtx-cu13-bindings", "tensorrt|tensorrt-rtx-cu13-libs", "cuda-bindings", "numpy")},
+    makers=("onnx",),
+    times_kernels=True,
+    loads={"": ("tensorrt", "tensorrt_rtx")},
+    fixture="shootout.backends._tensorrt.backend:FIXTURE",
+    unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},
+)

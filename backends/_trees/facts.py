@@ -1,0 +1,52 @@
+"""What the harness knows of the libraries of trees without importing them."""
+
+from __future__ import annotations
+
+from shootout.core.adapter import Entry
+
+_OWN_FILE = "it runs {model} as it is, so copy that file"
+
+SKLEARN = Entry(
+    path="shootout.backends._trees.backend:SklearnAdapter",
+    extra="trees",
+    needs="scikit-learn, and a model file of its own",
+    installs={"": ("scikit-learn", "joblib")},
+    movable=True,
+    loads={"": ("sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+    fixture="shootout.backends._trees.fixture:SKLEARN",
+    unshippable={"": _OWN_FILE},
+    own_files=True,
+    ready_s=1.5,
+    build_s=0.3,
+    copies=0.0,
+)
+
+LIGHTGBM = Entry(
+    path="shootout.backends._trees.backend:LightGbmAdapter",
+    extra="trees",
+    needs="lightgbm, and a model file of its own",
+    installs={"": ("lightgbm",)},
+    movable=True,
+    loads={"": ("lightgbm", "sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+    fixture="shootout.backends._trees.fixture:LIGHTGBM",
+    unshippable={"": _OWN_FILE},
+    own_files=True,
+    ready_s=1.5,
+    build_s=0.3,
+    copies=0.0,
+)
+
+XGBOOST = Entry(
+    path="shootout.backends._trees.backend:XgboostAdapter",
+    extra="trees",
+    needs="xgboost or xgboost-cpu, and a model file of its own",
+    installs={"": ("xgboost-cpu|xgboost",)},
+    movable=True,
+    loads={"": ("xgboost", "sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+    fixture="shootout.backends._trees.fixture:XGBOOST",
+    unshippable={"": _OWN_FILE},
+    own_files=True,
+    ready_s=1.5,
+    build_s=0.3,
+    copies=0.0,
+)

@@ -1,0 +1,330 @@
+"""Look up backends: what is known of each by name, and its adapter, which is imported when it is first used."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import cast
+
+from shootout.core import plugins
+from shootout.core.adapter import Adapter, Entry, Fixture, Runner, Ship, explain_error
+from shootout.core.constants import SHIPPED as SHIPPED_PLACE
+from shootout.core.contract import (
+    SCALED,
+    Arm,
+    Artifact,
+    Capabilities,
+    Device,
+    Gemms,
+    NotRun,
+    Precision,
+    Target,
+    is_among,
+)
+from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, printable
+from shootout.core.exported.model import ExportedModel
+from shootout.core.plugins import BACKENDS, Folders, load, package_folders, package_of
+from shootout.core.worker import reported
+
+LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
+"""Files of a shipped adapter's that come after a build."""
+ANYTHING = Capabilities(
+    consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
+)
+"""Capabilities of a broken adapter, which are unknown: each target of it is a row that says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """Hold what a backend's adapter says of itself.
+
+    Attributes:
+        shows_inside: whether it is a `TransparentAdapter`.
+        why: why it can't be loaded, or None.
+    """
+
+    capabilities: Capabilities = ANYTHING
+    shows_inside: bool = False
+    why: NotRun | None = None
+
+
+def broken(reason: str, fix: str = "") -> Description:
+    """Describe an adapter that can't be loaded."""
+    return Description(why=NotRun(NotRunKind.BROKEN, printable(reason), fix))
+
+
+def shipped() -> dict[str, Entry]:
+    """Return what is known of each backend that ships, by name; imports no framework."""
+    return {name: load(path) for name, path in plugins.table(BACKENDS).items()}
+
+
+def names(*, hidden: bool = False) -> tuple[str, ...]:
+    """Return the known backends, the shipped ones first; `hidden` adds the harness's own instruments."""
+    return plugins.names(BACKENDS, hidden=hidden)
+
+
+def entry(name: str) -> Entry:
+    """Return what is known of a backend, without importing it.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+    """
+    place = plugins.place_of(BACKENDS, name)
+    if isinstance(place, EntryPoint):
+        return Entry(path=place.value, package=package_of(place), makers=_requirements_of(place))
+    return cast("Entry", load(place))
+
+
+def get(name: str) -> Adapter:
+    """Return the adapter of a backend, imported now; what a third party's prints meanwhile goes to standard error.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+        SkippedArm: it can't be imported.
+    """
+    row = entry(name)
+    if not row.package:
+        return cast("Adapter", load(row.path)())
+    try:
+        with redirect_stdout(sys.stderr):
+            return cast("Adapter", load(row.path)())
+    except (Exception, SystemExit) as error:
+        raise SkippedArm(f"{row.path} can't be loaded: {explained(error)}", row.fix, NotRunKind.BROKEN) from error
+
+
+def runner(target: Target) -> Runner:
+    """Return what builds and loads a target: its backend's adapter, or a shipped folder by itself.
+
+    Raises:
+        UsageError: no such backend, or a third party claims a name that is taken.
+        SkippedArm: it can't be imported.
+    """
+    if target.folder:
+        return cast("Runner", load(import_module(BACKENDS).FOLDER_RUNNER)())
+    return get(target.backend)
+
+
+def capabilities(name: str) -> Capabilities:
+    """Return what a backend can be asked.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    return describe(name).capabilities
+
+
+def describe(name: str) -> Description:
+    """Return what a backend says of itself, or why it can't.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    try:
+        row = entry(name)
+    except UsageError as error:
+        if name not in names(hidden=True):
+            raise
+        return broken(str(error))
+    if not row.package:
+        adapter = get(name)
+        return Description(capabilities=adapter.capabilities, shows_inside=hasattr(adapter, "look_inside"))
+    return _describe_foreign(name, row.path, row.fix, package_folders())
+
+
+@lru_cache(maxsize=64)
+def _describe_foreign(name: str, path: str, fix: str, _package_folders: Folders) -> Description:
+    """Describe a third party's adapter: once, and again when a package was installed."""
+    try:
+        adapter = get(name)
+        can = reported.check_capabilities(adapter.capabilities)
+    except SkippedArm as error:
+        return broken(error.reason, fix)
+    except (ArmFailed, AttributeError) as error:
+        return broken(f"{path} can't be loaded: {explained(error)}", fix)
+    return Description(capabilities=can, shows_inside=hasattr(adapter, "look_inside"))
+
+
+def shows_inside(name: str) -> bool:
+    """Tell whether `shootout explain` can look into a backend; False of one that isn't known on this machine."""
+    try:
+        return describe(name).shows_inside
+    except (UsageError, SkippedArm):
+        return False
+
+
+def reads_own_files(backend: str) -> bool:
+    """Tell whether a row's backend runs only files that its own library wrote; False of one that isn't known here."""
+    row = shipped().get(backend.partition("+")[0])
+    return row is not None and row.own_files
+
+
+def why_unshippable(backend: str, device: str, model: str) -> str:
+    """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
+
+    Args:
+        backend: with its mode, as a row of a document has it.
+        model: its name for people.
+    """
+    if backend.startswith(f"{SHIPPED_PLACE}:"):
+        return "it is a shipped folder already, so copy that"
+    name, _, mode = backend.partition("+")
+    try:
+        return entry(name).why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
+    except (UsageError, ValueError):
+        return ""
+
+
+def offers(name: str, precision: Precision, word: str) -> bool:
+    """Tell whether a backend offers a word of a scheme; False of one that isn't known on this machine."""
+    try:
+        return is_among(word, capabilities(name).schemes.get(precision, ()))
+    except (UsageError, SkippedArm):
+        return False
+
+
+def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
+    """List the files of an exported model that are read where these arms are built from it, and raced.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    artifacts, quantizes = set[Artifact](), False
+    for arm in arms:
+        first = next((one for one in capabilities(arm.target.backend).consumes if one in exported.artifacts), None)
+        artifacts |= {first} if first else set()
+        quantizes |= arm.target.precision in SCALED
+    return exported.files_read(artifacts, quantizes=quantizes)
+
+
+def is_installed(name: str, packages: Collection[str]) -> bool:
+    """Return whether a backend's library, or a third party's package, is among these packages.
+
+    Args:
+        packages: names, such as those of a run's environment; none: they weren't recorded, and nothing is missing.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    row = entry(name)
+    if not packages or not (row.extra or row.package):
+        return True
+    own = row.package or (row.installs[""] or ("",))[0]
+    return not {*map(_normalize, own.split("|"))}.isdisjoint(map(_normalize, packages))
+
+
+def _normalize(package: str) -> str:
+    return re.sub("[-_.]+", "-", package).lower()
+
+
+def baselines(*, loads_quickly: bool = False) -> list[str]:
+    """Return the backends that the others are compared with unless the user names one, the first that can run.
+
+    Args:
+        loads_quickly: one first that reads ONNX files and loads in a fraction of a second.
+    """
+    usual = [name for name, row in shipped().items() if row.baseline]
+    return [name for name, row in shipped().items() if row.quick_baseline and loads_quickly] + usual
+
+
+def multipliers() -> dict[str, str]:
+    """Return where each library's fastest square products are made, by the library's name as it is imported."""
+    return {row.loads[""][0]: row.gemms for row in shipped().values() if row.gemms}
+
+
+def gemms(library: str, threads: int) -> Gemms:
+    """Return a library's fastest square products on so many threads; imports it.
+
+    Raises:
+        KeyError: no row has any of this library.
+    """
+    return cast("Gemms", load(multipliers()[library])(threads))
+
+
+def explain(name: str, error: Exception) -> NotRun | None:
+    """Return what an error of a backend's library means if that is known; None if it is a failure."""
+    path = entry(name).error_hints
+    return explain_error(error, load(path) if path else ())
+
+
+def explain_device(device: Device | None, error: Exception) -> str | None:
+    """Return what an error says of the device, such as how much memory it lacks; None if it says nothing of that."""
+    place = import_module(BACKENDS).DEVICE_ERRORS.get(device)
+    return cast("str | None", plugins.load(place)(error)) if place else None
+
+
+def shipping(target: Target) -> tuple[Ship, Path]:
+    """Return what ships a target's artifacts, and the folder of its templates; imports its module.
+
+    Raises:
+        SkippedArm: they can't be.
+    """
+    row = entry(target.backend)
+    if target.folder:
+        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
+    if why := row.why_unshippable(target):
+        raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
+    module = import_module(row.ships.partition(":")[0])
+    return cast("Ship", load(row.ships)), Path(str(module.__file__)).parent
+
+
+def fixture(name: str) -> Fixture:
+    """Return what the conformance suite drives a backend with; imports its module if its row names a fixture.
+
+    A third party's row is its entry point, which has no room for a name: its adapter holds the fixture.
+    """
+    row = entry(name)
+    if row.fixture:
+        return cast("Fixture", load(row.fixture))
+    return cast("Fixture", getattr(get(name), "fixture", Fixture())) if row.package else Fixture()
+
+
+def _requirements_of(point: EntryPoint) -> tuple[str, ...]:
+    """Return the packages that a third party's own requires: any of them may decide what it builds."""
+    lines = (point.dist.requires if point.dist else None) or ()
+    return tuple(sorted({match[0] for line in lines if (match := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}))
+
+
+def code_of(adapter: Runner) -> list[Path]:
+    """Return an adapter's own code, without what shipped ones share."""
+    modules = {base.__module__ for base in type(adapter).__mro__}
+    return sorted(
+        {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own_files(name)}
+    )
+
+
+def program_shared() -> tuple[str, ...]:
+    """Return the modules that a build's process begins with if it takes a torch program."""
+    shared: tuple[str, ...] = import_module(BACKENDS).PROGRAM_SHARED
+    return shared
+
+
+def shared_code() -> list[Path]:
+    """Return the code that shipped adapters share: files beside their families, and the quantizers'."""
+    folders = (plugins.folder_of(package) for package in import_module(BACKENDS).SHARED_CODE)
+    return [file for folder in folders for file in sorted(folder.glob("*.py"))]
+
+
+def _own_files(module: str) -> Iterable[Path]:
+    """Return the Python files of the package that a class comes from, or its file with those beside it.
+
+    A shipped adapter's package is its own folder, with the list of what it installs and without how it ships. A third
+    party's is the whole package that it installs.
+    """
+    file = Path(str(sys.modules[module].__file__))
+    folder = file.parent
+    if sys.modules[module].__package__ == BACKENDS:
+        return [file]  # the files beside it count for every adapter
+    if module.startswith(f"{BACKENDS}."):
+        return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in LOADERS]
+    if "." not in module and file.name != "__init__.py":
+        return folder.glob("*.py")
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder.rglob("*.py")
