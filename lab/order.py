@@ -23,7 +23,7 @@ from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.contract import Arm, NotRun
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import Ask, Scope, Turn
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm
@@ -76,11 +76,11 @@ class CountingPlayer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._player, name)
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+    def turn(self, ask: Ask) -> Turn:
         """Run the turn; its two switches around the command itself are lost among some hundred calls."""
         pid = self._player._process.pid
         before = voluntary_switches(pid)
-        turn = self._player.turn(scopes)
+        turn = self._player.turn(ask)
         self._switches.count += voluntary_switches(pid) - before
         self._switches.calls += sum(latency.size + LEAD_IN_CALLS for latency in turn.latency_ns.values())
         return turn

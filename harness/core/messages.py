@@ -12,6 +12,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Literal, Protocol
 
+from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS
 from shootout.core.contract import Array, Executed, Fidelity
 from shootout.core.trace_events import Event
 
@@ -220,23 +221,18 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RateStep:
-    """Requests that arrive by themselves, for one turn of an arm that serves.
+class Ask:
+    """Hold what an arm is asked in one turn: a block of calls in each scope, in this order. A scenario may ask more."""
 
-    Attributes:
-        rate_per_s: requests a second, on average; each is one call.
-        requests: how many count, after `lead_in` more that only fill the queue.
-        seed: of the arrivals, see `concurrent.schedule_ns`.
-        limit_ns: how long a request may take from its arrival.
-        most_late: so many may take longer; at one more the turn ends early, its answer known. None: it never does.
-    """
+    scopes: tuple[Scope, ...] = (Scope.END_TO_END,)
 
-    rate_per_s: float
-    requests: int
-    lead_in: int
-    seed: int
-    limit_ns: float
-    most_late: int | None = None
+    def takes_s(self, call_s: float) -> float:
+        """Return about how long the turn takes, by the seconds of a call."""
+        return call_s * (LEAD_IN_CALLS + 1)
+
+    def most_s(self, call_s: float) -> float:
+        """Return the seconds after which no answer is waited for."""
+        return BLOCK_TIMEOUT_FACTOR * self.takes_s(call_s) + BLOCK_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,9 +260,9 @@ class Turn:
     """Hold one arm's share of a round: one block per scope, in nanoseconds per call.
 
     Attributes:
-        offer: what an arm that serves was asked; its latencies count from each request's arrival.
-        start_late_ns: of such an arm, how much later than its arrival a request was begun that found a free server
-            (the lower decile of all): what the harness itself adds.
+        ask: what the arm was asked, as the race notes; the latencies of requests count from each one's arrival.
+        start_late_ns: of requests, how much later than its arrival one was begun that found a free server (the lower
+            decile of all): what the harness itself adds.
         read_ns: what all calls took that were read, where sizes vary and latencies are weighted means; else None.
         cpu_ns: CPU time of a call end to end, of all the process's threads and of the processes that it started and saw
             end: the mean over the block of calls one after another. None in other scenarios, and where
@@ -278,7 +274,7 @@ class Turn:
     """
 
     latency_ns: Mapping[Scope, Array]
-    offer: RateStep | None = None
+    ask: Ask = Ask()
     start_late_ns: float = 0.0
     read_ns: float | None = None
     cpu_ns: float | None = None

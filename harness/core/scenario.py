@@ -5,16 +5,24 @@ Imports NumPy and the contract only: a worker loads the scenario of its arm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from shootout.core import plugins
 from shootout.core.constants import COMPUTE_ROUNDS
-from shootout.core.contract import Arm
-from shootout.core.messages import Scope, Turn
+from shootout.core.contract import Arm, Arrays
+from shootout.core.exported.model import ExportedModel
+from shootout.core.messages import Ask, Scope, Turn
+from shootout.core.session import Session
+from shootout.core.worker.blocks import Blocks, Caller, Clips
+
+if TYPE_CHECKING:
+    from shootout.core.journal.records import LoadTestResult
 
 
 class Scenario:
@@ -28,7 +36,8 @@ class Scenario:
         trains: whether a call is a step of training, so that a backend has to have one.
         spreads_batch: whether the batches of a study compete in one group; else each is a group of its own.
         selects: whether the settings of a target compete, and the best is measured again in a group of its own.
-        is_called_alone: whether calls come one after the other from one session, and nothing else takes its time.
+        fills_turns: whether calls one after the other from one session make up nearly all of a turn.
+        is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
         is_mean: whether that time is the mean over calls that differ, in place of a median.
     """
@@ -40,7 +49,8 @@ class Scenario:
     trains: ClassVar[bool] = False
     spreads_batch: ClassVar[bool] = False
     selects: ClassVar[bool] = False
-    is_called_alone: ClassVar[bool] = True
+    fills_turns: ClassVar[bool] = True
+    is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
     is_mean: ClassVar[bool] = False
 
@@ -49,10 +59,128 @@ class Scenario:
         """Return in how many rounds of a restart, the first, `compute` is read."""
         return COMPUTE_ROUNDS if Scope.COMPUTE in self.scopes else 0
 
+    def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], restart_s: float) -> Terms:  # noqa: ARG002
+        """Return what the arms of a group are asked in each of its restarts.
+
+        Args:
+            options: the study's own values for the options of this scenario.
+            served: what restarts of the group under requests came to, in an earlier process of the run.
+            restart_s: the seconds that the arms of a restart share; 0: as many as they need.
+        """
+        return Terms()
+
+    def open(self, opened: Opened) -> Caller:
+        """Return what makes the calls, in the worker."""
+        return Blocks(opened.sessions[0], opened.buffers, on_gpu=opened.arm.target.device.is_gpu, clips=opened.clips)
+
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return what the turns of a restart come to end to end: a time for each, or one for all; shorter is better."""
         readings = (turn.latency_ns.get(Scope.END_TO_END) for turn in turns)
         return tuple(float(np.median(ns)) for ns in readings if ns is not None)
+
+    def counts_rounds(self, turns: Sequence[Turn]) -> bool:  # noqa: ARG002
+        """Tell whether each of these times is of one round, so that it doesn't count if its round is flagged."""
+        return True
+
+
+class Player(Protocol):
+    """An arm in one restart, as far as it has played."""
+
+    arm: Arm
+    turns: list[Turn]
+
+    @property
+    def call_ns(self) -> float:
+        """Return the nanoseconds of a call end to end, as measured when it was warm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the arms of a group are asked in each of its restarts; as it stands here, blocks of calls."""
+
+    @property
+    def least_s(self) -> float:
+        """Return the seconds of an arm's shortest restart, however short its calls are."""
+        return 0.0
+
+    @property
+    def is_by_calls(self) -> bool:
+        """Tell whether a restart takes as long as its arms' calls, so that slow arms may leave where time is short."""
+        return True
+
+    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> Rounds:  # noqa: ARG002
+        """Return what the arms of one restart are asked, now that they are warm.
+
+        Args:
+            baseline: the label of the arm whose calls may set a limit; it may be missing.
+            restart: its number, from 0.
+            rng: of the restart.
+        """
+        return Rounds()
+
+    def after(self, rounds: Rounds) -> Terms:  # noqa: ARG002
+        """Return the terms of the restarts that follow one: what it has fixed, stays."""
+        return self
+
+
+@dataclass(slots=True, kw_only=True)
+class Rounds:
+    """What the arms of one restart are asked, round by round.
+
+    Attributes:
+        least, most: rounds with which the restart counts, and after which it ends; None: by how long calls take.
+        round_s: seconds of a round, where that is set or has no meaning; None: as long as the one before.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    round_s: float | None = None
+
+    def rest_s(self, beside: int) -> float:  # noqa: ARG002
+        """Return the seconds of rest before each turn, of so many in the round."""
+        return 0.0
+
+    def ask(self, live: Player, scopes: tuple[Scope, ...], flagged: Collection[int], beside: int) -> Ask:  # noqa: ARG002
+        """Return what an arm is asked in its next turn.
+
+        Args:
+            scopes: that the others are asked for in this round, in the same order.
+            flagged: the numbers of its turns whose rounds are flagged.
+            beside: how many arms play the round.
+
+        Raises:
+            SkippedArm: there is nothing left to ask of it.
+        """
+        return Ask(scopes=scopes)
+
+    def needed_s(self, ask: Ask, live: Player, left: int) -> float:  # noqa: ARG002
+        """Return the seconds that an arm needs for so many rounds, of which this is the first; 0: by its calls."""
+        return 0.0
+
+    def is_over(self, arms: Sequence[Player], flagged: Collection[int]) -> bool:  # noqa: ARG002
+        """Tell whether further rounds would tell nothing of any arm."""
+        return False
+
+    def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult | None:  # noqa: ARG002
+        """Return what an arm did under requests, for the journal; None where there were none."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A loaded arm's sessions and inputs.
+
+    Attributes:
+        sessions: one for each instance.
+        buffers: the input buffers that calls rotate through.
+        clips: the calls of a stream; None if the model has none.
+    """
+
+    arm: Arm
+    exported: ExportedModel
+    sessions: Sequence[Session]
+    buffers: Sequence[Arrays]
+    clips: Clips | None
 
 
 def scenario_of(arm: Arm) -> Scenario:

@@ -25,13 +25,46 @@ from shootout.core import clock
 from shootout.core.clock import Call
 from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
 from shootout.core.contract import Array, Arrays
-from shootout.core.messages import RateStep, Scope, Tuned
+from shootout.core.messages import Ask, Scope, Tuned, Turn
+from shootout.core.scenario import Opened
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Clips
 
 T = TypeVar("T")
 _START_NS = 5_000_000
 """From here to the origin of a schedule, so that every server is waiting by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateStep(Ask):
+    """Requests that arrive by themselves, for one turn of an arm that serves.
+
+    Attributes:
+        rate_per_s: requests a second, on average; each is one call.
+        requests: how many count, after `lead_in` more that only fill the queue.
+        seed: of the arrivals, see `schedule_ns`.
+        limit_ns: how long a request may take from its arrival.
+        most_late: so many may take longer; at one more the turn ends early, its answer known. None: it never does.
+    """
+
+    rate_per_s: float
+    requests: int
+    lead_in: int
+    seed: int
+    limit_ns: float
+    most_late: int | None = None
+
+    def takes_s(self, call_s: float) -> float:
+        """Return the seconds until the last answer: an arm that can't follow takes as long as its calls do."""
+        return (self.requests + self.lead_in) * max(1 / self.rate_per_s, call_s)
+
+
+def open_instances(opened: Opened) -> Instances:
+    """Return what makes the calls of all of an arm's sessions, each on inputs of its own."""
+    exported = opened.exported
+    inputs = [opened.buffers, *(exported.pick(exported.input_buffers()) for _ in opened.sessions[1:])]
+    on_gpu = opened.arm.target.device.is_gpu
+    return Instances(opened.sessions, inputs, opened.arm.batch, on_gpu=on_gpu, clips=opened.clips)
 
 
 class Instances:
@@ -44,6 +77,8 @@ class Instances:
         on_gpu: a window begins with calls until a GPU's clock has risen again.
         clips: each session makes the calls of a stream of its own; None: calls on its buffers.
     """
+
+    calls_alone = False
 
     def __init__(
         self,
@@ -61,6 +96,11 @@ class Instances:
         ]
         self._threads = [ThreadPoolExecutor(1) for _ in sessions[1:]]  # the first one runs in this thread
         self._tuned: Tuned | None = None
+
+    @property
+    def together(self) -> Callable[[], list[list[Arrays]]] | None:
+        """Return what gives each session's outputs while the others compute; None for one."""
+        return self.outputs if len(self._sessions) > 1 else None
 
     def first_call_s(self) -> float:
         """Return the seconds of the first session's first call; the other sessions have had theirs by then."""
@@ -94,6 +134,13 @@ class Instances:
         """Play one window per scope, with all sessions calling as fast as they can; return nanoseconds per item."""
         clock.quiet_collector()
         return {scope: np.array([self._play_window(scope)]) for scope in scopes}
+
+    def turn(self, ask: Ask) -> Turn:
+        """Play what is asked in one turn: windows, or requests."""
+        if not isinstance(ask, RateStep):
+            return Turn(latency_ns=self.play(ask.scopes))
+        latency_ns, late_ns = self.serve(ask)
+        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, start_late_ns=late_ns)
 
     def serve(self, offer: RateStep) -> tuple[Array, float]:
         """Serve requests as they arrive.

@@ -14,8 +14,10 @@ of each arm.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import cast
 
 import numpy as np
 
@@ -27,15 +29,15 @@ from shootout.core.constants import (
     SERVE_ROUNDS,
     SERVE_STEP_S,
 )
-from shootout.core.contract import Arm, NotRunKind, Scenario
+from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
-from shootout.core.journal.records import LoadTestResult, Played, TriedRate
-from shootout.core.messages import RateStep, Scope, Turn
-from shootout.core.race.live_arm import LiveArm
+from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.messages import Ask, Scope, Turn
 from shootout.core.results.group import counting
+from shootout.core.scenario import Player, Rounds, Terms
 from shootout.core.stats import quantiles
-from shootout.core.study.schema import Study
 from shootout.core.units import duration, number
+from shootout.scenarios.concurrent import RateStep
 
 P99 = 0.99
 _FIRST_MOVE = math.sqrt(2.0)
@@ -49,8 +51,8 @@ _BACKLOG = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTest:
-    """What arms that serve are asked.
+class LoadTest(Terms):
+    """What arms that serve are asked in each restart.
 
     Attributes:
         rate_per_s: requests a second; None: search the highest rate that holds the limit.
@@ -63,9 +65,41 @@ class LoadTest:
     limit_ns: float | None = None
     enough_per_s: tuple[float, ...] = ()
 
+    @property
+    def least_s(self) -> float:
+        """Return the seconds in which a restart's fewest requests arrive at a given rate; 0 if a rate is searched."""
+        requests = GIVEN_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
+        return requests / self.rate_per_s if self.rate_per_s else 0.0
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateSearch:
+    @property
+    def is_by_calls(self) -> bool:
+        """Return that a restart takes as long as its requests, whatever the calls."""
+        return False
+
+    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> RateSearch:
+        """Return what a restart's arms are asked.
+
+        Args:
+            baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
+        """
+        unloaded, seed = {live.arm.label: live.call_ns for live in arms}, rng.randrange(2**32)
+        default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
+        return RateSearch(
+            rate_per_s=self.rate_per_s,
+            limit_ns=self.limit_ns or default_ns,
+            seed=seed,
+            shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
+            first=restart == 0,
+            enough_per_s=self.enough_per_s,
+        )
+
+    def after(self, rounds: Rounds) -> LoadTest:
+        """Return the terms of later restarts: their limit is that of the first."""
+        return replace(self, limit_ns=rounds.limit_ns) if isinstance(rounds, RateSearch) else self
+
+
+@dataclass(slots=True, kw_only=True)
+class RateSearch(Rounds):
     """What every arm of one restart is asked, turn by turn.
 
     Attributes:
@@ -82,12 +116,11 @@ class RateSearch:
     first: bool
     enough_per_s: tuple[float, ...] = ()
 
-    @property
-    def rounds(self) -> int:
-        """Return the most steps of a restart."""
-        return GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
+    def __post_init__(self) -> None:
+        self.least = self.most = GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
+        self.round_s = 0.0  # each step takes another time
 
-    def is_over(self, arms: Sequence[LiveArm], flagged: Collection[int]) -> bool:
+    def is_over(self, arms: Sequence[Player], flagged: Collection[int]) -> bool:
         """Tell whether further steps of a restart would tell nothing of any arm."""
         return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
 
@@ -98,20 +131,25 @@ class RateSearch:
         best, failed = _bracket(tried)
         return not any(best < one < failed for one in self.enough_per_s)
 
-    def needed_s(self, offer: RateStep, live: LiveArm, rounds: int) -> float:
+    def needed_s(self, ask: Ask, live: Player, left: int) -> float:
         """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.
 
         After its first step a search may be as fast as one call after the other.
         """
+        offer = cast("RateStep", ask)
         step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
         if offer.rate_per_s == max(self.enough_per_s, default=None):
             return step_s
         if offer.most_late is not None:
             fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
             later_s = min(step_s, fastest_s)
-        return step_s + (rounds - 1) * later_s
+        return step_s + (left - 1) * later_s
 
-    def offer(self, live: LiveArm, flagged: Collection[int]) -> RateStep:
+    def ask(self, live: Player, _scopes: tuple[Scope, ...], flagged: Collection[int], _beside: int) -> RateStep:
+        """Return the next step of an arm; see `offer`."""
+        return self.offer(live, flagged)
+
+    def offer(self, live: Player, flagged: Collection[int]) -> RateStep:
         """Return the next step of an arm, from its turns so far.
 
         Args:
@@ -135,11 +173,37 @@ class RateSearch:
             most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
         )
 
-    def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]], calm: Sequence[Turn]) -> float:
+    def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult:
+        """Return what an arm did in a restart, for the journal.
+
+        Args:
+            flagged: the numbers of the rounds that are flagged.
+        """
+        steps = tuple(
+            TriedRate(
+                rate_per_s=turn.ask.rate_per_s,
+                requests=turn.ask.requests,
+                bound_ns=bound_ns(turn),
+                held=is_held(turn),
+                counts=number not in flagged,
+            )
+            for number, turn in enumerate(live.turns)
+            if isinstance(turn.ask, RateStep)
+        )
+        return LoadTestResult(
+            given_per_s=self.rate_per_s,
+            enough_per_s=max(self.enough_per_s, default=None),
+            limit_ns=self.limit_ns,
+            unloaded_ns=live.call_ns,
+            start_late_ns=_start_late_ns(live.turns),
+            steps=steps,
+        )
+
+    def _search_rate(self, live: Player, tried: Sequence[tuple[float, bool]], calm: Sequence[Turn]) -> float:
         alone_per_s = _alone_per_s(live)
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
             if self.first and len(calm) >= _HOPELESS:
-                lowest = min(turn.offer.rate_per_s for turn in calm if turn.offer)
+                lowest = min(turn.ask.rate_per_s for turn in calm if isinstance(turn.ask, RateStep))
                 raise SkippedArm(
                     f"its p99 is above {duration(self.limit_ns)} even at {number(lowest)} requests a second (one call "
                     f"takes {duration(live.call_ns)} without load)",
@@ -156,48 +220,7 @@ class RateSearch:
         return min(rate, max(self.enough_per_s, default=math.inf))
 
 
-def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
-    """Return what the arms of a group that serve are asked; None if they don't serve.
-
-    Args:
-        played: by label, what the group did so far; its limit stays, so that all restarts have the same.
-    """
-    if not any(arm.scenario is Scenario.SERVE for arm in arms):
-        return None
-    earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
-    limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
-    return LoadTest(rate_per_s=study.rate, limit_ns=limit_ns, enough_per_s=study.enough_rate)
-
-
-def desk_of(
-    terms: LoadTest, arms: Sequence[LiveArm], baseline: str | None, restart: int, seed: int
-) -> RateSearch | None:
-    """Return what a restart's arms are asked; None if none of them is left.
-
-    Args:
-        baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
-    """
-    if not arms:
-        return None
-    unloaded = {live.arm.label: live.call_ns for live in arms}
-    default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
-    return RateSearch(
-        rate_per_s=terms.rate_per_s,
-        limit_ns=terms.limit_ns or default_ns,
-        seed=seed,
-        shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
-        first=restart == 0,
-        enough_per_s=terms.enough_per_s,
-    )
-
-
-def least_s(terms: LoadTest) -> float:
-    """Return the seconds in which a restart's fewest requests arrive at a given rate; 0 if a rate is searched."""
-    requests = GIVEN_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
-    return requests / terms.rate_per_s if terms.rate_per_s else 0.0
-
-
-def _alone_per_s(live: LiveArm) -> float:
+def _alone_per_s(live: Player) -> float:
     """Return the requests a second of one call after the other, in every instance."""
     return live.arm.instances * 1e9 / live.call_ns
 
@@ -234,7 +257,8 @@ def believed(turns: Sequence[Turn], flagged: Collection[int]) -> list[tuple[floa
     Those that held, and those that didn't in rounds that count; without the ones that a higher rate's holding refutes.
     """
     counts = counting(len(turns), flagged)
-    steps = [(turn.offer.rate_per_s, is_held(turn), number) for number, turn in enumerate(turns) if turn.offer]
+    asked = [(turn.ask, turn, number) for number, turn in enumerate(turns)]
+    steps = [(ask.rate_per_s, is_held(turn), number) for ask, turn, number in asked if isinstance(ask, RateStep)]
     best = max((rate for rate, ok, _ in steps if ok), default=0.0)
     return [(rate, ok) for rate, ok, number in steps if ok or (number in counts and rate > best)]
 
@@ -242,15 +266,16 @@ def believed(turns: Sequence[Turn], flagged: Collection[int]) -> list[tuple[floa
 def bound_ns(turn: Turn) -> float | None:
     """Return the 99 % upper bound of a turn's p99; None if the turn was given up early for late requests."""
     latency_ns = turn.latency_ns[Scope.END_TO_END]
-    return None if turn.offer and latency_ns.size < turn.offer.requests else quantiles.tail_bound(latency_ns, P99)
+    gave_up = isinstance(turn.ask, RateStep) and latency_ns.size < turn.ask.requests
+    return None if gave_up else quantiles.tail_bound(latency_ns, P99)
 
 
 def is_held(turn: Turn) -> bool:
     """Tell whether the turn's p99 stayed within its limit, in a queue that did not grow."""
-    bound = bound_ns(turn)
-    return (
-        turn.offer is not None and bound is not None and bound <= turn.offer.limit_ns and _has_kept_up(turn, turn.offer)
-    )
+    offer, bound = turn.ask, bound_ns(turn)
+    if not isinstance(offer, RateStep) or bound is None:
+        return False
+    return bound <= offer.limit_ns and _has_kept_up(turn, offer)
 
 
 def _has_kept_up(turn: Turn, offer: RateStep) -> bool:
@@ -266,7 +291,7 @@ def _has_kept_up(turn: Turn, offer: RateStep) -> bool:
 
 def given(turns: Sequence[Turn]) -> bool:
     """Tell whether all turns were offered one given rate, so that nothing is searched."""
-    return any(turn.offer and turn.offer.most_late is None for turn in turns)
+    return any(isinstance(turn.ask, RateStep) and turn.ask.most_late is None for turn in turns)
 
 
 def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
@@ -279,38 +304,9 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     """
     if given(turns):
         return tuple(bound for turn in turns if (bound := bound_ns(turn)) is not None)
-    tried = [(turn.offer.rate_per_s, is_held(turn)) for turn in turns if turn.offer]
+    tried = [(turn.ask.rate_per_s, is_held(turn)) for turn in turns if isinstance(turn.ask, RateStep)]
     best = max((rate for rate, ok in tried if ok), default=min((rate for rate, _ in tried), default=None))
     return (1e9 / best,) if best else ()
-
-
-def served_in(desk: RateSearch | None, live: LiveArm, flagged: Collection[int]) -> LoadTestResult | None:
-    """Return what an arm did in a restart, for the journal; None if it didn't serve.
-
-    Args:
-        flagged: the numbers of the rounds that are flagged.
-    """
-    if desk is None:
-        return None
-    steps = tuple(
-        TriedRate(
-            rate_per_s=turn.offer.rate_per_s,
-            requests=turn.offer.requests,
-            bound_ns=bound_ns(turn),
-            held=is_held(turn),
-            counts=number not in flagged,
-        )
-        for number, turn in enumerate(live.turns)
-        if turn.offer
-    )
-    return LoadTestResult(
-        given_per_s=desk.rate_per_s,
-        enough_per_s=max(desk.enough_per_s, default=None),
-        limit_ns=desk.limit_ns,
-        unloaded_ns=live.call_ns,
-        start_late_ns=_start_late_ns(live.turns),
-        steps=steps,
-    )
 
 
 def _start_late_ns(turns: Sequence[Turn]) -> float:

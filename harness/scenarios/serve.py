@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from shootout.core.messages import Scope
-from shootout.core.scenario import Scenario
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from shootout.core.messages import Scope, Turn
+from shootout.core.scenario import Opened, Scenario
+from shootout.core.worker.blocks import Caller
+from shootout.scenarios.concurrent import open_instances
+
+if TYPE_CHECKING:
+    from shootout.core.journal.records import LoadTestResult
+    from shootout.scenarios.load_search import LoadTest
 
 
 class Serve(Scenario):
-    """Requests that arrive by themselves and wait for a free session."""
+    """Requests that arrive by themselves and wait for a free session. A worker loads this, but not `load_search`."""
 
     name = "serve"
     measures = "the latencies of requests that arrive by themselves"
     options = frozenset({"instances", "rate", "p99_limit_ms", "enough_rate"})
     scopes = (Scope.END_TO_END,)
-    is_called_alone = is_by_call = False
+    fills_turns = is_foreseen = is_by_call = False
+
+    def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], _restart_s: float) -> LoadTest:
+        """Return the rate that requests come at, or the limit under which the highest is searched.
+
+        Args:
+            served: by earlier restarts: their limit stays, so that all have the same.
+        """
+        from shootout.scenarios.load_search import LoadTest
+
+        limit_ms = options["p99_limit_ms"]
+        limit_ns = limit_ms * 1e6 if limit_ms else next((one.limit_ns for one in served), None)
+        return LoadTest(rate_per_s=options["rate"], limit_ns=limit_ns, enough_per_s=options["enough_rate"])
+
+    def open(self, opened: Opened) -> Caller:
+        """Return what serves requests with all sessions."""
+        return open_instances(opened)
+
+    def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
+        """Return the time a request at the highest rate that held; at a given rate, each turn's p99."""
+        from shootout.scenarios.load_search import outcome_ns
+
+        return outcome_ns(turns)
+
+    def counts_rounds(self, turns: Sequence[Turn]) -> bool:
+        """Tell whether a rate was given: a search has one figure for all rounds."""
+        from shootout.scenarios.load_search import given
+
+        return given(turns)

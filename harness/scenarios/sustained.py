@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from shootout.core.messages import Scope
-from shootout.core.scenario import Scenario
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from shootout.core import clock
+from shootout.core.constants import BIN_S, BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, MOST_BINS, SUSTAINED_REST
+from shootout.core.contract import Arrays, Device
+from shootout.core.host.placement import current_bounds
+from shootout.core.host.sensors import Sensors
+from shootout.core.messages import Ask, Scope, TimeBin, Turn
+from shootout.core.scenario import Opened, Player, Rounds, Scenario, Terms
+from shootout.core.session import Session
+from shootout.core.worker.blocks import Blocks, Clips
+from shootout.core.worker.gpu_readings import read_state
 
 
 class Sustained(Scenario):
@@ -13,3 +28,110 @@ class Sustained(Scenario):
     measures = "the time of a call at the beginning and at the end of long turns"
     options = frozenset({"chunk_ms", "sustained_s"})
     scopes = (Scope.END_TO_END,)
+    is_foreseen = False
+
+    def terms(self, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
+        """Return the time that the arms of each restart share."""
+        return LongTurns(seconds=restart_s)
+
+    def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
+        """Return the time per call at the end of each turn."""
+        from shootout.scenarios.over_time import end_ns  # which no worker needs
+
+        return tuple(end_ns(turn.bins) for turn in turns)
+
+    def open(self, opened: Opened) -> LongBlocks:
+        """Return what calls without a pause."""
+        return LongBlocks(opened.sessions[0], opened.buffers, device=opened.arm.target.device, clips=opened.clips)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongTurns(Terms):
+    """Let every arm of a restart play one long turn, the machine at rest before each.
+
+    Attributes:
+        seconds: that the arms of a restart share, their rests included.
+    """
+
+    seconds: float
+
+    def begin(self, _arms: Sequence[Player], _baseline: str | None, _restart: int, _rng: Random) -> LongRound:
+        """Return the one round of a restart: restarts are the replicates."""
+        return LongRound(least=1, most=1, round_s=self.seconds)
+
+
+@dataclass(slots=True, kw_only=True)
+class LongRound(Rounds):
+    """One round of long turns."""
+
+    def rest_s(self, beside: int) -> float:
+        """Return how long the machine cools down from the turn before: all arms are held meanwhile."""
+        return SUSTAINED_REST * (self.round_s or 0.0) / beside
+
+    def ask(self, _live: Player, _scopes: tuple[Scope, ...], _flagged: Collection[int], beside: int) -> LongTurn:
+        """Return an arm's turn: its share of the time without the rest."""
+        return LongTurn(seconds=(1 - SUSTAINED_REST) * (self.round_s or 0.0) / beside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongTurn(Ask):
+    """Hold how many seconds an arm is to call without a pause."""
+
+    seconds: float
+
+    def takes_s(self, call_s: float) -> float:  # noqa: ARG002 - of short calls or long
+        """Return the seconds of the turn."""
+        return self.seconds
+
+    def most_s(self, call_s: float) -> float:
+        """Return the seconds after which no answer is waited for: of the turn, and of one call."""
+        return self.seconds + BLOCK_TIMEOUT_FACTOR * call_s + BLOCK_TIMEOUT_S
+
+
+class LongBlocks(Blocks):
+    """Reads a session's calls in long turns.
+
+    Args:
+        device: whose clock is read after each bin.
+        clips: see `Blocks`.
+    """
+
+    def __init__(self, session: Session, buffers: Sequence[Arrays], *, device: Device, clips: Clips | None) -> None:
+        super().__init__(session, buffers, on_gpu=device.is_gpu, clips=clips)
+        self._device, self._sensors = device, Sensors.of(current_bounds().cpus)
+
+    def turn(self, ask: Ask) -> Turn:
+        """Call without a pause."""
+        assert isinstance(ask, LongTurn), "an arm under sustained load takes long turns"
+        bins = self.sustain(ask.seconds, self._look)
+        return Turn(latency_ns={Scope.END_TO_END: np.array([1e9 * one.seconds / one.calls for one in bins])}, bins=bins)
+
+    def _look(self) -> tuple[float | None, float | None]:
+        if not self._device.is_gpu:
+            return self._sensors.mhz(), self._sensors.celsius()
+        state = read_state() if self._device is Device.CUDA else None
+        return (state.sm_clock_mhz if state else None), None
+
+    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
+        """Call end to end, one call after the other, for so many seconds; return them in bins.
+
+        A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
+        between them.
+
+        Args:
+            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
+        """
+        assert self._tuned is not None, "tune comes first"
+        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
+        turn = clock.Deadline(seconds)
+        while not bins or turn.allows(bin_s / 2):
+            clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
+            at_s, calls, ns = turn.elapsed_s, 0, 0
+            end = clock.Deadline(min(bin_s, turn.left_s))
+            while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
+                left_ns = max(0, round(1e9 * end.left_s))
+                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
+                calls, ns = calls + k * block.size, ns + int(block.sum())
+            mhz, celsius = look()
+            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
+        return tuple(bins)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shootout.core.scenario import Scenario
+from shootout.core.scenario import Opened, Scenario
+from shootout.core.worker.blocks import Caller
+from shootout.scenarios.concurrent import open_instances
 
 
 class Throughput(Scenario):
@@ -12,4 +14,8 @@ class Throughput(Scenario):
     measures = "items a second, of several sessions at once"
     options = frozenset({"instances"})
     spreads_batch = selects = True
-    is_called_alone = is_by_call = False
+    fills_turns = is_foreseen = is_by_call = False
+
+    def open(self, opened: Opened) -> Caller:
+        """Return what calls with all sessions at once."""
+        return open_instances(opened)

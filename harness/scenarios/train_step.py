@@ -11,3 +11,4 @@ class TrainStep(Scenario):
     name = "train-step"
     measures = "the time of a training step"
     trains = True
+    fills_turns = False

@@ -36,6 +36,7 @@ class VaryingSizes(Scenario):
     options = frozenset({"mix"})
     scopes = (Scope.END_TO_END,)
     is_mean = True
+    is_foreseen = False
 
 
 def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:

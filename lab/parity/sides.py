@@ -18,7 +18,7 @@ import numpy as np
 from lab.common import Bench
 from shootout.core.adapter import Built
 from shootout.core.host.placement import child_environment, on_cpus
-from shootout.core.messages import Scope
+from shootout.core.messages import Ask, Scope
 from shootout.core.race.live_arm import warm_up
 
 from . import plain
@@ -63,7 +63,7 @@ class Ours:
     def block(self, rng: random.Random) -> Medians:
         """Take one turn."""
         self._player.release()
-        turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
+        turn = self._player.turn(Ask(scopes=tuple(rng.sample(list(Scope), len(Scope)))))
         self._player.hold()
         return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
 

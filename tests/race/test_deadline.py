@@ -26,7 +26,7 @@ from shootout.core.errors import Hung, SkippedArm
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
-from shootout.core.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race import pace, restart
 from shootout.core.race.arm_process import TOO_LATE, ArmProcess
 from shootout.core.race.live_arm import LiveArm
@@ -35,9 +35,11 @@ from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.group import group_of
+from shootout.core.scenario import Terms
 from shootout.core.scoring import Measure
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
+from shootout.scenarios.concurrent import RateStep
 from shootout.scenarios.load_search import LoadTest, RateSearch
 from shootout.tell.progress import ProgressDisplay
 
@@ -77,12 +79,12 @@ def test_a_restart_ends_with_the_last_round_that_fits() -> None:
     assert not found.is_cut
 
 
-def two(terms: LoadTest | None = None) -> Race:
+def two(terms: Terms | None = None) -> Race:
     """a, the baseline, and b."""
     scenario = Scenario.SERVE if terms else Scenario.LATENCY
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=1, max_restarts=9, bias_floor=0.0)
-    return Race(arms=arms, rules=rules, seed="", terms=terms, players=list(arms.values()))
+    return Race(arms=arms, rules=rules, seed="", terms=terms or Terms(), players=list(arms.values()))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, MIN_ROUNDS - 1])
@@ -142,10 +144,10 @@ def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_k
     anew_s: float, starts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Dies(fakes.FakePlayer):
-        def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        def turn(self, ask: Ask) -> Turn:
             if self.arm.label[0] == "b" and self.world.events.count(("turn", self.arm.label)) == ROUNDS - 1:
                 self.world.kills[self.arm.label, "turn"] = 1
-            return super().turn(scopes)
+            return super().turn(ask)
 
     monkeypatch.setattr(fakes, "FakePlayer", Dies)
     monkeypatch.setattr(pace, "entering_s", lambda _: anew_s)
@@ -179,9 +181,9 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 
     def serve(player: fakes.FakePlayer, offer: RateStep) -> Turn:
         served.append((offer.requests + offer.lead_in) / offer.rate_per_s)
-        return Turn(latency_ns={Scope.END_TO_END: player._latency(offer.requests)}, offer=offer)
+        return Turn(latency_ns={Scope.END_TO_END: player._latency(offer.requests)}, ask=offer)
 
-    monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
+    monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
     found = race.play(context(World({"a": 1e5, "b": 2e5}), left, {}))
@@ -221,7 +223,7 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
     found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
-    found.desk = RateSearch(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
+    found.asked = RateSearch(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
     live = fakes.live_arm(fakes.arm("a"), process=SimpleNamespace(cpu_ns=lambda: 0), tuned=tuned)
     found.playing.append(live)
@@ -240,9 +242,9 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
         left[0] -= (offer.requests + offer.lead_in) / offer.rate_per_s
         holds = player.arm.target.backend == "a" and offer.rate_per_s < 2e4
         latency_ns = np.full(offer.requests if holds else 1, 1e5)
-        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, offer=offer)
+        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, ask=offer)
 
-    monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
+    monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race, out = two(LoadTest(limit_ns=1e7)), dict[str, NotRun]()
     found = race.play(context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
     assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])

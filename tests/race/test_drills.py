@@ -137,8 +137,8 @@ def test_no_reading_is_dropped() -> None:
 def test_drill_per_sample_dropping(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = fakes.FakePlayer.turn
 
-    def dropping(self, scopes):
-        turn = honest(self, scopes)
+    def dropping(self, ask):
+        turn = honest(self, ask)
         for scope, latency in turn.latency_ns.items():
             turn.latency_ns[scope] = latency[latency <= 1.05 * latency.min()]
         return turn

@@ -21,7 +21,7 @@ from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.placement import ProcessBounds, place
-from shootout.core.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
+from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.launcher import Launcher
@@ -94,10 +94,10 @@ class InProcess:
     def _tune(self) -> Any:
         return self._blocks.tune()
 
-    def _turn(self, scopes: Any) -> Turn:
+    def _turn(self, ask: Ask) -> Turn:
         with clock.Stopwatch() as watch:
-            latency_ns = self._blocks.play(scopes)
-        return Turn(latency_ns=latency_ns, gpu=GpuState(), began_ns=watch.began_ns, ended_ns=watch.ended_ns)
+            turn = self._blocks.turn(ask)
+        return replace(turn, gpu=GpuState(), began_ns=watch.began_ns, ended_ns=watch.ended_ns)
 
     def _on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
@@ -210,8 +210,8 @@ def test_who_answers_wrongly_after_the_rounds_has_failed(tmp_path: Path, device:
 
 def test_an_arm_whose_clock_is_another_one_has_failed(tmp_path: Path, device: queued.Device) -> None:
     class Behind(InProcess):
-        def _turn(self, scopes: Any) -> Turn:
-            turn = super()._turn(scopes)
+        def _turn(self, ask: Ask) -> Turn:
+            turn = super()._turn(ask)
             return replace(turn, began_ns=turn.began_ns - 10**9, ended_ns=turn.ended_ns - 10**9)
 
     heard = alive(tmp_path, {"a": Behind(queued.Session(device)), "b": InProcess(queued.Session(device))})

@@ -25,6 +25,7 @@ from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm, WarmUp
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
 from shootout.core.results.group import group_of
+from shootout.core.scenario import Rounds
 
 LITTLE = (
     "weak check: int4 rounding alone may err by {} on this model, and an answer that ignores its inputs errs by only "
@@ -170,7 +171,8 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
     history = journal.read(run)
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
-    line = _played_line(GROUP, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.npz")
+    restart: Any = SimpleNamespace(index=0, asked=Rounds(), flagged=())
+    line = _played_line(GROUP, restart, done, "samples/g0-000.npz")
     file.append(line, rounds(0))
     file.close()
     assert (run / journal.NAME).read_text().count('"rows":[1.0,0.0]') == 1

@@ -176,10 +176,10 @@ def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
     world = World(THREE)
 
     class Dies(FakePlayer):
-        def turn(self, scopes):
+        def turn(self, ask):
             if self.arm.label == "b:cpu:fp32" and self.world.events.count(("turn", "b:cpu:fp32")) == 3:
                 self.world.kills["b:cpu:fp32", "turn"] = 1
-            return super().turn(scopes)
+            return super().turn(ask)
 
     world.spawn = lambda arm, *_, **__: world.players.append(Dies(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
     found = restart(world, watch=FakeWatch(frozenset({0, 2})))
@@ -239,7 +239,7 @@ def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
 
 def test_nobody_survives_an_interrupt() -> None:
     class Interrupting(FakePlayer):
-        def turn(self, scopes):
+        def turn(self, ask):
             raise KeyboardInterrupt
 
     class Stage(World):

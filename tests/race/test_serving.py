@@ -16,7 +16,7 @@ from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 from shootout.core import clock as harness_clock
 from shootout.core.constants import GIVEN_ROUNDS, SERVE_ROUNDS
 from shootout.core.contract import Arm, Array, Scenario
-from shootout.core.messages import RateStep, Scope, Turn
+from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race, flagged_blocks
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats import quantiles
@@ -26,7 +26,7 @@ from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import p99_limit
-from shootout.scenarios.concurrent import Service, schedule_ns, serve_stream
+from shootout.scenarios.concurrent import RateStep, Service, schedule_ns, serve_stream
 from shootout.scenarios.load_search import P99, LoadTest, next_rate
 
 SERVICE_NS = 20_000_000
@@ -157,7 +157,7 @@ def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, loa
         schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
     )
     serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
-    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, offer=offer)
+    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, ask=offer)
     assert serving.is_held(turn) is holds
 
 
@@ -197,8 +197,9 @@ def test_the_search_closes_in_on_the_highest_rate_that_holds(capacity: float) ->
 class Queue(FakePlayer):
     """A planted arm whose requests really queue: one server, by Lindley's recursion."""
 
-    def serve(self, offer: RateStep) -> Turn:
-        self._command("serve")
+    def turn(self, ask: Any) -> Turn:
+        offer = ask
+        self._command("turn")
         count = offer.lead_in + offer.requests
         due, free, latency = schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
         for request, service in enumerate(self._latency(count)):
@@ -208,7 +209,7 @@ class Queue(FakePlayer):
         late = np.flatnonzero(counted > offer.limit_ns)
         if offer.most_late is not None and late.size > offer.most_late:
             counted = counted[: late[offer.most_late] + 1]
-        return Turn(latency_ns={Scope.END_TO_END: counted}, offer=offer)
+        return Turn(latency_ns={Scope.END_TO_END: counted}, ask=offer)
 
 
 class Serving(World):
@@ -260,7 +261,7 @@ def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.
 def step(rate_per_s: float, *, ok: bool) -> Turn:
     """A step of a search at this rate, all of whose requests took a quarter of the limit, or twice it."""
     offer = RateStep(rate_per_s=rate_per_s, requests=1_000, lead_in=0, seed=0, limit_ns=4e6, most_late=3)
-    return Turn(latency_ns={Scope.END_TO_END: np.full(1_000, 1e6 if ok else 8e6)}, offer=offer)
+    return Turn(latency_ns={Scope.END_TO_END: np.full(1_000, 1e6 if ok else 8e6)}, ask=offer)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_a_failure_in_a_flagged_round_is_no_upper_end_of_the_rate() -> None:
     live: Any = SimpleNamespace(turns=[step(400, ok=False), step(200, ok=True), step(283, ok=False)], call_ns=1e6)
     search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
     for flagged, upper in (((), 283.0), ((2,), 400.0), ((0, 2), None)):
-        found = serving.served_in(search, live, flagged)
+        found = search.result(live, flagged)
         assert found
         assert p99_limit.bounding_rate([found]) == upper, "two of three flagged may steer the search, and prove nothing"
 
@@ -353,10 +354,10 @@ class Recovering(Queue):
 
     served = 0
 
-    def serve(self, offer: RateStep) -> Turn:
-        turn = super().serve(offer)
+    def turn(self, ask: Any) -> Turn:
+        turn = super().turn(ask)
         self.served += 1
-        return turn if self.served > 6 else replace(turn, latency_ns={Scope.END_TO_END: np.full(offer.requests, 1e9)})
+        return turn if self.served > 6 else replace(turn, latency_ns={Scope.END_TO_END: np.full(ask.requests, 1e9)})
 
 
 @pytest.mark.usefixtures("quick")
@@ -377,7 +378,7 @@ def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: 
     assert bool(restart.playing) is stays
     assert bool(heard) is not stays
     for live in restart.playing:
-        rates = [turn.offer.rate_per_s for turn in live.turns if turn.offer]
+        rates = [turn.ask.rate_per_s for turn in live.turns]
         assert rates[6] <= min(rates[:6]), "the lowest rate that failed is tried again, or a lower one"
         assert serving.outcome_ns(live.turns)[0] <= 1e9 / rates[6], "and holds"
 
@@ -390,7 +391,7 @@ def test_a_search_that_fails_in_disturbed_rounds_alone_goes_on_below(lowest_held
     for _ in range(SERVE_ROUNDS):
         rate = search.offer(live, range(SERVE_ROUNDS)).rate_per_s
         live.turns.append(step(rate, ok=lowest_held is not None and rate < lowest_held))
-    rates = [turn.offer.rate_per_s for turn in live.turns]
+    rates = [turn.ask.rate_per_s for turn in live.turns]
     lowest = 10_000 / 2**3.5
     below = [lowest, lowest, lowest / 2]
     below += [lowest / 2, lowest / 4, lowest / 4] if lowest_held is None else [lowest / math.sqrt(2)]
@@ -426,10 +427,7 @@ ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=(200.0,))
 
 def tried(restart: Restart) -> dict[str, list[float]]:
     """The rates that each arm of a restart was offered, by backend."""
-    return {
-        live.arm.target.backend: [turn.offer.rate_per_s for turn in live.turns if turn.offer]
-        for live in restart.playing
-    }
+    return {live.arm.target.backend: [turn.ask.rate_per_s for turn in live.turns] for live in restart.playing}
 
 
 @pytest.mark.usefixtures("quick")
@@ -443,7 +441,7 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
     assert (restart.rounds, restart.is_cut) == (1, False)
     for live in restart.playing:
         assert serving.outcome_ns(live.turns) == (1e9 / 200,)
-        found = serving.served_in(restart.desk, live, restart.flagged)
+        found = restart.asked.result(live, restart.flagged)
         assert found
         assert p99_limit.bounding_rate([found]) is None, "it may do more"
 
@@ -458,7 +456,7 @@ def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: f
         index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
     ).run()
     slow = next(live for live in restart.playing if live.arm.target.backend == "b")
-    found = serving.served_in(restart.desk, slow, restart.flagged)
+    found = restart.asked.result(slow, restart.flagged)
     assert found
     assert any(one.held for one in found.steps)
     assert sum(not one.held for one in found.steps) == 1
@@ -487,7 +485,7 @@ def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
     while not search.is_over([live], ()):
         rate = search.offer(live, ()).rate_per_s
         live.turns.append(step(rate, ok=rate <= capacity))
-    assert [turn.offer.rate_per_s for turn in live.turns] == pytest.approx(rates, rel=1e-3)
+    assert [turn.ask.rate_per_s for turn in live.turns] == pytest.approx(rates, rel=1e-3)
 
 
 @pytest.mark.usefixtures("quick")

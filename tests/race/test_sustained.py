@@ -26,6 +26,7 @@ from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
+from shootout.scenarios.sustained import LongTurns
 from shootout.tell.document import Document
 
 TURNS, WHOLE_S = 3, 90.0
@@ -50,7 +51,7 @@ def race(world: World, *backends: str, whole_s: float = WHOLE_S) -> Race:
         bias_floor=0.005,
         least_restarts=TURNS,
     )
-    return Race(arms=found, rules=rules, seed=str(world.seed), sustained_s=whole_s)
+    return Race(arms=found, rules=rules, seed=str(world.seed), terms=LongTurns(seconds=whole_s))
 
 
 def play(world: World, *backends: str, context: Mapping[str, Any] | None = None) -> tuple[Race, list[restart.Restart]]:

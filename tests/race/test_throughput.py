@@ -23,7 +23,7 @@ from shootout.core import clock
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Availability, Device, Scenario, Target
 from shootout.core.host import noise
-from shootout.core.messages import RateStep, Scope
+from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart, stopping
 from shootout.core.race.race import Race
 from shootout.core.race.restart import RestartContext
@@ -34,7 +34,7 @@ from shootout.core.study.group import family
 from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.core.study.schema import Study, checked
 from shootout.scenarios import load_search as serving
-from shootout.scenarios.concurrent import Instances, Meeting, read_stream
+from shootout.scenarios.concurrent import Instances, Meeting, RateStep, read_stream
 from shootout.tell.document import Timing
 from shootout.tell.progress import ProgressDisplay
 

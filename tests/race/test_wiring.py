@@ -30,7 +30,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.journal.run_folder import _find_obstacle
-from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn
+from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import launcher, pace, restart, runner
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.race import block_medians
@@ -135,10 +135,10 @@ class InProcess(FakePlayer):
     def tune(self) -> Tuned:
         return self.player.tune()
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+    def turn(self, ask: Ask) -> Turn:
         self.session.log.clear()
-        found = self.player.turn(scopes)
-        self.blocks += [(scope, [ns for which, ns in self.session.log if which is scope]) for scope in scopes]
+        found = self.player.turn(ask)
+        self.blocks += [(scope, [ns for which, ns in self.session.log if which is scope]) for scope in ask.scopes]
         return found
 
 
@@ -346,7 +346,7 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
     worker, kept = worker_main.Worker(), list[Any]()
     built: Any = SimpleNamespace(arm=ARM_HERE, exported=labeled_exported())
     worker._built, worker._session, worker._sessions, worker._strayed = built, Labeled(), [], None  # type: ignore[assignment]
-    worker._sets, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
+    worker._sets, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, SimpleNamespace(together=None))
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())
 

@@ -261,7 +261,7 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
         history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))
         (group,) = (group_of(history, one) for one in history.groups)
         assert [one.pair for one in missing(group)] == open_
-        resumed = race_of(group, list(group.record.arms), seed="0", terms=None)
+        resumed = race_of(group, list(group.record.arms), seed="0")
         assert list(resumed.open_pairs()) == open_
 
 

@@ -88,7 +88,7 @@ def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
     history = journal.read(write(tmp_path / "run", header(arms, groups=(record,)), *lines, setback))
     read = group_of(history, record)
     alone = group_of(journal.read(write(tmp_path / "before", header(arms, groups=(record,)), *lines)), record)
-    race = race_of(alone, arms, seed="0", terms=None)
+    race = race_of(alone, arms, seed="0")
     if kind is NotRunKind.KILLED:
         race.killed.add(left.label)  # once: it plays the next restart again
     else:

@@ -194,4 +194,4 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
         lines.append(rounds(g))
     history = journal.read(write(tmp_path, header(arms), *lines))
     found = group_of(history, history.groups[0])
-    assert race_of(found, arms, seed="0", terms=None).evidence.unsound == {"b:cpu:fp32"}
+    assert race_of(found, arms, seed="0").evidence.unsound == {"b:cpu:fp32"}

@@ -28,7 +28,7 @@ from shootout.core.errors import ArmFailed, NotRunKind, one_line
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import Child, _list_session
 from shootout.core.host.placement import allowed_cpus
-from shootout.core.messages import Fault, GpuState, Loaded, Scope, Turn
+from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn
 from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.fork_server import ForkServer
 from shootout.core.worker.process import WorkerProcess
@@ -191,7 +191,7 @@ def test_a_hung_worker_is_given_up_and_killed(
 
 def test_a_command_that_raises_leaves_the_worker_alive(process: WorkerProcess):
     with pytest.raises(ArmFailed, match="turn raised AttributeError"):
-        process.ask("turn", 60, scopes=("compute",))
+        process.ask("turn", 60, ask=Ask())
     assert process.ask("memory", 60) > 0
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from shootout.core import clock
 from shootout.core.constants import BIN_S, MOST_BINS
+from shootout.core.contract import Device
 from shootout.core.messages import Scope
-from shootout.core.worker.blocks import Blocks
+from shootout.scenarios.sustained import LongBlocks
 
 NOT_TOLD = (None, None)
 
@@ -24,11 +25,11 @@ class Paced:
         monkeypatch.setattr(clock, "now_ns", lambda: self.ns)
         monkeypatch.setattr(clock, "quiet_collector", lambda: None)
 
-    def blocks(self) -> Blocks:
+    def blocks(self) -> LongBlocks:
         session: Any = SimpleNamespace(
             stage=lambda inputs, slot: slot, execute=self.execute, synchronize=lambda: None, fetch=lambda raw: raw
         )
-        blocks = Blocks(session, [{}, {}])
+        blocks = LongBlocks(session, [{}, {}], device=Device.CPU, clips=None)
         blocks.tune()
         self.calls, self.began_ns = 0, self.ns
         return blocks
@@ -64,7 +65,8 @@ def test_calls_that_stall_now_and_then_count_in_the_mean(monkeypatch: pytest.Mon
         paced.ns += 50_000_000 if paced.calls % 100 == 0 else 0
         return original(staged)
 
-    blocks = Blocks(SimpleNamespace(stage=lambda i, s: s, execute=stalling, synchronize=int, fetch=int), [{}])
+    session: Any = SimpleNamespace(stage=lambda i, s: s, execute=stalling, synchronize=int, fetch=int)
+    blocks = LongBlocks(session, [{}], device=Device.CPU, clips=None)
     blocks.tune()
     bins = blocks.sustain(3.0, lambda: NOT_TOLD)
     mean_s = sum(one.seconds for one in bins) / sum(one.calls for one in bins)

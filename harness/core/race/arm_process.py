@@ -7,7 +7,7 @@ Adapters, their libraries and a user's own module run in the worker. If one of t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,18 +22,18 @@ from shootout.core.constants import (
     BLOCK_TIMEOUT_S,
     ENERGY_S,
     INPUT_BUFFERS,
-    LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
     MIN_ROUNDS,
     WARM_UP_NS,
 )
-from shootout.core.contract import Arm, Device, Scenario
+from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.core.exported.stream import CLIPS
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.host.scratch import scratch
-from shootout.core.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.core.race.pace import too_slow
+from shootout.core.scenario import scenario_of
 from shootout.core.scoring import Measure, scorer
 from shootout.core.units import duration
 from shootout.core.worker import reported
@@ -74,7 +74,7 @@ class ClockCheck:
             return f"its clock is {duration(ahead_ns)} ahead of the harness's: {_CAUSE}"
         if turn.bins:
             return longer_than(1e9 * sum(one.seconds for one in turn.bins), asked)
-        if arm.scenario not in (Scenario.LATENCY, Scenario.VARYING):
+        if not scenario_of(arm).fills_turns:
             return ""
         read_ns = turn.read_ns
         if read_ns is None:
@@ -228,47 +228,25 @@ class ArmProcess:
         self._per_reading = tuned.per_reading
         return tuned
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """Run one block of each scope.
+    def turn(self, ask: Ask) -> Turn:
+        """Play a turn.
 
         Raises:
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
-        limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
-        turn = self._make_turn("turn", limits_s, scopes, scopes=scopes)
+        with Stopwatch() as watch:
+            turn: Turn = self._ask_in_time("turn", ask.most_s(self._call_s), ask.takes_s(self._call_s), ask=ask)
+        if set(turn.latency_ns) != set(ask.scopes):
+            raise ArmFailed("it timed something else than it was to")
+        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
+            raise ArmFailed(fault)
         # The worker counts its own process, and those that ended: a part of the cost would be taken for all of it.
-        return replace(turn, cpu_ns=None) if self._process.has_helpers else turn
-
-    def serve(self, offer: RateStep) -> Turn:
-        """Send requests as offered; an arm that can't follow takes as long as its calls do."""
-        requests = offer.requests + offer.lead_in
-        limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
-        return self._make_turn("serve", limits_s, (Scope.END_TO_END,), offer=offer)
-
-    def sustain(self, seconds: float) -> Turn:
-        """Call without a pause for so many seconds.
-
-        Raises:
-            ArmFailed: its answers are wrong, now that it is timed, or its clock is.
-        """
-        limit_s = seconds + self._limit_s(self._call_s)[0]
-        return self._make_turn("sustain", (limit_s, seconds), (Scope.END_TO_END,), seconds=seconds)
+        return replace(turn, ask=ask, cpu_ns=None if self._process.has_helpers else turn.cpu_ns)
 
     @staticmethod
     def _limit_s(takes_s: float) -> tuple[float, float]:
         """Return the most seconds to wait for an answer that takes about so many, and these."""
         return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
-
-    def _make_turn(
-        self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any
-    ) -> Turn:
-        with Stopwatch() as watch:
-            turn: Turn = self._ask_in_time(command, *limits_s, **arguments)
-        if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
-            raise ArmFailed("it timed something else than it was to")
-        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
-            raise ArmFailed(fault)
-        return turn
 
     def placed(self) -> Placed:
         """Return where its threads may run now, after calls on its own CPUs.

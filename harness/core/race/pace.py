@@ -29,15 +29,15 @@ from shootout.core.constants import (
     MIN_ROUNDS,
     SLOW_CALL_NS,
 )
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind, Scenario
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.exported.client import is_file
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Scope, Tuned
 from shootout.core.race.live_arm import LiveArm
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import time_ns
 from shootout.core.study.group import GroupRecord, exact_of
-from shootout.scenarios.load_search import LoadTest, least_s
 
 
 def restart_s(left_s: float, owed: Iterable[int]) -> float:
@@ -50,11 +50,12 @@ def restart_s(left_s: float, owed: Iterable[int]) -> float:
     return left_s / max(1, sum(max(2, count) for count in owed))
 
 
-def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
-    """Return the seconds of a loaded arm's shortest way through a restart; a first call that compiles is no measure."""
-    if live.error:
-        return 0.0
-    return max(budget.least_calls_s(live.checked_call_s), least_s(terms) if terms else 0.0)
+def foreseen_s(live: LiveArm, least_s: float) -> float:
+    """Return the seconds of a loaded arm's shortest way through a restart, which takes `least_s` at least.
+
+    A first call that compiles is no measure.
+    """
+    return 0.0 if live.error else max(budget.least_calls_s(live.checked_call_s), least_s)
 
 
 def least_rounds_s(tuned: Tuned) -> float:
@@ -169,8 +170,6 @@ APART = 2.0
 STEEPEST = 3.0
 """Time grows with no higher power of the work: what looks steeper is noise, or a cache that has just been outgrown."""
 Numbers = Mapping[str, float]
-ONE_BY_ONE = (Scenario.LATENCY, Scenario.TRAIN_STEP)
-"""The scenarios whose blocks are made of single calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +251,7 @@ class Caps:
     def note(self, arm: Arm, played: Played) -> None:
         """Remember how long its calls took; a later restart takes the place of an earlier one."""
         blocks = played.block_median_ns.get(Scope.END_TO_END, ())
-        if blocks and arm.scenario in ONE_BY_ONE:
+        if blocks and scenario_of(arm).is_foreseen:
             cell = GridCell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
             self._known.setdefault(_kind_of(arm), {})[tuple(cell.numbers.values())] = cell
 

@@ -27,7 +27,7 @@ from shootout.core.constants import (
     CONTENDING,
     LIMIT_RESTARTS,
 )
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind, Scenario
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.records import LoadTestResult
 from shootout.core.messages import CPU, Scope
 from shootout.core.race import pace
@@ -35,7 +35,7 @@ from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.race.stopping import survivors
 from shootout.core.results.group import Group, counted, unfit, unsteady
-from shootout.core.scenario import scenario_of
+from shootout.core.scenario import Terms, scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.interval import LEAST_RESTARTS
@@ -50,9 +50,6 @@ from shootout.core.stats.leaders import (
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import short
-from shootout.scenarios import load_search as serving
-from shootout.scenarios import over_time
-from shootout.scenarios.load_search import LoadTest
 
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
@@ -76,8 +73,7 @@ class Race:
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
-        terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
-        sustained_s: see `Restart`.
+        terms: what the arms are asked; the first restart sets a limit left open.
         called: pairs that play the next restart, whatever the goal still needs.
         players: the arms of the next restart, as `look` found them; none when the race is over.
         last_s, last_arms: seconds that the last restart took (0 before the first), and how many arms played it.
@@ -103,8 +99,7 @@ class Race:
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
     contenders_first: bool = True
-    terms: LoadTest | None = None
-    sustained_s: float = 0.0
+    terms: Terms = field(default_factory=Terms)
     called: Collection[Pair] = ()
     players: list[Arm] = field(default_factory=list)
     last_s: float = 0.0
@@ -298,7 +293,6 @@ class Race:
             rng=random.Random(f"{self.seed} {self.played}"),
             terms=self.terms,
             baseline=self.rules.baseline,
-            sustained_s=self.sustained_s,
             tails=self.rules.least_restarts >= LEAST_TAILS,
             compute_rounds=scenario_of(self.players[0]).compute_rounds,
             hung=self.hung,
@@ -309,18 +303,17 @@ class Race:
             return found
         self.killed, self.called = killed, ()
         self.hung = {*self.hung} - {live.arm.label for live in found.playing}
-        if self.terms and found.desk:
-            self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
+        self.terms = self.terms.after(found.asked)
         for live in found.playing:
             medians = block_medians(live)[Scope.END_TO_END]
             if medians:
                 kept = counted(medians, flagged_blocks(live, found.flagged))
                 self.blocks.setdefault(live.arm.label, {})[self.played] = kept
             self.steady_from.setdefault(live.arm.label, []).append(live.warm_up.steady_from)
-            if served := serving.served_in(found.desk, live, found.flagged):
+            if served := found.asked.result(live, found.flagged):
                 self.served.setdefault(live.arm.label, []).append(served)
         self.last_s, self.last_arms = watch.seconds - found.hung_s, len(found.playing)
-        self.parts_s |= {} if self.terms else pace.took_s(found.playing, self.last_s)
+        self.parts_s |= pace.took_s(found.playing, self.last_s) if self.terms.is_by_calls else {}
         self.played += 1
         self._evidence = None
         return found
@@ -421,7 +414,7 @@ class Race:
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
-        if self.rules.goal.aim is Aim.BEST and not self.rules.selects and not self.terms:
+        if self.rules.goal.aim is Aim.BEST and not self.rules.selects and self.terms.is_by_calls:
             share_s = left_s / max(1, self.fewest - self.played)
             last = self._find_far_from_told()
             self.players = pace.thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
@@ -440,7 +433,7 @@ class Race:
 
         Only in a race for the best: others go on until each row is settled.
         """
-        if self.rules.goal.aim is not Aim.BEST or self.rules.selects or self.terms:
+        if self.rules.goal.aim is not Aim.BEST or self.rules.selects or not self.terms.is_by_calls:
             return []
         evidence = self.evidence
         arms = [label for label in self.sound if label not in {self.rules.control, *evidence.out_of_question}]
@@ -501,7 +494,7 @@ def _lacks_few(found: Comparison | None) -> bool:
     return found.restarts_needed - found.restarts <= MOST_EXTRA
 
 
-def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None, index: int = 0) -> Race:
+def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None = None, index: int = 0) -> Race:
     """Return a group's race as its part of the journal left it."""
     race = Race(
         arms={arm.label: arm for arm in arms},
@@ -513,7 +506,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | N
         played=known.next_restart,
         steady_from=known.steady_from,
         served=known.served,
-        terms=terms,
+        terms=terms or Terms(),
         out={label: why.kind for label, why in known.setbacks.items()},
     )
     if known.rounds:
@@ -524,22 +517,15 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | N
 
 
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """Return by scope the median (ns) of each block, and `CPU`; of an arm that serves, what its turns come to.
-
-    Under sustained load it is the time per call at the end of each turn.
-    """
-    if live.arm.scenario is Scenario.SERVE:
-        return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
-    if live.arm.scenario is Scenario.SUSTAINED:
-        return {Scope.END_TO_END: tuple(over_time.end_ns(turn.bins) for turn in live.turns), Scope.COMPUTE: ()}
+    """Return by scope what a restart's turns come to (ns), each a figure that counts, and `CPU`."""
     cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
+    compute = (turn.latency_ns[Scope.COMPUTE] for turn in live.turns if Scope.COMPUTE in turn.latency_ns)
     return {
-        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
-        for scope in Scope
+        Scope.END_TO_END.value: scenario_of(live.arm).values_ns(live.turns),
+        Scope.COMPUTE.value: tuple(float(np.median(ns)) for ns in compute),
     } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which of an arm's block medians are of flagged rounds; a rate search has one figure for all rounds."""
-    searched = live.arm.scenario is Scenario.SERVE and not serving.given(live.turns)
-    return () if searched else flagged
+    """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
+    return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()

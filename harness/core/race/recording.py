@@ -29,7 +29,6 @@ from shootout.core.race.race import Race, block_medians, flagged_blocks
 from shootout.core.race.restart import Restart
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
-from shootout.scenarios.load_search import served_in
 
 NO_TIME = "error not checked: there was no time to predict the error bound of this precision"
 UNKNOWN = "error not checked: no error bound could be predicted for this file's own precisions"
@@ -233,7 +232,7 @@ def _played_line(group: str, restart: Restart, live: LiveArm, name: str) -> Play
         samples=name,
         cpus=live.placed.cpus,
         os_threads=live.placed.os_threads,
-        served=served_in(restart.desk, live, restart.flagged),
+        served=restart.asked.result(live, restart.flagged),
         bins=tuple(part for turn in live.turns for part in turn.bins),
         gpu=played_on_gpu(live),
         spent_s=dict(live.spent_s),

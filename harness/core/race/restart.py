@@ -15,17 +15,17 @@ from typing import TypeVar
 
 from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, sleep
-from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS, SUSTAINED_REST
+from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import ArmOut, Hung, NotRunKind, SkippedArm
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
-from shootout.core.messages import Loaded, RateStep, Scope, Verified
+from shootout.core.messages import Ask, Loaded, Scope, Verified
 from shootout.core.race import pace
 from shootout.core.race.launcher import Launcher
 from shootout.core.race.live_arm import LiveArm, total_cpu_ns
 from shootout.core.race.loading import Loading
+from shootout.core.scenario import Rounds, Terms
 from shootout.core.units import span
-from shootout.scenarios.load_search import LoadTest, RateSearch, desk_of
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
@@ -65,16 +65,15 @@ class Restart:
         index: the restart's number, from 0.
         arms: those that take part.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
-        terms: what arms that serve are asked; None where they call.
-        baseline: the label of the arm whose calls may set the terms.
-        sustained_s: seconds that the arms under sustained load share, their rests included; 0 in other scenarios.
+        terms: what the arms are asked in every restart.
+        baseline: the label of the arm whose calls may set a limit.
         tails: whether each arm is read as often as a p99 takes, however long its calls.
         compute_rounds: `compute` is read in so many rounds, the first.
         hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
         playing: the arms that have not left, in spawn order.
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
-        desk: what arms that serve are asked in this restart.
+        asked: what the arms are asked in this restart, once they are warm.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
         killed: the label of an arm for each time that its process was killed: it is begun again once, and then leaves.
@@ -86,16 +85,15 @@ class Restart:
     arms: Sequence[Arm]
     context: RestartContext
     rng: random.Random
-    terms: LoadTest | None = None
+    terms: Terms = field(default_factory=Terms)
     baseline: str | None = None
-    sustained_s: float = 0.0
     tails: bool = False
     compute_rounds: int = COMPUTE_ROUNDS
     hung: Collection[str] = ()
     playing: list[LiveArm] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
-    desk: RateSearch | None = field(default=None, init=False)
+    asked: Rounds = field(default_factory=Rounds, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
     killed: list[str] = field(default_factory=list, init=False)
     is_late: bool = field(default=False, init=False)
@@ -113,8 +111,8 @@ class Restart:
                     self._warm_up(live, len(entering) - place)
                 self._begin_anew(cleanup)
                 self._drop_slow_arms()
-            if self.terms:
-                self.desk = desk_of(self.terms, self.playing, self.baseline, self.index, self.rng.randrange(2**32))
+            if self.playing:
+                self.asked = self.terms.begin(self.playing, self.baseline, self.index, self.rng)
             with self._count_seconds("hand_off"):
                 self._play_rounds(cleanup)
             self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
@@ -152,14 +150,14 @@ class Restart:
 
     def _arms_that_fit_the_time(self, loaded: Sequence[LiveArm]) -> list[LiveArm]:
         """Keep those out that there is no time for, by what the calls that verified them took."""
-        needs_s = {live.arm.label: pace.foreseen_s(live, self.terms) for live in loaded}
+        needs_s = {live.arm.label: pace.foreseen_s(live, self.terms.least_s) for live in loaded}
         fitting = self._keep_out(loaded, needs_s, is_first=self.index == 0)
         self.is_cut = not fitting
         return fitting
 
     def _drop_slow_arms(self) -> None:
         """Keep those out that there is no time for now that they are warm; none once the time is over."""
-        if not self.terms and self._has_time_for(0.0):
+        if self.terms.is_by_calls and self._has_time_for(0.0):
             needs_s = {live.arm.label: pace.least_rounds_s(live.tuned) for live in self.playing}
             self.playing = self._keep_out(self.playing, needs_s, is_first=False)
 
@@ -226,11 +224,9 @@ class Restart:
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
-        least = self.desk.rounds if self.desk else pace.least_rounds(live.tuned for live in self.playing)
-        wanted = self.desk.rounds if self.desk else rounds_for(self.playing, least)
-        round_s = self.sustained_s
-        if self.sustained_s:
-            wanted = least = 1  # a round is of long turns, and restarts are the replicates
+        least = self.asked.least or pace.least_rounds(live.tuned for live in self.playing)
+        wanted = self.asked.most or rounds_for(self.playing, least)
+        round_s = self.asked.round_s or 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
             if self.rounds >= least and not self.context.pace.allows(round_s):
                 break
@@ -247,8 +243,9 @@ class Restart:
             if found := disturbances(gpus):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
-            round_s = 0.0 if self.desk else watch.seconds - (self.hung_s - hung_s)
-            if self.desk and self.desk.is_over(self.playing, self.flagged):
+            if self.asked.round_s is None:
+                round_s = watch.seconds - (self.hung_s - hung_s)
+            if self.asked.is_over(self.playing, self.flagged):
                 wanted = least = self.rounds
         for live in self.playing:
             del live.turns[self.rounds :]
@@ -261,56 +258,46 @@ class Restart:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
         computes = pace.least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
         read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
-        slot_s = self.sustained_s / len(self.playing)
-        scopes = tuple(_shuffle(read, self.rng))
-        offers = self._next_steps()
-        if self.desk and offers and not self._drop_late_arms(self.desk, offers):
+        rest_s = self.asked.rest_s(len(self.playing))
+        asks = self._next_asks(tuple(_shuffle(read, self.rng)))
+        if not self._keep_out_late(asks, wanted - self.rounds):
             return False
         for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
                 self.context.events.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
-            take = partial(self._take_turn, live, scopes, offers.get(live.arm.label))
-            if self.sustained_s:
-                sleep(SUSTAINED_REST * slot_s)  # all arms are held: the CPU cools down from the turn before
-                take = partial(self._take_long_turn, live, (1 - SUSTAINED_REST) * slot_s)
-            self._run_guarded(live, "a round", take)
+            if rest_s:
+                sleep(rest_s)  # all arms are held: the machine cools down from the turn before
+            self._run_guarded(live, "a round", partial(self._take_turn, live, asks[live.arm.label]))
             if self.is_late:
                 return False
         return True
 
-    def _next_steps(self) -> dict[str, RateStep]:
-        """Return what each arm that serves is asked in the next round, by label."""
-        found: dict[str, RateStep] = {}
-        if not (desk := self.desk):
-            return found
+    def _next_asks(self, scopes: tuple[Scope, ...]) -> dict[str, Ask]:
+        """Return what each arm is asked in the next round, by label; an arm of which nothing can be asked leaves."""
+        found: dict[str, Ask] = {}
+        beside = len(self.playing)
 
         def ask(live: LiveArm) -> None:
-            found[live.arm.label] = desk.offer(live, self.flagged)
+            found[live.arm.label] = self.asked.ask(live, scopes, self.flagged, beside)
 
         for live in list(self.playing):
             self._run_guarded(live, "a round", partial(ask, live))
         return found
 
-    def _drop_late_arms(self, desk: RateSearch, offers: Mapping[str, RateStep]) -> bool:
-        """Drop the arms that have no time for their next steps; return False if none is left."""
-        left = desk.rounds - self.rounds
-        needs_s = {live.arm.label: desk.needed_s(offers[live.arm.label], live, left) for live in self.playing}
+    def _keep_out_late(self, asks: Mapping[str, Ask], left: int) -> bool:
+        """Keep the arms out that have no time for so many rounds; return False if none has."""
+        needs_s = {live.arm.label: self.asked.needed_s(asks[live.arm.label], live, left) for live in self.playing}
+        if not any(needs_s.values()):
+            return True
         if not self._has_time_for(min(needs_s.values())):
             return False
         self.playing = self._keep_out(self.playing, needs_s, is_first=False)
         return True
 
-    def _take_turn(self, live: LiveArm, scopes: tuple[Scope, ...], offer: RateStep | None) -> None:
+    def _take_turn(self, live: LiveArm, ask: Ask) -> None:
         live.process.release()
         with self._count_seconds("rounds"):
-            turn = live.process.serve(offer) if offer else live.process.turn(scopes)
-        live.turns.append(turn)
-        live.process.hold()
-
-    def _take_long_turn(self, live: LiveArm, seconds: float) -> None:
-        live.process.release()
-        with self._count_seconds("rounds"):
-            live.turns.append(live.process.sustain(seconds))
+            live.turns.append(live.process.turn(ask))
         live.process.hold()
 
     @property

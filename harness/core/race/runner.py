@@ -30,13 +30,13 @@ from shootout.core.race.race import Race, race_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair, Rules
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, with_next_baseline
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
 from shootout.core.study.points import Point
 from shootout.core.study.schema import Study
-from shootout.scenarios.load_search import terms_of
 
 
 @dataclass(kw_only=True)
@@ -294,10 +294,11 @@ class RaceRunner:
             known = replace(known, rules=rules)
         built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
-        terms = terms_of(self.plan.study, group.playing, known.played)
+        scenario, served = scenario_of(group.record.arms[0]), [one for done in known.served.values() for one in done]
+        options = {name: getattr(self.plan.study, name) for name in scenario.options}
+        terms = scenario.terms(options, served, self.plan.restart_s)
         seed, index = f"{self.plan.study.seed} {name}", list(self.groups).index(name)
         race = race_of(known, arms, seed=seed, terms=terms, index=index)
-        race.sustained_s = self.plan.restart_s
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
         return race
 

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,33 +22,19 @@ import numpy as np
 
 from shootout.core import backends, clock
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Device, NotRun, Scenario
+from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
-from shootout.core.host.sensors import Sensors
-from shootout.core.messages import (
-    Fault,
-    GpuState,
-    HeadStart,
-    Loaded,
-    Looked,
-    OnGpu,
-    RateStep,
-    Scope,
-    Tuned,
-    Turn,
-    Verified,
-    Warming,
-)
+from shootout.core.messages import Ask, Fault, HeadStart, Loaded, Looked, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.core.scenario import Opened, scenario_of
 from shootout.core.session import Session
 from shootout.core.worker import fork_server, precision_checks
-from shootout.core.worker.blocks import Blocks, Clips, read_profile
+from shootout.core.worker.blocks import Blocks, Caller, Clips, read_profile
 from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.core.worker.verification import Claim, Rechecks, call_once, verify, verify_sizes
 from shootout.scenarios import varying
-from shootout.scenarios.concurrent import Instances
 
 
 class Worker:
@@ -60,7 +47,7 @@ class Worker:
     _sessions: Sequence[Session] = ()
     _device: Device = Device.CPU
     _backend: str = ""
-    _blocks: Blocks | Instances
+    _blocks: Caller
     _strayed: str | None
     _rechecks: Rechecks | None = None
     _sizes: Sequence[Sequence[dict[str, Any]]] = ()
@@ -125,14 +112,13 @@ class Worker:
 
     def verify(self, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
-        blocks = self._blocks
         claim = Claim(
             arm=self._built.arm,
             exported=self._built.exported,
             session=self._session,
             buffers=self._sets,
             strayed=self._strayed,
-            together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
+            together=self._blocks.together,
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
             max_error=max_error,
             is_scored=is_scored,
@@ -156,17 +142,15 @@ class Worker:
         others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
         return [*self._sizes[self._first], *others]
 
-    def _make_blocks(self, built: Built) -> Blocks | Instances:
+    def _make_blocks(self, built: Built) -> Caller:
         """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         exported, on_gpu = built.exported, built.arm.target.device.is_gpu
         if exported.varying:
             order, weights = varying.order_calls(exported, self._sizes, self._first), exported.varying.weights
             return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order, weights=weights)
         clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
-        if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-            return Blocks(self._session, self._buffers, on_gpu=on_gpu, clips=clips)
-        inputs = [self._buffers, *(exported.pick(exported.input_buffers()) for _ in self._sessions[1:])]
-        return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu, clips=clips)
+        opened = Opened(arm=built.arm, exported=exported, sessions=self._sessions, buffers=self._buffers, clips=clips)
+        return scenario_of(built.arm).open(opened)
 
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
@@ -179,73 +163,18 @@ class Worker:
             self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
         return tuned
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """Play one block per scope, in the order given, each after its lead-in."""
+    def turn(self, ask: Ask) -> Turn:
+        """Play a turn, and check now and then that the arm still computes."""
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
-                latency_ns = self._blocks.play(scopes)
-            gpu = self._read_gpu_state()
-            fault = self._recheck_if_due(watch.seconds)
-        return Turn(
-            latency_ns=latency_ns,
-            read_ns=self._blocks.read_ns if isinstance(self._blocks, Blocks) else None,
-            cpu_ns=self._blocks.cpu_ns if isinstance(self._blocks, Blocks) else None,
-            gpu=gpu,
-            fault=fault,
-            began_ns=whole.began_ns,
-            ended_ns=whole.ended_ns,
-        )
-
-    def serve(self, offer: RateStep) -> Turn:
-        """Serve requests that arrive as offered."""
-        assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
-        with clock.Stopwatch() as whole:
-            with clock.Stopwatch() as watch:
-                latency_ns, late_ns = self._blocks.serve(offer)
-            gpu = self._read_gpu_state()
-            fault = self._recheck_if_due(watch.seconds)
-        return Turn(
-            latency_ns={Scope.END_TO_END: latency_ns},
-            offer=offer,
-            start_late_ns=late_ns,
-            gpu=gpu,
-            fault=fault,
-            began_ns=whole.began_ns,
-            ended_ns=whole.ended_ns,
-        )
-
-    def sustain(self, seconds: float) -> Turn:
-        """Call without a pause for so many seconds."""
-        assert isinstance(self._blocks, Blocks), "an arm under sustained load has one session"
-        on_gpu, sensors = self._device.is_gpu, Sensors.of(current_bounds().cpus)
-
-        def look() -> tuple[float | None, float | None]:
-            state = self._read_gpu_state()
-            return (state.sm_clock_mhz if state else None, None) if on_gpu else (sensors.mhz(), sensors.celsius())
-
-        with clock.Stopwatch() as whole:
-            bins = self._blocks.sustain(seconds, look)
-            gpu = self._read_gpu_state()
-            fault = self._recheck_if_due(sum(one.seconds for one in bins))
-        return Turn(
-            latency_ns={Scope.END_TO_END: np.array([1e9 * one.seconds / one.calls for one in bins])},
-            bins=bins,
-            gpu=gpu,
-            fault=fault,
-            began_ns=whole.began_ns,
-            ended_ns=whole.ended_ns,
-        )
+                turn = self._blocks.turn(ask)
+            gpu = read_state() if self._device is Device.CUDA else None  # at once: its clock falls when nothing runs
+            fault = self._rechecks.look(self._blocks, watch.seconds) if self._rechecks else ""
+        return replace(turn, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
     def recheck(self) -> str:
         """Check once more after the rounds that the arm still computes; return what is wrong, or ""."""
         return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
-
-    def _recheck_if_due(self, played_s: float) -> str:
-        return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
-
-    def _read_gpu_state(self) -> GpuState | None:
-        """Read the GPU's state at once: its clock falls when nothing runs."""
-        return read_state() if self._device is Device.CUDA else None
 
     def on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
         """Read what only the GPU tells of an arm on it.
@@ -257,7 +186,7 @@ class Worker:
             self._session,
             self._buffers,
             unsynchronized=unsynchronized,
-            energy_s=energy_s if isinstance(self._blocks, Blocks) else 0.0,
+            energy_s=energy_s if self._blocks.calls_alone else 0.0,
         )
 
     def look(self, calls: int) -> Looked:

@@ -16,20 +16,18 @@ import traceback
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
 from shootout.core import clock
 from shootout.core.constants import (
-    BIN_S,
     BLOCK_CALLS,
     BLOCK_NS,
     GPU_LEAD_IN_NS,
     LEAD_IN_CALLS,
     LEAD_IN_NS,
     LONG_CALL_NS,
-    MOST_BINS,
     SHORT_CALL_NS,
     SLOW_CALL_NS,
 )
@@ -37,7 +35,7 @@ from shootout.core.contract import Array, Arrays
 from shootout.core.errors import explained
 from shootout.core.exported.model import aligned
 from shootout.core.exported.stream import Stream
-from shootout.core.messages import Looked, Scope, TimeBin, Tuned
+from shootout.core.messages import Ask, Looked, Scope, Tuned, Turn
 from shootout.core.session import Session
 from shootout.core.trace_events import Event
 from shootout.core.worker import reported
@@ -45,6 +43,33 @@ from shootout.core.worker import reported
 T = TypeVar("T")
 _READINGS = 200_000
 _GLANCE_CALLS = 3
+
+
+class Caller(Protocol):
+    """The timed calls of a loaded arm."""
+
+    @property
+    def calls_alone(self) -> bool:
+        """Tell whether one session makes them, one after the other."""
+
+    @property
+    def together(self) -> Callable[[], Sequence[Sequence[Arrays]]] | None:
+        """Return what gives each session's outputs while all compute; None for one session."""
+
+    def first_call_s(self) -> float:
+        """Return the seconds of the first call, end to end."""
+
+    def warm(self, calls: int, ns: int) -> Array:
+        """Make up to `calls` calls, ending early after `ns`; return the nanoseconds of each."""
+
+    def tune(self) -> Tuned:
+        """Fix, for this restart, how many calls go into one reading."""
+
+    def turn(self, ask: Ask) -> Turn:
+        """Play what is asked in one turn."""
+
+    def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
+        """Return what a job gives for every session, all at once."""
 
 
 class Blocks:
@@ -61,6 +86,9 @@ class Blocks:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
         read_ns: what all calls of the last turn took where sizes vary, see `Turn`.
     """
+
+    calls_alone = True
+    together = None
 
     def __init__(
         self,
@@ -128,29 +156,9 @@ class Blocks:
             clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
 
-    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
-        """Call end to end, one call after the other, for so many seconds; return them in bins.
-
-        A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
-        between them.
-
-        Args:
-            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
-        """
-        assert self._tuned is not None, "tune comes first"
-        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
-        turn = clock.Deadline(seconds)
-        while not bins or turn.allows(bin_s / 2):
-            clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
-            at_s, calls, ns = turn.elapsed_s, 0, 0
-            end = clock.Deadline(min(bin_s, turn.left_s))
-            while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
-                left_ns = max(0, round(1e9 * end.left_s))
-                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
-                calls, ns = calls + k * block.size, ns + int(block.sum())
-            mhz, celsius = look()
-            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
-        return tuple(bins)
+    def turn(self, ask: Ask) -> Turn:
+        """Play what is asked in one turn."""
+        return Turn(latency_ns=self.play(ask.scopes), read_ns=self.read_ns, cpu_ns=self.cpu_ns)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """Return what a job gives for every session of the arm, which has one."""

@@ -55,10 +55,9 @@ from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.messages import Verified
 from shootout.core.scoring import saving
 from shootout.core.session import Session, TrainingSession
-from shootout.core.worker.blocks import Blocks
+from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.precision_checks import executed_fault, is_mostly_labeled
 from shootout.scenarios import training_step
-from shootout.scenarios.concurrent import Instances
 
 NAN_FAULT = " (for inputs with NaN, a missing value, which it takes otherwise than the reference does)"
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
@@ -467,7 +466,7 @@ class Rechecks:
             is_finite=verified.fidelity.relative_l2 is not None,
         )
 
-    def look(self, blocks: Blocks | Instances, played_s: float) -> str:
+    def look(self, blocks: Caller, played_s: float) -> str:
         """Check once more if the turns since the last check pay for it; return what is wrong, or "".
 
         Args:
@@ -488,7 +487,7 @@ class Rechecks:
         self._needs_s = 2 * self._pair_count * self.call_s if self._asked == 1 and is_short else 0.0
         return next(filter(None, faults), "")
 
-    def look_once_more(self, blocks: Blocks | Instances) -> str:
+    def look_once_more(self, blocks: Caller) -> str:
         """Check once after the last round, whatever it takes; return what is wrong, or ""."""
         self._asked += 1
         return next(filter(None, blocks.at_once(self._check_known_answer)), "")

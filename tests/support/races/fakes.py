@@ -13,12 +13,13 @@ from shootout.core.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
-from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
 from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
 from shootout.core.race.restart import RaceEvents, RestartContext
 from shootout.core.stats.group_evidence import Rules
+from shootout.scenarios.sustained import LongTurn
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
@@ -150,14 +151,16 @@ class FakePlayer:
         call_ns = self.world.call_ns[self.arm.target.backend]
         return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns))
 
-    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+    def turn(self, ask: Ask) -> Turn:
+        if isinstance(ask, LongTurn):
+            return self._sustain(ask.seconds)
         self._command("turn")
-        self.world.events.append(("turn " + " ".join(scopes), self.arm.label))
+        self.world.events.append(("turn " + " ".join(ask.scopes), self.arm.label))
         block = self.world.rng.normal(0, self.world.block_sd)
-        latency_ns = {scope: self._latency(READINGS) * np.exp(block) for scope in scopes}
-        return Turn(latency_ns=latency_ns, gpu=self._gpu())
+        latency_ns = {scope: self._latency(READINGS) * np.exp(block) for scope in ask.scopes}
+        return Turn(latency_ns=latency_ns, ask=ask, gpu=self._gpu())
 
-    def sustain(self, seconds: float) -> Turn:
+    def _sustain(self, seconds: float) -> Turn:
         """Calls in bins of a second, all of them with their noise."""
         self._command("sustain")
         self.world.events.append((f"sustain {seconds:g}", self.arm.label))
