@@ -27,8 +27,7 @@ from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Scope
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import Launcher
+from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import block_medians
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext

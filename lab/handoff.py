@@ -77,18 +77,18 @@ def _start_worker(bench: Bench, built: Built, stack: ExitStack) -> WorkerProcess
     stack.callback(worker.kill)
     worker.ask("load", LOAD_TIMEOUT_S, built=built)
     worker.ask("warm", LOAD_TIMEOUT_S, calls=60, ns=10**9)
-    worker.hold()
+    worker.stop()
     return worker
 
 
 def _hand_over(worker: WorkerProcess) -> tuple[int, int, int]:
     """Measure the nanoseconds to release, to be answered, and to hold."""
     marks = [now_ns()]
-    worker.release()
+    worker.resume()
     marks.append(now_ns())
     worker.ask(NOTHING, LOAD_TIMEOUT_S)
     marks.append(now_ns())
-    worker.hold()
+    worker.stop()
     marks.append(now_ns())
     return marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]
 

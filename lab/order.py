@@ -24,8 +24,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.messages import Ask, Scope, Turn
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import Launcher
+from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.worker.fork_server import ForkServers
 
@@ -78,7 +77,7 @@ class CountingPlayer:
 
     def turn(self, ask: Ask) -> Turn:
         """Run the turn; its two switches around the command itself are lost among some hundred calls."""
-        pid = self._player._process.pid
+        pid = self._player.pid
         before = voluntary_switches(pid)
         turn = self._player.turn(ask)
         self._switches.count += voluntary_switches(pid) - before

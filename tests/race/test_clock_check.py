@@ -17,7 +17,7 @@ from shootout.core.constants import MIN_ROUNDS
 from shootout.core.contract import Arm, Device, Scenario
 from shootout.core.errors import ArmFailed
 from shootout.core.messages import Scope, TimeBin, Turn, Warming
-from shootout.core.race.arm_process import ArmProcess, ClockCheck, longer_than
+from shootout.core.race.arm_process import ClockCheck, longer_than
 
 MS = 1_000_000
 BEGAN = 10**12
@@ -144,7 +144,7 @@ def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
     built: Any = SimpleNamespace(arm=fakes.arm("a"))
     for call_ns, fails in [(1.0, False), (3.6e12, True)]:
         process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: Warming(latency_ns=np.array([told])))
-        player = ArmProcess(process, built, stage, first=False)
+        player = fakes.Answering(process, built, stage, first=False)
         with pytest.raises(ArmFailed, match="by its own clock") if fails else nullcontext():
             player.warm(1, 1)
 

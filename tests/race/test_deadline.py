@@ -28,7 +28,7 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race import pace, restart
-from shootout.core.race.arm_process import TOO_LATE, ArmProcess
+from shootout.core.race.arm_process import TOO_LATE
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
 from shootout.core.race.recording import Recorder
@@ -273,7 +273,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
     with pytest.raises(Hung if left_s > 0 else SkippedArm) as found:
-        ArmProcess(process, built, stage, first=False).load()
+        fakes.Answering(process, built, stage, first=False).load()
     assert asked == [asked_s]
     assert found.value.why.kind is kind
 
@@ -284,7 +284,7 @@ def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
     limits: list[float] = []
     process: Any = SimpleNamespace(ask=lambda command, *limits_s: limits.append(min(limits_s)))
     built: Any = None
-    player = ArmProcess(process, built, stage, first=False)
+    player = fakes.Answering(process, built, stage, first=False)
     for call_s in (0.1, 30.0, 80.0):
         player._call_s = call_s
         player.recheck()
@@ -311,7 +311,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
 
     stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
-    live: Any = ArmProcess(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
+    live: Any = fakes.Answering(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
 
     class Hangs(fakes.FakePlayer):
         def _command(self, name: str) -> None:
@@ -379,7 +379,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     process: Any = None
     built: Any = SimpleNamespace(exported=None)
-    player = ArmProcess(process, built, stage, first=True)
+    player = fakes.Answering(process, built, stage, first=True)
     if left_s > 0:
         assert player._score_outputs(Path("outputs"), MEASURE).fault == "m.py:cost hung"
     else:
@@ -406,7 +406,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
-    arms = [ArmProcess(absent, built, stage, first=True) for _ in range(2)]
+    arms = [fakes.Answering(absent, built, stage, first=True) for _ in range(2)]
     assert [arm._score_outputs(Path("outputs"), MEASURE) for arm in arms] == [hung, hung]
     assert tried == [MEASURE]
 
@@ -425,7 +425,7 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
         SimpleNamespace(ask=ask),
         SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True, stream=None, is_scored=False)),
     )
-    player = ArmProcess(process, built, stage, first=first)  # type: ignore[arg-type]
+    player = fakes.Answering(process, built, stage, first=first)  # type: ignore[arg-type]
     with pytest.raises(Hung):
         player.verify()  # of one second each, as far as is known
     assert limits == [max(50.0, 2.0 * calls) + GRACE_S]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.gpus import queued
@@ -23,8 +23,7 @@ from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.placement import ProcessBounds, place
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.core.race import live_arm, pace, restart
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import Launcher
+from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.blocks import Blocks
@@ -59,22 +58,14 @@ class InProcess:
         self.events.append("answer")
         return answer
 
-    has_helpers = False
-
-    def cpu_ns(self) -> int | None:
-        return None
-
-    def hold(self) -> None:
+    def stop(self) -> None:
         assert not self.session.device.queue, "stopped with work pending on the device"
         last = next(event for event in reversed(self.events) if event not in ("stop", "continue"))
         assert last == "answer", "stopped while it was working"
         self.events.append("stop")
 
-    def release(self) -> None:
+    def resume(self) -> None:
         self.events.append("continue")
-
-    def end(self) -> None:
-        """It hears nothing before it is killed."""
 
     def kill(self) -> None:
         self.session.device.queue.clear()  # a context's work ends with it
@@ -140,7 +131,7 @@ NO_REPORT = SimpleNamespace(report_calls=0, stream=None, is_scored=False)
 
 
 def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> ArmProcess:
-    return ArmProcess(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, exported=NO_REPORT)), live, first=first)
+    return fakes.Answering(worker, SimpleNamespace(arm=arm, exported=NO_REPORT), live, first=first)
 
 
 @pytest.fixture

@@ -25,9 +25,8 @@ from shootout.core.errors import ArmFailed, NotRun, NotRunKind
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement
 from shootout.core.messages import GpuCost, Loaded
-from shootout.core.race import launcher
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import Launcher
+from shootout.core.race import arm_process
+from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.loading import Loading
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
@@ -335,14 +334,14 @@ def started(
         def kill(self) -> None:
             pass
 
-    monkeypatch.setattr(launcher, "ForkServer", Recorded)
-    monkeypatch.setattr(launcher, "can_fork", lambda: True)
+    monkeypatch.setattr(arm_process, "ForkServer", Recorded)
+    monkeypatch.setattr(arm_process, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
     stage = Launcher(built={}, placement=place, logs=tmp_path, **how)
     starters = stage.fork_servers()
     for number, arm in enumerate(group):
         stage.prepare(arm, number % stage.lanes, 0)
-        of: Any = stage._prepared[arm.label]
+        of: Any = stage.prepared[arm.label]
         assert of is None or of.is_ready()
     starters.kill()
     return made
@@ -405,7 +404,7 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
     def load(player: ArmProcess) -> Loaded:
         both.wait()
         found = plain(player)
-        seen.update(player._process.ask("bounds", 60).cpus)
+        seen.update(player.ask("bounds", 60).cpus)
         return found
 
     monkeypatch.setattr(ArmProcess, "load", load)
@@ -417,11 +416,11 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         assert forked == ({1, 2} if can_fork() else set())
         for one in entrances:
             assert isinstance(one.process, ArmProcess)
-            tasks = [int(task.name) for task in Path(f"/proc/{one.process._process.pid}/task").iterdir()]
+            tasks = [int(task.name) for task in Path(f"/proc/{one.process.pid}/task").iterdir()]
             assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset({second})}
             one.process.release()
             one.process.warm(10, 10**9)
-            assert one.process.placed().cpus == (second,)
-            one.process._process.move(frozenset({first}))
+            assert one.process.placed().cpus == {second}
+            one.process.move(frozenset({first}))
             with pytest.raises(ArmFailed, match=rf"threads that may run on \[{first}\]"):
                 one.process.placed()

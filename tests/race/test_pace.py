@@ -23,7 +23,8 @@ from shootout.core.contract import Arm, Array, NotRun, Precision, Scenario, Targ
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
-from shootout.core.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
+from shootout.core.race.arm_process import too_slow
+from shootout.core.race.pace import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Rules
@@ -151,7 +152,7 @@ def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Pa
     text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
     (tmp_path / "grid.toml").write_text(text)
     done = deaf_here(
-        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__pace__FIRST_CALL_FACTOR=1e6
+        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__arm_process__FIRST_CALL_FACTOR=1e6
     )
     first, second, third = done.data["rows"]
     assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")

@@ -17,11 +17,11 @@ from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Device, Precision, Scenario, Target
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.exported.model import REPORT
+from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.core.race import recording
-from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm, WarmUp
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
 from shootout.core.results.group import group_of
@@ -161,7 +161,7 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None, scores=scores),
         warm_up=WarmUp(calls=1, steady_from=0),
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
-        placed=Placed(),
+        placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
         turns=[],
         single_ns=np.array([]),
         peak_rss_bytes=None,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import planted
-from support.races.fakes import EXECUTED, FakePlayer, World
+from support.races.fakes import EXECUTED, Answering, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
 from shootout.core import clock
@@ -31,13 +31,13 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.journal.run_folder import _find_obstacle
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
-from shootout.core.race import launcher, pace, restart, runner
-from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race import arm_process, pace, restart, runner
 from shootout.core.race.race import block_medians
 from shootout.core.race.recording import Recorder
 from shootout.core.scoring import Measure
 from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification
+from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics import scorer
 from shootout.scenarios.concurrent import Instances
 from shootout.tell.progress import ProgressDisplay
@@ -126,11 +126,9 @@ class InProcess(FakePlayer):
         worker = worker_main.Worker()
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._make_blocks(built), False
-        process: Any = SimpleNamespace(
-            ask=lambda command, *_, **given: worker_main.answer(worker, command, given), has_helpers=False
-        )
+        process = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
         stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
-        self.player = ArmProcess(process, built, stage, first=False)
+        self.player = Answering(process, built, stage)
 
     def tune(self) -> Tuned:
         return self.player.tune()
@@ -196,9 +194,9 @@ def test_short_calls_are_read_together_and_told_each(tmp_path: Path, monkeypatch
 
 def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
-    monkeypatch.setattr(launcher, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
+    monkeypatch.setattr(WorkerProcess, "__init__", lambda _, __, cpus, *rest: started.append(cpus))
     arm = Arm(target=Target(backend="numpy"), model="m")
-    launcher.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
+    arm_process.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
     assert started == [placement.arms]
 
 
@@ -356,8 +354,8 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
 
     monkeypatch.setattr(scorer, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-    stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
-    verified = ArmProcess(process, built, stage, first=first).verify()
+    stage = arm_process.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
+    verified = Answering(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []
     file: Any = SimpleNamespace(append=told.append)

@@ -12,9 +12,9 @@ from support.races.made import EXACT, EXECUTED, A, ended, header, played, prepar
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm, Device, Target
+from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal.records import PlayedOnGpu
 from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.core.race.arm_process import Placed
 from shootout.core.race.live_arm import LiveArm, WarmUp
 from shootout.core.race.recording import played_on_gpu
 from shootout.tell import table
@@ -150,7 +150,7 @@ def performance(arm: Arm, *clocks: int | None) -> LiveArm:
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
         warm_up=WarmUp(calls=1, steady_from=0),
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
-        placed=Placed(),
+        placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
     )
     found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
     found.sm_clock_mhz, found.on_gpu = 1_995, LOOK

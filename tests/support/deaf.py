@@ -20,7 +20,7 @@ from shootout import cli
 from shootout.core.host import locks
 from shootout.core.host.store import cache_folder
 from shootout.core.journal import journal
-from shootout.core.race import arm_process, launcher, runner
+from shootout.core.race import arm_process, runner
 from support.forked_workers import fork_workers
 
 FEW = {
@@ -74,7 +74,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
     """Stop this process, and not its workers, at the first turn of a restart; `wanted_here` is asked there."""
-    spawn, turn, begun = launcher.Launcher.spawn, arm_process.ArmProcess.turn, []
+    spawn, turn, begun = arm_process.Launcher.spawn, arm_process.ArmProcess.turn, []
 
     def note(self: Any, arm: Any, restart: int, padding: int) -> Any:
         begun.append(restart)
@@ -87,7 +87,7 @@ def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None
                 os.kill(os.getpid(), signal.SIGSTOP)
         return turn(self, scopes)
 
-    launcher.Launcher.spawn, arm_process.ArmProcess.turn = note, stop  # type: ignore[method-assign]
+    arm_process.Launcher.spawn, arm_process.ArmProcess.turn = note, stop  # type: ignore[method-assign]
 
 
 def stop_in_builds() -> None:

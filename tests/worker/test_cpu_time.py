@@ -19,7 +19,7 @@ from shootout.core import clock
 from shootout.core.contract import Scenario
 from shootout.core.host.child import Child
 from shootout.core.messages import CPU, Ask, Scope, Turn
-from shootout.core.race.arm_process import ArmProcess
+from shootout.core.race.arm_process import ClockCheck
 from shootout.core.race.race import block_medians
 from shootout.core.worker.blocks import Blocks
 
@@ -106,14 +106,21 @@ def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = Turn(latency_ns={Scope.END_TO_END: np.ones(3)}, cpu_ns=7.0)
     with Child("late", [tmp_path / "now"]) as child:
-        checked = SimpleNamespace(find_fault=lambda *_: "")
-        one = SimpleNamespace(_process=child, _call_s=1.0, _clock=checked, _built=SimpleNamespace(arm=None))
-        one._ask_in_time, one._per_reading = lambda *_, **__: found, {}
+
+        class One(fakes.Answering):
+            has_helpers = property(lambda _: child.has_helpers)
+
+        one = One(
+            SimpleNamespace(ask=lambda *_, **__: found),
+            SimpleNamespace(arm=None),
+            SimpleNamespace(deadline=clock.Deadline(None)),
+        )
+        monkeypatch.setattr(ClockCheck, "find_fault", lambda *_: "")
         for _ in range(2):
             child.cpu_ns()  # as each round does
-            assert ArmProcess.turn(one, Ask()).cpu_ns == 7.0  # type: ignore[arg-type]
+            assert one.turn(Ask()).cpu_ns == 7.0
         (tmp_path / "now").touch()
-        while ArmProcess.turn(one, Ask()).cpu_ns is not None:  # type: ignore[arg-type]
+        while one.turn(Ask()).cpu_ns is not None:
             time.sleep(0.01)  # the test's time-out is the limit
 
 

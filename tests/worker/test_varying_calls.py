@@ -19,12 +19,13 @@ from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.core.host.placement import place
 from shootout.core.messages import Scope
-from shootout.core.race import launcher
+from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.session import Session
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
 from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.blocks import Blocks
+from shootout.core.worker.process import WorkerProcess
 from shootout.scenarios import varying
 from shootout.scenarios.varying_inputs import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
 
@@ -234,13 +235,14 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
     sent: list[object] = []
 
-    def ask(command: str, *_: float, built: Built, seed: int) -> SimpleNamespace:
+    def ask(_: ArmProcess, command: str, *__: float, built: Built, seed: int) -> SimpleNamespace:
         sent.append((command, built.arm.label, seed))
         return SimpleNamespace(first_call_s=0.1)
 
-    monkeypatch.setattr(launcher, "WorkerProcess", lambda *_: SimpleNamespace(ask=ask))
+    monkeypatch.setattr(WorkerProcess, "__init__", lambda *_: None)
+    monkeypatch.setattr(ArmProcess, "ask", ask)
     numpy = replace(arm(), target=Target(backend="numpy"))
-    stage = launcher.Launcher(placement=place(1), logs=tmp_path, built={numpy.label: replace(built, arm=numpy)})
+    stage = Launcher(placement=place(1), logs=tmp_path, built={numpy.label: replace(built, arm=numpy)})
     for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
         stage.spawn(numpy, 0, padding).load()
     assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]

@@ -168,6 +168,15 @@ class Child:
         """End it, so that a caller that waits for it hears it died. Any thread may call this; `kill` cleans up."""
         self.signal(signal.SIGKILL)
 
+    def stop(self) -> None:
+        """Stop the process and everything it started; return once it has stopped."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        self.signal(signal.SIGCONT)
+
     def cpu_ns(self) -> int | None:
         """Return the CPU time (ns) that the process and its family used so far; None if one of them doesn't tell.
 

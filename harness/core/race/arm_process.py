@@ -1,5 +1,6 @@
-"""One arm in one worker process: every command that a restart gives it, with the timeout that it deserves.
+"""The processes of a run's arms: what they begin with, and every command that a restart gives one, with its timeout.
 
+They are forked from a process that has imported what they share, if that can be.
 `ClockCheck` holds the worker's clock against the harness's own: a process whose clock was replaced can't time anything.
 Adapters, their libraries and a user's own module run in the worker. If one of them replaces a clock there, as
 `freezegun` does, the readings change. The harness reads its own clock around each turn, in a process without them.
@@ -7,40 +8,41 @@ Adapters, their libraries and a user's own module run in the worker. If one of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shootout.core import budget
+from shootout.core import backends, budget
 from shootout.core.adapter import Built
+from shootout.core.build.pool import lanes_on_gpu
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
     ENERGY_S,
+    FIRST_CALL_FACTOR,
     INPUT_BUFFERS,
     LOAD_TIMEOUT_S,
     MIN_ROUNDS,
     WARM_UP_NS,
 )
-from shootout.core.contract import Arm, Device
+from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.core.exported.stream import CLIPS
-from shootout.core.host.placement import ProcessBounds
+from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
-from shootout.core.race.pace import too_slow
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import Measure, scorer
+from shootout.core.study.feasibility import device_bytes
 from shootout.core.units import duration
 from shootout.core.worker import reported
-from shootout.core.worker.process import WorkerProcess
-
-if TYPE_CHECKING:
-    from shootout.core.race.launcher import Launcher
+from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
+from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.process import WorkerProcess, log_name
 
 SLACK_NS = 1_000_000
 """Allow so much between two clocks. All processes of a machine read one clock, so a worker's readings lie between two
@@ -104,34 +106,142 @@ TOO_LATE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """Where an arm's threads may run, read back from the kernel, and how many threads there are, sleeping ones too."""
-
-    cpus: tuple[int, ...] = ()
-    os_threads: int = 0
+OWN = 0
+"""The lane of the arms' own CPUs."""
 
 
-class ArmProcess:
-    """One arm in one worker process, for one restart.
+@dataclass(slots=True, kw_only=True)
+class Launcher:
+    """Starts workers for arms, or forks them; made once a run, and told of each restart by `begin_restart`.
 
-    Args:
-        launcher: what the run asks of every arm.
-        first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
-        seed: see `Worker.load`.
+    Attributes:
+        interpreters: by the name that targets give them.
+        max_call_s: how long a call may take (0: any time), looked at in the first restart.
+        max_error: the error that the user allows any arm, whatever its label explains.
+        measure: what the first restart scores the report split by; None for nothing.
+        shares_context: arms on CUDA wait while another one plays, and are not stopped: NVIDIA's MPS lends them all one
+            process's context, and a stopped one could hold up the others.
+        unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
+        energy: whether they count a call's energy, in the first restart.
+        beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
+        deadline: when the run's time is over.
+        built: by arm label, what this restart may start.
+        played: labels of the arms that have been through a restart.
+        loaded_by: when the arms of this restart must be loaded, for those that are to have time to play.
+        hung: what a metric left that took all of an arm's part of the time; None if none did.
     """
 
-    def __init__(self, process: WorkerProcess, built: Built, launcher: Launcher, *, first: bool, seed: int = 0) -> None:
-        self._process = process
-        self._built = built
-        self._launcher = launcher
-        self._first = first
-        self._seed = seed
-        self._max_call_s = launcher.max_call_s if first else 0.0
+    placement: Placement
+    logs: Path
+    interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
+    max_call_s: float = 0.0
+    max_error: float = 0.0
+    measure: Measure | None = None
+    shares_context: bool = False
+    unsynchronized: bool = False
+    energy: bool = False
+    beside: Sequence[frozenset[int]] = ()
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    built: Mapping[str, Built] = field(default_factory=dict)
+    played: Collection[str] = ()
+    loaded_by: Deadline = field(init=False)
+    hung: Scores | None = field(default=None, init=False)
+    _servers: ForkServers = field(default_factory=ForkServers, init=False)
+    prepared: dict[str, ForkServer | None] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.begin_restart(self.built, self.played)
+
+    def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:
+        """Take over what the next restart may start; its arms' time to load begins now."""
+        self.built, self.played = built, played
+        self.loaded_by = budget.loading(self.deadline)
+
+    @property
+    def lanes(self) -> int:
+        """Return how many arms may load at once, each on CPUs of its own; lane 0 is the arms' own CPUs."""
+        return 1 + len(self.beside)
+
+    def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
+        """Return the lanes in which arms on a GPU load, one for each of those that load at once."""
+        needs_bytes = [device_bytes(arm, self.built[arm.label].exported) for arm in arms]
+        return lanes_on_gpu(range(self.lanes), self.lanes * len(self.placement.arms), needs_bytes)
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """Return the arm's own CPUs, or as many of another lane; none if its threads can't be moved afterwards."""
+        if lane == OWN:
+            return self.placement.narrowed(arm.cpus).arms
+        movable = backends.entry(arm.target.backend).movable
+        return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
+
+    def fork_servers(self) -> ForkServers:
+        """Return what arms that are prepared from now on are forked from; the caller ends it."""
+        self._servers = ForkServers()
+        return self._servers
+
+    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
+        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding.
+
+        Every arm is forked, copies and the control too: an arm that was started lay in memory in another way, alike in
+        all restarts, and differed from its forked copy by 1 % in either direction. A library for a GPU, or a third
+        party's, is imported after the fork. So are shared imports that can't be forked.
+
+        Args:
+            lane: whose CPUs the shared imports run on.
+            padding: bytes more in its environment.
+        """
+        row = backends.shipped().get(arm.target.backend)
+        shared = row.shared if row and arm.target.device is Device.CPU else ()
+        server = None
+        for modules in dict.fromkeys((shared, ())) if can_fork() else ():
+            start = partial(
+                ForkServer,
+                modules,
+                environment=child_environment(arm.threads, padding),
+                cpus=self.place(arm, lane),
+                log=self.logs / log_name("-".join(["import", *modules])),
+                interpreter=self.interpreters.get(arm.target.python),
+            )
+            key = modules, arm.target.python, arm.threads, self.place(arm, OWN)
+            part_s = budget.one_answer_s(self.loaded_by)  # its import may hang
+            if server := self._servers.obtain(key, start, min(LOAD_TIMEOUT_S, part_s)):
+                break
+        self.prepared[arm.label] = server
+
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:  # noqa: ARG002 - fakes go by it
+        """Return a fresh process for `arm` on its own CPUs, forked from what was prepared for it.
+
+        Args:
+            padding: see `ArmProcess`.
+        """
+        return ArmProcess(self, arm, padding)
+
+
+class ArmProcess(WorkerProcess):
+    """The worker of one arm in one restart, on its own CPUs.
+
+    Args:
+        launcher: what the run asks of every arm. An arm's first restart alone looks at accuracy, cap and energy.
+        padding: bytes more in its environment. They move the stack of one that is started; one that is forked has that
+            of what it is forked from. It is drawn by the run's seed, and seeds what the arm itself draws.
+    """
+
+    def __init__(self, launcher: Launcher, arm: Arm, padding: int) -> None:
+        self.enter(launcher, launcher.built[arm.label], padding, is_first=arm.label not in launcher.played)
+        super().__init__(
+            child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables),
+            launcher.place(arm, OWN),
+            launcher.logs / log_name(arm.label),
+            launcher.interpreters.get(arm.target.python),
+            launcher.prepared.get(arm.label),
+        )
+
+    def enter(self, launcher: Launcher, built: Built, seed: int, *, is_first: bool) -> None:
+        """Take over what it is to be asked; see `Worker.load` for the seed."""
+        self._launcher, self._built, self._seed, self._first = launcher, built, seed, is_first
         self._call_s = 1.0
         self._per_reading: Mapping[Scope, int] = {}
         self._clock = ClockCheck()
-        self._stopped = False
 
     def _ask_in_time(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
         """Ask the worker; if the run's time is short, no arm takes all of it from the others.
@@ -147,15 +257,11 @@ class ArmProcess:
         end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
         part_s = budget.one_answer_s(end, takes_s)
         try:
-            return self._process.ask(command, limit_s, part_s, **arguments)
+            return self.ask(command, limit_s, part_s, **arguments)
         except Hung:
             if part_s < limit_s and not end.allows(0.0):
                 raise SkippedArm(*TOO_LATE) from None
             raise
-
-    def move(self, cpus: frozenset[int]) -> None:
-        """Let all its threads run on these CPUs, and on no others."""
-        self._process.move(cpus)
 
     def load(self) -> Loaded:
         """Load and call once; where that takes far too long, a second call decides, since the first may compile.
@@ -164,10 +270,10 @@ class ArmProcess:
             SkippedArm: a call takes far longer than the study's cap.
         """
         loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built, seed=self._seed)
-        self._call_s = loaded.first_call_s
-        if too_slow(self._call_s, self._max_call_s):
+        self._call_s, most_s = loaded.first_call_s, self._launcher.max_call_s if self._first else 0.0
+        if too_slow(self._call_s, most_s):
             self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
-        if why := too_slow(self._call_s, self._max_call_s):
+        if why := too_slow(self._call_s, most_s):
             raise SkippedArm(why.reason, why.fix, why.kind)
         return loaded
 
@@ -241,24 +347,24 @@ class ArmProcess:
         if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
             raise ArmFailed(fault)
         # The worker counts its own process, and those that ended: a part of the cost would be taken for all of it.
-        return replace(turn, ask=ask, cpu_ns=None if self._process.has_helpers else turn.cpu_ns)
+        return replace(turn, ask=ask, cpu_ns=None if self.has_helpers else turn.cpu_ns)
 
     @staticmethod
     def _limit_s(takes_s: float) -> tuple[float, float]:
         """Return the most seconds to wait for an answer that takes about so many, and these."""
         return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
 
-    def placed(self) -> Placed:
+    def placed(self) -> ProcessBounds:
         """Return where its threads may run now, after calls on its own CPUs.
 
         Raises:
             ArmFailed: one of them may run elsewhere.
         """
-        own = ProcessBounds(cpus=self._launcher.place(self._built.arm, lane=0), os_threads=0, variables={})
+        own = ProcessBounds(cpus=self._launcher.place(self._built.arm, OWN), os_threads=0, variables={})
         now: ProcessBounds = self._ask_in_time("bounds", BLOCK_TIMEOUT_S)
         if stray := own.left(now):
             raise ArmFailed(stray)
-        return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
+        return now
 
     def on_gpu(self) -> OnGpu | None:
         """Return its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
@@ -285,30 +391,40 @@ class ArmProcess:
         if fault := self._ask_in_time("recheck", *self._limit_s(self._call_s)):
             raise ArmFailed(fault)
 
-    def cpu_ns(self) -> int | None:
-        """Return the CPU time (ns) that the process, and what it started, used so far; None where that isn't told."""
-        return self._process.cpu_ns()
-
     def hold(self) -> None:
         """Stop the process: idle threads spin. One that shares its CUDA context with others waits on its pipe.
 
         Only called after an answer, and a worker answers when nothing is pending on its device.
         """
-        if self._launcher.shares_context and self._built.arm.target.device is Device.CUDA:
-            return
-        self._process.hold()
-        self._stopped = True
+        if not self._waits:
+            self.stop()
 
     def release(self) -> None:
         """Let it run, if it was stopped."""
-        if self._stopped:
-            self._process.release()
-            self._stopped = False
+        if not self._waits:
+            self.resume()
 
-    def end(self) -> None:
-        """Let the thread that waits for its answer hear that it died; from any thread."""
-        self._process.end()
+    @property
+    def _waits(self) -> bool:
+        return self._launcher.shares_context and self._built.arm.target.device is Device.CUDA
 
-    def kill(self) -> None:
-        """End it."""
-        self._process.kill()
+
+def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
+    """Return why an arm that turned out slow is left out after a call; None if it may go on."""
+    if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
+        return None
+    return skip_slow(f"a call takes {tell_seconds(call_s)}", max_call_s)
+
+
+def skip_slow(why: str, max_call_s: float) -> NotRun:
+    """Return the skip of an arm whose calls take too long, for this reason."""
+    return NotRun(
+        NotRunKind.TOO_SLOW,
+        f"{why}, the study's cap is {tell_seconds(max_call_s)}",
+        "raise max_call_s in the study (0: no cap), or leave this size out",
+    )
+
+
+def tell_seconds(seconds: float) -> str:
+    """Return seconds in words, of a call that takes long."""
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +30,11 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Array, Scenario
 from shootout.core.errors import ArmOut
+from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.race.arm_process import ArmProcess
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.warmup import steady_from
-
-if TYPE_CHECKING:
-    from shootout.core.race.arm_process import ArmProcess, Placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ class LiveArm:
     error: ArmOut | None = None
     warm_up: WarmUp = field(init=False)
     tuned: Tuned = field(init=False)
-    placed: Placed = field(init=False)
+    placed: ProcessBounds = field(init=False)
     spent_s: dict[str, float] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
     sm_clock_mhz: int | None = None

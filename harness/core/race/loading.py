@@ -17,8 +17,7 @@ from threading import Lock
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
 from shootout.core.host import environment
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.launcher import OWN, Launcher
+from shootout.core.race.arm_process import OWN, ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.worker.fork_server import ForkServers
 

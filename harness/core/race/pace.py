@@ -21,7 +21,6 @@ from shootout.core import budget
 from shootout.core.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
-    FIRST_CALL_FACTOR,
     LEAD_IN_CALLS,
     LONG_CALL_NS,
     LONG_COMPUTE_ROUNDS,
@@ -29,10 +28,11 @@ from shootout.core.constants import (
     MIN_ROUNDS,
     SLOW_CALL_NS,
 )
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind
+from shootout.core.contract import Arm, Array, NotRun
 from shootout.core.exported.client import is_file
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Scope, Tuned
+from shootout.core.race.arm_process import skip_slow, tell_seconds
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Rules
@@ -263,26 +263,7 @@ class Caps:
         seconds = predicted_s(comparable(known.values(), _numbers(arm)), work_of(arm))
         if seconds is None or seconds <= self.max_call_s:
             return None
-        return _skip_slow(f"a call would take about {_tell_seconds(seconds)}", self.max_call_s)
-
-
-def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
-    """Return why an arm that turned out slow is left out after a call; None if it may go on."""
-    if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
-        return None
-    return _skip_slow(f"a call takes {_tell_seconds(call_s)}", max_call_s)
-
-
-def _skip_slow(why: str, max_call_s: float) -> NotRun:
-    return NotRun(
-        NotRunKind.TOO_SLOW,
-        f"{why}, the study's cap is {_tell_seconds(max_call_s)}",
-        "raise max_call_s in the study (0: no cap), or leave this size out",
-    )
-
-
-def _tell_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+        return skip_slow(f"a call would take about {tell_seconds(seconds)}", self.max_call_s)
 
 
 def _kind_of(arm: Arm) -> tuple[Any, ...]:

@@ -230,7 +230,7 @@ def _played_line(group: str, restart: Restart, live: LiveArm, name: str) -> Play
         rss_after_bytes=live.loaded.rss_after_bytes,
         peak_rss_bytes=live.peak_rss_bytes,
         samples=name,
-        cpus=live.placed.cpus,
+        cpus=tuple(sorted(live.placed.cpus)),
         os_threads=live.placed.os_threads,
         served=restart.asked.result(live, restart.flagged),
         bins=tuple(part for turn in live.turns for part in turn.bins),

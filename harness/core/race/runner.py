@@ -23,7 +23,7 @@ from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
 from shootout.core.race import pace, queue, stopping
-from shootout.core.race.launcher import Launcher
+from shootout.core.race.arm_process import Launcher
 from shootout.core.race.pace import Caps
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race, race_of

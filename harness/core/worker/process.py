@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import signal
 import socket
 import struct
 from collections.abc import Mapping
@@ -132,15 +131,6 @@ class WorkerProcess(Child):
             if not limit.allows(0.0):
                 return False
         return True
-
-    def hold(self) -> None:
-        """Stop it and everything it started; returns once it has stopped."""
-        self.signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-    def release(self) -> None:
-        """Let it run again."""
-        self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it, stopped or not, with everything it started; harmless when it is gone."""

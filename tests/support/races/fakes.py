@@ -13,8 +13,9 @@ from shootout.core.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
+from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
-from shootout.core.race.arm_process import Placed
+from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
 from shootout.core.race.restart import RaceEvents, RestartContext
@@ -199,9 +200,9 @@ class FakePlayer:
         self.held = False
         self.world.events.append(("release", self.arm.label))
 
-    def placed(self) -> Placed:
+    def placed(self) -> ProcessBounds:
         self._command("placed")
-        return Placed(cpus=(1,), os_threads=1)
+        return ProcessBounds(cpus=frozenset({1}), os_threads=1, variables={})
 
     def end(self) -> None:
         self.world.events.append(("end", self.arm.label))
@@ -234,6 +235,34 @@ class FakePlayer:
             raise ArmFailed("killed by SIGKILL", NotRunKind.KILLED)
         if words := self.world.fails.get((self.arm.label, name)):
             raise ArmFailed(words)
+
+
+class Answering(ArmProcess):
+    """The process of an arm without a process: a worker in this one gives the answers, and gets the signals."""
+
+    has_helpers = False  # type: ignore[assignment]
+
+    def __init__(self, worker: Any, built: Any, launcher: Any, *, first: bool = False) -> None:
+        self.worker = worker
+        self.enter(launcher, built, 0, is_first=first)
+
+    def ask(self, command: str, *limits_s: float, **arguments: Any) -> Any:
+        return self.worker.ask(command, *limits_s, **arguments)
+
+    def cpu_ns(self) -> int | None:
+        return None
+
+    def stop(self) -> None:
+        self.worker.stop()
+
+    def resume(self) -> None:
+        self.worker.resume()
+
+    def end(self) -> None:
+        """It hears nothing before it is killed."""
+
+    def kill(self) -> None:
+        self.worker.kill()
 
 
 @dataclass
