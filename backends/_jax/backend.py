@@ -42,7 +42,6 @@ from shootout.backends._jax.session import (
 from shootout.backends.common import DTYPES, check_inputs, require_device, trial
 from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import (
-    INFERENCE,
     Arm,
     Arrays,
     Artifact,
@@ -51,7 +50,6 @@ from shootout.core.contract import (
     Device,
     Executed,
     Precision,
-    Scenario,
     Target,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
@@ -122,7 +120,7 @@ class JaxJitAdapter:
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
         native=frozenset({Device.CPU}),
-        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+        trains=True,
         modes=frozenset({"", "torchax"}),
         schemes={Precision.INT8: WEIGHTS | {"minmax", "samples-*"}, Precision.INT8_DYNAMIC: WEIGHTS},
         options=OPTIONS,

@@ -61,7 +61,6 @@ from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
 from shootout.core.adapter import Built, Fixture, Shipment, check_options
 from shootout.core.contract import (
-    INFERENCE,
     SCALED,
     Arm,
     Artifact,
@@ -70,7 +69,6 @@ from shootout.core.contract import (
     Device,
     Option,
     Precision,
-    Scenario,
 )
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.environment import native_flags
@@ -161,7 +159,7 @@ class TorchCompileAdapter:
         targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
         native=frozenset({Device.CPU}),
         opens=FLOATS,
-        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+        trains=True,
         modes=frozenset({"", AOTI, GRAPHS}),
         cuda_modes=frozenset({GRAPHS}),
         schemes={**quantize.SCHEMES, **quantize.STATIC_SCHEMES},

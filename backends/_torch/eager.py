@@ -28,7 +28,6 @@ from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
 from shootout.core.adapter import Built, Fixture, check_options
 from shootout.core.contract import (
-    INFERENCE,
     SCALED,
     Arm,
     Arrays,
@@ -40,7 +39,6 @@ from shootout.core.contract import (
     Gemms,
     Inside,
     Precision,
-    Scenario,
 )
 from shootout.core.errors import SkippedArm
 
@@ -68,7 +66,7 @@ class TorchEagerAdapter:
         native=NATIVE,
         opens=FLOATS,
         schemes=quantize.SCHEMES,
-        scenarios=INFERENCE | {Scenario.TRAIN_STEP},
+        trains=True,
         options=(LAYOUT, COPIES),
         rest=RESTS,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from shootout.core import backends
-from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
+from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Target
 from shootout.core.schemes import WORDS, find_offered
 
 OPTIONS_HEAD = """# Every backend's own options
@@ -138,7 +138,7 @@ def _needs_row(name: str, can: Capabilities) -> str:
     row = backends.shipped()[name]
     device, precision = row.default
     modes = ", ".join(f"`+{mode}`{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
-    trains = "yes" if Scenario.TRAIN_STEP in can.scenarios else ""
+    trains = "yes" if can.trains else ""
     extra = f"`{row.extra}`" if row.extra else "none"
     target = f"`{name}:{device}:{precision}`"
     cells = (f"`{name}`", extra, row.needs or "NumPy", target, modes, trains, _shippable(name, can))

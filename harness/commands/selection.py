@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.core.contract import SCALED, Artifact, Device, Precision, Scenario
+from shootout.core.contract import SCALED, Artifact, Device, Precision
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.client import is_file
 from shootout.core.exported.request import open_axes
+from shootout.core.scenario import find_scenario
 from shootout.core.study import axes, schema
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study
@@ -211,7 +212,7 @@ def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[
             yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
     elif "energy" in asked and not any(target.device is Device.CUDA for target in targets):
         yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
-    if "energy" in asked and not study.all_scenarios - {Scenario.THROUGHPUT, Scenario.SERVE}:
+    if "energy" in asked and not any(find_scenario(str(name)).is_by_call for name in study.all_scenarios):
         yield "--energy is of one call after another: add --scenario latency, or leave it out"
     offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
     for word in options.get("precision", ()):

@@ -73,9 +73,6 @@ class Scenario(StrEnum):
     VARYING = "varying"  # one call after the other, of sizes that vary as they arrive
 
 
-INFERENCE = frozenset({*Scenario} - {Scenario.TRAIN_STEP})
-"""The scenarios that any session can run."""
-
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 SCALED = (*INTEGERS, Precision.FP8)
 """The precisions that a quantizer makes: numbers of a few bits, and scales."""
@@ -296,7 +293,7 @@ class Capabilities:
         modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.
         cuda_modes: those of them that are for CUDA only.
         schemes: by precision, the words it offers in a `/scheme` (see `shootout.core.schemes`); one may end in `*`.
-        scenarios: what it can be measured in.
+        trains: whether what it loads can take a training step, too.
         options: its own knobs. Of several that cover a name, the first one that is for the target counts.
         rest: what its quantized models compute in otherwise, if not BF16 (GPU) or FP32 (CPU); schemes may tell.
         variables: of the environment that it needs too (see `placement.passed_on`); one may end in `*`.
@@ -312,7 +309,7 @@ class Capabilities:
     modes: frozenset[str] = frozenset({""})
     cuda_modes: frozenset[str] = frozenset()
     schemes: Mapping[Precision, frozenset[str]] = field(default_factory=dict)
-    scenarios: frozenset[Scenario] = INFERENCE
+    trains: bool = False
     options: tuple[Option, ...] = ()
     rest: Rests = field(default_factory=dict)
     variables: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from shootout.core import plugins
-from shootout.core.constants import COMPUTE_ROUNDS
+from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
 from shootout.core.contract import Arm, Arrays
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, Turn
@@ -40,6 +40,14 @@ class Scenario:
         is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
         is_mean: whether that time is the mean over calls that differ, in place of a median.
+        is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it.
+        objective: the objective of a policy that its time answers, "" for none.
+        call: what a call is, for people.
+        unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
+        sets_time: whether an option of its own says how long a run takes.
+        time_note: what its time is, below a table; "" for a call's.
+        block_ns: the least nanoseconds of a reading.
+        round_s: seconds of a round; 0: as long as its calls take.
     """
 
     name: ClassVar[str]
@@ -53,11 +61,32 @@ class Scenario:
     is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
     is_mean: ClassVar[bool] = False
+    is_one_call: ClassVar[bool] = True
+    objective: ClassVar[str] = "latency"
+    call: ClassVar[str] = "call"
+    unshippable: ClassVar[str] = ""
+    unexplainable: ClassVar[str] = ""
+    sets_time: ClassVar[bool] = False
+    time_note: ClassVar[str] = ""
+    block_ns: ClassVar[int] = BLOCK_NS
+    round_s: ClassVar[float] = 0.0
 
     @property
     def compute_rounds(self) -> int:
         """Return in how many rounds of a restart, the first, `compute` is read."""
         return COMPUTE_ROUNDS if Scope.COMPUTE in self.scopes else 0
+
+    def count_rounds(self, options: Mapping[str, Any]) -> tuple[int, int]:  # noqa: ARG002
+        """Return the fewest and the most rounds of a restart whose calls are short.
+
+        Args:
+            options: the study's own values for the options of this scenario.
+        """
+        return ROUNDS, ROUNDS
+
+    def items(self, arm: Arm) -> int:  # noqa: ARG002
+        """Return how many items its end-to-end time is of; 0: no rate follows from it."""
+        return 0
 
     def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], restart_s: float) -> Terms:  # noqa: ARG002
         """Return what the arms of a group are asked in each of its restarts.

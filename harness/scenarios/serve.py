@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from shootout.core.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
+from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
 from shootout.core.scenario import Opened, Scenario
 from shootout.core.worker.blocks import Caller
@@ -22,7 +24,19 @@ class Serve(Scenario):
     measures = "the latencies of requests that arrive by themselves"
     options = frozenset({"instances", "rate", "p99_limit_ms", "enough_rate"})
     scopes = (Scope.END_TO_END,)
-    fills_turns = is_foreseen = is_by_call = False
+    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    objective = ""
+    round_s = SERVE_STEP_S * (1 + SERVE_LEAD_IN)
+
+    def count_rounds(self, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the fewest and the most rates that a restart tries."""
+        if options["rate"]:
+            return GIVEN_ROUNDS, GIVEN_ROUNDS
+        return (1 if options["enough_rate"] else SERVE_ROUNDS), SERVE_ROUNDS
+
+    def items(self, arm: Arm) -> int:
+        """Return the items of a request, since its time is of one; a given rate is told as it is."""
+        return arm.batch
 
     def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], _restart_s: float) -> LoadTest:
         """Return the rate that requests come at, or the limit under which the highest is searched.

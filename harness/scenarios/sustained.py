@@ -29,6 +29,9 @@ class Sustained(Scenario):
     options = frozenset({"chunk_ms", "sustained_s"})
     scopes = (Scope.END_TO_END,)
     is_foreseen = False
+    is_one_call = False
+    objective = ""
+    sets_time = True
 
     def terms(self, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
         """Return the time that the arms of each restart share."""

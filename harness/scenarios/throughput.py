@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shootout.core.constants import WINDOW_NS
+from shootout.core.contract import Arm
 from shootout.core.scenario import Opened, Scenario
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import open_instances
@@ -14,7 +16,14 @@ class Throughput(Scenario):
     measures = "items a second, of several sessions at once"
     options = frozenset({"instances"})
     spreads_batch = selects = True
-    fills_turns = is_foreseen = is_by_call = False
+    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    objective = "rate"
+    time_note = "time is wall time per item, all instances together."
+    block_ns = WINDOW_NS
+
+    def items(self, arm: Arm) -> int:  # noqa: ARG002
+        """Return 1: its time is of an item."""
+        return 1
 
     def open(self, opened: Opened) -> Caller:
         """Return what calls with all sessions at once."""

@@ -37,6 +37,9 @@ class VaryingSizes(Scenario):
     scopes = (Scope.END_TO_END,)
     is_mean = True
     is_foreseen = False
+    is_one_call = False
+    unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
+    unexplainable = "sizes that vary have no one graph: explain a run of one size"
 
 
 def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:

@@ -15,7 +15,7 @@ from rich.text import Text
 from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends
-from shootout.core.contract import Device, NotRunKind, Precision, Scenario, Value
+from shootout.core.contract import Device, NotRunKind, Precision, Value
 from shootout.core.errors import FAILURES, install
 from shootout.core.messages import Scope
 from shootout.core.scenario import find_scenario
@@ -98,7 +98,7 @@ def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
         (row.end_to_end.median_ns, row.backend)
         for row in rows
         if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
-        if row.backend in backends.shipped() and row.scenario != Scenario.TRAIN_STEP
+        if row.backend in backends.shipped() and not find_scenario(row.scenario).trains
         if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
     )
     near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
@@ -113,7 +113,7 @@ def _could_win(name: str, rows: Iterable[Row]) -> bool:
     return any(
         (row.device == Device.CPU or row.end_to_end is not None)
         and row.device in can.devices
-        and row.scenario in can.scenarios
+        and (can.trains or not find_scenario(row.scenario).trains)
         and not set(can.consumes).isdisjoint(
             models.get(row.model).artifacts if row.model in known_models else FROM_FILE
         )
@@ -344,7 +344,7 @@ def tell_time(row: Row) -> str:
     if row.items_per_s:
         return f"{rate(row.items_per_s)} items/s"
     mean = "mean of all sizes " if find_scenario(row.scenario).is_mean else ""
-    return f"{mean}{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
+    return f"{mean}{duration(row.end_to_end.median_ns)} a {find_scenario(row.scenario).call}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:

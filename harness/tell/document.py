@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Scenario, Value
+from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Value
 from shootout.core.exported.workload import Work
 from shootout.core.stats.paired import MeanChange
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
@@ -438,7 +438,7 @@ class Row(Part):
     model: str
     file: str = ""
     parameters: dict[str, Value]
-    scenario: str = Scenario.LATENCY
+    scenario: str = "latency"
     batch: int
     threads: int
     instances: int = 1

@@ -13,8 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import Device, NotRunKind, OutputError, Scenario
+from shootout.core.contract import Device, NotRunKind, OutputError
 from shootout.core.host.noise import DisturbanceKind, kind_of
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.interval import MAX_ESTIMATE
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
@@ -175,7 +176,7 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
 
 def tell_ceilings(document: Document) -> list[str]:
     """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
-    on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
+    on_cpu = [row for row in document.rows if row.device == Device.CPU and find_scenario(row.scenario).is_one_call]
     asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
     if "ceilings" not in document.environment:
         return []
@@ -380,9 +381,7 @@ def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
 
 def tell_rates(rows: Sequence[Row]) -> list[str]:
     """Explain what the times of these rows are, and how late the harness itself was."""
-    rates = []
-    if any(row.scenario == Scenario.THROUGHPUT for row in rows):
-        rates.append("time is wall time per item, all instances together.")
+    rates = [note for note in dict.fromkeys(find_scenario(row.scenario).time_note for row in rows) if note]
     if timed := [row.over_time for row in rows if row.over_time]:
         window = span(min(one.window_s for one in timed))
         rates.append(

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from shootout.core.constants import CONVERTED, SHIPPED
-from shootout.core.contract import Arm, Artifact, Device, Precision, Scenario, Value
+from shootout.core.contract import Arm, Artifact, Device, Precision, Value
 from shootout.core.exported.stream import OFF
 from shootout.core.host.store import without_home
+from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.schema import GIVEN
 from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
@@ -196,7 +197,7 @@ def options(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({}))
         ("threads", arm.threads or "default"),
     ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
-    values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
+    values += [("scenario", arm.scenario)] if arm.scenario != scenario_names()[0] else []
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     return [*own, *(option for option in write_given(also) if any(_is_needed(arm, *option) for arm in arms))]
 
@@ -252,7 +253,7 @@ def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]
 
 def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return options that race varying sizes as those that race the one size among them, each target once."""
-    kept = [(name, value) for name, value in options if (name, value) != (_FLAGS["scenario"], Scenario.VARYING)]
+    kept = [(name, value) for name, value in options if name != _FLAGS["scenario"] or not find_scenario(value).is_mean]
     is_target = _FLAGS["backends"]
     return [(name, _without_shapes(value) if name == is_target else value) for name, value in kept]
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
-from shootout.core.scenario import find_scenario
+from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import name_model, short
 from shootout.core.units import counted, duration, seconds, size
@@ -104,7 +104,7 @@ def _size_along(row: Row, axis: str) -> int | None:
 def _name_fixed(row: Row, axis: str) -> str:
     everything: dict[str, Value] = {**row.parameters, "batch": row.batch, "threads": row.threads}
     told = ", ".join(f"{name}={value}" for name, value in everything.items() if name != axis)
-    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == "latency" else f", {row.scenario}")
+    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == scenario_names()[0] else f", {row.scenario}")
 
 
 def render_sweep(line: Sweep, document: Document, width: int) -> list[RenderableType]:

@@ -33,7 +33,7 @@ REQUESTS = {
         model="recurrent", parameters={"kind": "gru", "inputs": 8, "hidden": 12, "steps": 3}, batch=2, training=True
     ),
 }
-TRAINERS = [name for name in backends.names() if Scenario.TRAIN_STEP in backends.get(name).capabilities.scenarios]
+TRAINERS = [name for name in backends.names() if backends.get(name).capabilities.trains]
 STEPS = 12
 
 
@@ -213,7 +213,7 @@ def test_wrong_inputs_are_refused_and_close_twice_is_harmless(trained: tuple[str
 
 def test_a_backend_that_says_nothing_of_training_has_none():
     assert {"torch-eager", "torch-compile", "jax-jit"} <= set(TRAINERS)
-    assert Scenario.TRAIN_STEP not in Capabilities(consumes=(), targets=frozenset()).scenarios
+    assert not Capabilities(consumes=(), targets=frozenset()).trains
 
 
 def mixed(found: dict[str, ExportedModel], folder: Path) -> dict[str, tuple[Verified, str]]:

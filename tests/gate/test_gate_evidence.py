@@ -128,7 +128,7 @@ def test_a_limit_without_its_unit_is_told_as_that_limit_is_written(option: str, 
 def test_another_function_is_told_with_what_allows_it():
     strays = SimpleNamespace(relative_l2=0.93, error_bound=1e-5, standing=BoundStanding.REFUSED)
     mine: Any = SimpleNamespace(outcome="failed", fidelity=strays, reason="above", precision="fp32")
-    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32")
+    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32", is_judged=True)
     found = _check_outputs(mine, other, Limits())
     assert (found.name, found.standing) == ("error", Standing.BROKEN)
     assert "computes something else than the reference; if that is wanted" in (found.reason or "")
@@ -379,7 +379,7 @@ def test_a_retrained_model_s_errors_are_told_as_relative_to_it(tmp_path: Path):
     assert evidence(tmp_path, Limits(max_error=2.0), mine=strays)["error"].reason is None, "a run's target, made again"
     row: Any = SimpleNamespace(outcome="measured", precision="fp32", fidelity=SimpleNamespace(**strays))
     mine = SimpleNamespace(**{**vars(row), "backend": "shipped:model-1"})
-    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32")
+    other: Any = SimpleNamespace(outcome="measured", fidelity=made.EXACT, precision="fp32", is_judged=True)
     found = _check_outputs(cast(Any, mine), other, Limits(max_error=2.0))
     assert (found.standing, found.reason) == (
         Standing.MET,

@@ -22,9 +22,7 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import (
     AIMED_RESTARTS,
     BLOCK_CALLS,
-    BLOCK_NS,
     COPY,
-    GIVEN_ROUNDS,
     GPU_LEAD_IN_NS,
     LEAD_IN_NS,
     LONG_CALL_NS,
@@ -34,20 +32,16 @@ from shootout.core.constants import (
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
-    SERVE_LEAD_IN,
-    SERVE_ROUNDS,
-    SERVE_STEP_S,
     SLOW_CALL_NS,
     SUSTAINED_REST,
     WARM_UP_CALLS,
-    WINDOW_NS,
 )
-from shootout.core.contract import Arm, Artifact, Scenario, Value
+from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.exported.client import is_file
 from shootout.core.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.core.exported.effort import ALL_RUNS, beside
 from shootout.core.exported.request import may_be_scored
-from shootout.core.scenario import scenario_of
+from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
 from shootout.core.study.points import describe, rows_of
@@ -147,9 +141,9 @@ def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, m
         load_s += (row.ready_s + size.gb * row.ready_gb_s + checks_s) / lanes_there
     if planned.restart_s:
         return load_s + planned.restart_s
-    steps, computes = _count_steps(planned.study)[0], scenario_of(group.record.arms[0]).compute_rounds
+    fewest, _ = _rounds_of(scenario_of(group.record.arms[0]), planned.study)
     usual_s, least_s = (
-        sum(_rounds_s(arm, steps, computes, calls_s[arm.label], rounds) for arm in group.playing)
+        sum(_rounds_s(arm, fewest, calls_s[arm.label], rounds) for arm in group.playing)
         for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)
     )
     if max_time_s is None:
@@ -198,33 +192,30 @@ def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
     return planned.study.turns or min(fewest, planned.study.most_restarts)
 
 
-def _count_steps(study: Study) -> tuple[int, int]:
-    """Return the fewest and the most steps of a restart under requests."""
-    if study.rate:
-        return GIVEN_ROUNDS, GIVEN_ROUNDS
-    return (1 if study.enough_rate else SERVE_ROUNDS), SERVE_ROUNDS
+def _rounds_of(scenario: Scenario, study: Study) -> tuple[int, int]:
+    """Return the fewest and the most rounds of a restart in a scenario."""
+    return scenario.count_rounds({name: getattr(study, name) for name in scenario.options})
 
 
-def _rounds_s(arm: Arm, steps: int, computes: int, call_s: float, rounds: int) -> float:
+def _rounds_s(arm: Arm, fewest: int, call_s: float, rounds: int) -> float:
     """Estimate an arm's own part of all rounds, its warm-up included.
 
     Args:
-        steps: if it serves.
-        computes: how many of the rounds read `compute` too.
+        fewest: rounds, where each takes a set time.
         call_s: seconds of a call.
-        rounds: how many there are.
+        rounds: how many there are, where each takes as long as its calls.
     """
-    if arm.scenario is Scenario.SERVE:
-        return steps * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
+    scenario = scenario_of(arm)
+    if scenario.round_s:
+        return fewest * scenario.round_s
     if call_s * 1e9 > LONG_CALL_NS:
         leads = 1 if call_s * 1e9 > SLOW_CALL_NS else 2
         return (LONG_WARM_UP_CALLS + leads * LONG_ROUNDS + LONG_COMPUTE_ROUNDS + LONG_CHECKS) * call_s
-    block_s = (WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS) / 1e9
-    block_s = max(block_s, BLOCK_CALLS * call_s)
+    block_s = max(scenario.block_ns / 1e9, BLOCK_CALLS * call_s)
     lead_s = max(LEAD_IN_NS / 1e9, call_s)
     warm_s = WARM_UP_CALLS * call_s
     ramp_s = GPU_LEAD_IN_NS / 1e9 if arm.target.device.is_gpu else 0.0
-    return warm_s + (rounds + min(computes, rounds)) * (block_s + lead_s) + rounds * ramp_s
+    return warm_s + (rounds + min(scenario.compute_rounds, rounds)) * (block_s + lead_s) + rounds * ramp_s
 
 
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
@@ -236,10 +227,9 @@ def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
         turn = f"{span((1 - SUSTAINED_REST) * slot_s)} at least, after a rest of {rest}"
         return f"  {counted(planned.study.turns, 'turn')} of each target: {dealt}, each turn {turn}"
     fewest = min(_count_fewest(planned, group) for group in groups)
-    serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
-    steps = " to ".join(dict.fromkeys(map(str, _count_steps(planned.study))))
-    rounds = " or ".join(steps if is_serving else str(ROUNDS) for is_serving in sorted(serves, reverse=True))
-    return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
+    scenarios = sorted((scenario_of(group.record.arms[0]) for group in groups), key=lambda one: not one.round_s)
+    rounds = dict.fromkeys(" to ".join(dict.fromkeys(map(str, _rounds_of(one, planned.study)))) for one in scenarios)
+    return f"  {fewest} to {planned.study.most_restarts} restarts of {' or '.join(rounds)} rounds"
 
 
 def needed_bytes(planned: Plan) -> int:

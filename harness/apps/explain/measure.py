@@ -36,7 +36,6 @@ from shootout.core.contract import (
     Device,
     Inside,
     OutputError,
-    Scenario,
     TensorSpec,
 )
 from shootout.core.errors import ArmFailed, Hung, OutOfTime, SkippedArm, UsageError
@@ -45,6 +44,7 @@ from shootout.core.host.placement import Placement, allowed_cpus, child_environm
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.paired import ask_drop
 from shootout.core.study.target import own_words
 from shootout.core.units import span
@@ -286,7 +286,7 @@ def write_search(side: Side) -> str:
     options = _list_options(side, [arm])
     names = {name for name, _ in options}
     is_known = reproduce.numbers_layers(arm.model, backends.capabilities(arm.target.backend).consumes)
-    if not is_known or arm.scenario is not Scenario.LATENCY or not names & {"--labels", "--truth"}:
+    if not is_known or not scenario_of(arm).is_one_call or not names & {"--labels", "--truth"}:
         return reproduce.rank_layers(options, arm.target.precision)
     metric = row.fidelity.metric if row.fidelity else None
     limit = ask_drop(metric.rows if metric else 0)

@@ -10,9 +10,10 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.ship.arm_to_ship import ArmToShip, find_groups, load_records
 from shootout.core import backends
-from shootout.core.contract import Precision, Scenario
+from shootout.core.contract import Precision
 from shootout.core.errors import SeveralGroups, UsageError, unknown
 from shootout.core.journal.records import Prepared
+from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, own_fp32, short
 from shootout.tell.document import Document, Row
 
@@ -117,9 +118,7 @@ def _choose_reference(rows: Sequence[Row], second: ArmToShip) -> tuple[Row, str]
 
 def _refuse(source: ArmToShip) -> None:
     """Refuse what has no fixed graph of inference to look into."""
-    if source.arm.scenario is Scenario.TRAIN_STEP:
-        raise UsageError("a training step has no layers to compare: explain a run of inference")
-    if source.arm.scenario is Scenario.VARYING:
-        raise UsageError("sizes that vary have no one graph: explain a run of one size")
+    if why := scenario_of(source.arm).unexplainable:
+        raise UsageError(why)
     if source.arm.target.folder:
         raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")

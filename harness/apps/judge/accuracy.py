@@ -13,11 +13,12 @@ from typing import Any
 
 from shootout.apps.judge.why import find_why
 from shootout.core.constants import BIAS_FLOOR
-from shootout.core.contract import SCALED, Scenario
+from shootout.core.contract import SCALED
 from shootout.core.journal.records import Checked
 from shootout.core.messages import MOST_SCORE, Scope, Scores
 from shootout.core.results.group import Group, against
 from shootout.core.results.vetoes import withheld
+from shootout.core.scenario import find_scenario
 from shootout.core.schemes import shown_as
 from shootout.core.stats.paired import (
     DEFAULT_DROP,
@@ -301,7 +302,7 @@ def _front_candidate(row: Row, checked: Checked | None, *, is_baseline: bool) ->
     timing, metric = row.end_to_end, row.fidelity.metric if row.fidelity else None
     if timing is None or metric is None or metric.against != "truth" or checked is None or checked.scores is None:
         return None
-    if row.outcome != "measured" or row.scenario != Scenario.LATENCY:
+    if row.outcome != "measured" or not find_scenario(row.scenario).is_one_call:
         return None
     ratio = timing.ratio
     bounds = (ratio.low, ratio.high) if ratio and not ratio.reason and ratio.low and ratio.high else None

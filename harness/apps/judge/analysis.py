@@ -14,7 +14,6 @@ from shootout.apps.judge.crossovers import find_crossovers
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
-from shootout.core.contract import Scenario
 from shootout.core.errors import UsageError, unknown
 from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
@@ -25,6 +24,7 @@ from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
 from shootout.core.results.vetoes import copy_holds, withheld
+from shootout.core.scenario import find_scenario
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
@@ -122,7 +122,7 @@ def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
 def _with_real_time(row: Row, header: Header) -> Row:
     """Add how long a call takes relative to what its input lasts, if the run was told."""
     chunk_ms = header.given.get("chunk_ms")
-    if chunk_ms is None or row.end_to_end is None or row.scenario not in (Scenario.LATENCY, Scenario.SUSTAINED):
+    if chunk_ms is None or row.end_to_end is None or "chunk_ms" not in find_scenario(row.scenario).options:
         return row
     return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / (1e6 * chunk_ms)})
 

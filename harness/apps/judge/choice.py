@@ -23,10 +23,11 @@ from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends, budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision, Scenario
+from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group
 from shootout.core.results.vetoes import unfit_for, unvouched
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.paired import ask_drop, count_rows_for_rare, quantile_of
@@ -344,8 +345,8 @@ def _make_answer(
 
 def why_no_folder(row: Row) -> str:
     """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
-    if row.scenario in UNSHIPPABLE:
-        return UNSHIPPABLE[row.scenario]
+    if why := find_scenario(row.scenario).unshippable:
+        return why
 
     why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
     return f"{why}; {_tell_how_measured(row)}" if why and backends.reads_own_files(row.backend) else why
@@ -397,15 +398,6 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
-UNSHIPPABLE: Mapping[str, str] = {
-    Scenario.TRAIN_STEP: "a training step can't be shipped, since a shipped folder answers calls: race those with "
-    "--scenario latency",
-    Scenario.VARYING: "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship "
-    "by itself",
-}
-"""By scenario: the reason that its winner can't be put into a folder."""
-
-
 def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:
     """Return the command that comes next; None if nothing can be shipped.
 
@@ -416,7 +408,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
     if not is_over:
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if shipped.scenario == Scenario.VARYING:
+    if find_scenario(shipped.scenario).is_mean:
         return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
     if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
         return _command_to_measure(cell, [shipped.arm], shipped) or _command_to_accept(cell, shipped)
@@ -469,7 +461,7 @@ def more_time(rows: Sequence[Row]) -> str:
     Args:
         rows: of the run, or of one cell.
     """
-    if any(row.scenario == Scenario.SUSTAINED for row in rows[:1]):
+    if any(find_scenario(row.scenario).sets_time for row in rows[:1]):
         return ""
     return write_minutes(max(read_seconds("", MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S)))
 
@@ -760,7 +752,7 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     fidelity = row.fidelity
     if fidelity is None or cell.is_scored or row.model in models.names():
         return None
-    is_of_several = row.scenario == Scenario.VARYING or (cell.named and row.parameters)
+    is_of_several = find_scenario(row.scenario).is_mean or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
     needed = {"inputs": "X.npz", "labels": "Y.npz"}
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
@@ -772,7 +764,7 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
 
 def _command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
-    if row.device != Device.CPU or row.scenario in (Scenario.TRAIN_STEP, Scenario.VARYING):
+    if row.device != Device.CPU or find_scenario(row.scenario).unexplainable:
         return None
 
     if not backends.shows_inside(row.backend):
@@ -789,7 +781,7 @@ ANY_LAYER = "float-0"
 def _command_to_mix(cell: Cell, row: Row) -> str | None:
     """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
     metric = row.fidelity.metric if row.fidelity else None
-    if row.device != Device.CPU or row.scenario != Scenario.LATENCY:  # else --backends has to name the device
+    if row.device != Device.CPU or not find_scenario(row.scenario).is_one_call:  # else --backends must name the device
         return None
     if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
         return None
@@ -818,9 +810,9 @@ def _exceeds_limit(metric: Metric | None) -> bool:
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
     """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
     objective = []
-    if row.scenario == Scenario.THROUGHPUT or (row.serve and row.serve.searched):
+    if find_scenario(row.scenario).objective == "rate" or (row.serve and row.serve.searched):
         objective = ["--objective rate"]
-    elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
+    elif not find_scenario(row.scenario).is_one_call:  # a step can't be shipped, and a given rate needs a load
         return None
     option = option_to_accept(row, [one for one in cell.rows if one.group == row.group])
     return cell.read_by("decide", *objective, option) if option else None

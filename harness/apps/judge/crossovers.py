@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from shootout.apps.judge.choice import Cell
-from shootout.core.contract import Scenario, Value
+from shootout.core.contract import Value
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, against
 from shootout.core.results.vetoes import withheld
@@ -19,10 +19,8 @@ from shootout.core.study.group import GroupRecord, axes_of, fixed_of
 from shootout.tell import reproduce
 from shootout.tell.document import Answer, Crossover
 
-Key = tuple[str, Scenario, tuple[tuple[str, Value], ...]]
+Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 """The facts that separate one line of groups along an axis from another."""
-SEVERAL_SIZES = (Scenario.THROUGHPUT, Scenario.VARYING)
-"""Scenarios whose groups have no one size: they choose the batch, or vary it from call to call."""
 LARGEST = 1 << 53
 """From this size on no float tells neighbors apart; only a damaged journal has such a size."""
 PROPOSED = 3
@@ -72,7 +70,8 @@ def _find_lines(groups: Mapping[str, Group], names: Iterable[str]) -> dict[tuple
     lines: dict[tuple[str, Key], dict[int, str]] = {}
     for name in names:
         record = groups[name].record
-        if record.arms[0].scenario in SEVERAL_SIZES:
+        scenario = scenario_of(record.arms[0])
+        if scenario.spreads_batch or scenario.is_mean:  # which has no one size
             continue
         for axis, size in axes_of(record.arms[0]).items():
             if 0 < size < LARGEST:  # 0 threads are each library's own number

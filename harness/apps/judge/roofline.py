@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shootout.core.contract import Device, Precision, Scenario
+from shootout.core.contract import Device, Precision
 from shootout.core.exported.workload import Work
+from shootout.core.scenario import find_scenario
 from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.document import Ceiling, Row
 
@@ -62,7 +63,7 @@ def with_ceilings(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[R
 def _ceiling_of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
     if row.compute is None or row.work is None or ceilings is None:
         return None
-    if row.device != Device.CPU or row.scenario != Scenario.LATENCY:
+    if row.device != Device.CPU or not find_scenario(row.scenario).is_one_call:
         return None
     return ceiling(row.work, row.compute.median_ns, precisions(row), ceilings, staged(row))
 

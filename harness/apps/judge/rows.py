@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from shootout.core.constants import USEFUL_BOUND
-from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind, Scenario
+from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
 from shootout.core.journal.samples import SINGLE, Samples
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.group import Group, compare, compare_own
 from shootout.core.results.vetoes import withheld
+from shootout.core.scenario import scenario_of
 from shootout.core.stats import quantiles
 from shootout.core.units import counted
 from shootout.scenarios import p99_limit
@@ -242,13 +243,10 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
         lines: its restarts.
         timing: its end-to-end figures.
     """
-    if (
-        timing is None
-        or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE)
-        or p99_limit.given_rate(_served_lines(lines))
-    ):
+    items = scenario_of(arm).items(arm)
+    if timing is None or not items or p99_limit.given_rate(_served_lines(lines)):
         return None
-    return _rate_of(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
+    return _rate_of(timing, items=items)
 
 
 def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:

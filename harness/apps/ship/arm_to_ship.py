@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.choice import UNSHIPPABLE, why_no_folder
+from shootout.apps.judge.choice import why_no_folder
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import read_policy
@@ -16,6 +16,7 @@ from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedA
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Prepared
+from shootout.core.scenario import scenario_of
 from shootout.core.study.group import GroupRecord, find_named, short
 from shootout.tell.document import Answer, Document, Row
 from shootout.tell.page.sources import PolicyAnswer
@@ -73,7 +74,7 @@ def find_arm_to_ship(
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
     wanted = load_records(folder, document, _find_row(rows, name))
-    if why := UNSHIPPABLE.get(wanted.arm.scenario):
+    if why := scenario_of(wanted.arm).unshippable:
         raise UsageError(why)
     return replace(wanted, policy=policy, decided=decided)
 

@@ -18,7 +18,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built, Shipment
 from shootout.core.build.installed import closure
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
-from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
+from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device
 from shootout.core.errors import DISK_FULL, UsageError, tell_refusal
 from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.core.exported.model import save_sets
@@ -26,6 +26,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import THREAD_VARIABLES
 from shootout.core.host.regular_files import MOST_JSON_BYTES
 from shootout.core.host.store import without_home
+from shootout.core.scenario import scenario_of
 from shootout.models.sources.shipped_folder import (
     CHECK,
     CODE,
@@ -83,7 +84,7 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
         row, fidelity = source.row, source.row.fidelity
         flips = exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
         machine = machine_of(source.document.environment)
-        is_called_alone = arm.scenario is Scenario.LATENCY and arm.instances == 1  # as `check.py` times it
+        is_called_alone = scenario_of(arm).is_one_call and arm.instances == 1  # as `check.py` times it
         return seal_shipped(
             ShippedFolder(
                 folder=folder,

@@ -37,13 +37,14 @@ from shootout.apps.tune.settings import Change, apply_changes, combine, list_cha
 from shootout.core import backends
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
-from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Scenario, Target
+from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.store import open_sealed, sealed
 from shootout.core.journal import journal
 from shootout.core.journal.run_folder import new_folder, refuse_links
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
@@ -246,7 +247,7 @@ def make_search(
         UsageError: the study asks for something unknown, or for more than one model, batch or thread count; or a limit
             can't be judged.
     """
-    if study.scenario != (Scenario.LATENCY,):
+    if not all(find_scenario(name).is_one_call for name in study.scenario):
         raise UsageError("tune looks at latency: leave --scenario out")
     if (count := len(points(study))) > 1:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")

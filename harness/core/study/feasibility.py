@@ -25,6 +25,7 @@ from shootout.core.contract import (
 from shootout.core.exported.client import BYTES_PER_PARAMETER, is_file
 from shootout.core.exported.model import ALONE, ExportedModel
 from shootout.core.host.placement import Threads
+from shootout.core.scenario import find_scenario, scenario_names, scenario_of
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, open_once, own_words, provider
@@ -156,10 +157,10 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
     if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_shapes_word(arm, capabilities):
         return why
-    if arm.scenario not in capabilities.scenarios:
-        others = ", ".join(sorted(capabilities.scenarios))
+    if scenario_of(arm).trains and not capabilities.trains:
+        others = ", ".join(sorted(name for name in scenario_names() if not find_scenario(name).trains))
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
-    if arm.scenario is Scenario.TRAIN_STEP and (why := _check_training(arm)):
+    if scenario_of(arm).trains and (why := _check_training(arm)):
         return why
     if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
         return why

@@ -44,10 +44,11 @@ from shootout.apps.judge.compare.merge import (
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import Array, Scenario
+from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
 from shootout.core.study.group import short
@@ -395,7 +396,7 @@ def _race_command(site: CellInPlace, label: str) -> str | None:
     """Return the command that races an arm against itself under another interpreter; None where no gate can."""
     group = site.run.groups[site.cell.group].record
     arm = next((one for one in group.arms if one.label == label and not one.control), None)
-    if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
+    if arm is None or not scenario_of(arm).is_one_call or arm.target.folder or arm.file:
         return None
     name = "other" if arm.target.python != "other" else "another"
     words = ["shootout", "gate", site.run.document.run, "--target", short(label)]

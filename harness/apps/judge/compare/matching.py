@@ -17,8 +17,8 @@ from typing import Any
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import Cell
-from shootout.core.contract import Scenario
 from shootout.core.errors import SeveralGroups, UsageError
+from shootout.core.scenario import scenario_of
 from shootout.core.study.group import name_model
 from shootout.core.units import counted
 
@@ -107,7 +107,7 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     found = run.groups[cell.group]
     arm = found.record.arms[0]
     given = run.header.given
-    trains = "train-step" if arm.scenario == Scenario.TRAIN_STEP else "inference"
+    trains = "train-step" if scenario_of(arm).trains else "inference"
     files = {name: Path(given[field]).name if field in given else None for name, field in SHARED.items()}
     batch = min(one.batch for one in found.record.arms)
     counts = {one.work.flops for one in found.prepared.values() if one.work}

@@ -23,15 +23,16 @@ from shootout.apps.judge.compare.matching import (
     whole_machine,
 )
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.core.contract import Device, Scenario
+from shootout.core.contract import Device
 from shootout.core.errors import UsageError
 from shootout.core.results.group import Group
+from shootout.core.scenario import find_scenario
 from shootout.core.study.group import family, find_named
 from shootout.core.units import counted
 from shootout.tell.document import Answer, Document, Row
 
-ONE_BY_ONE = (Scenario.LATENCY, Scenario.VARYING)
-"""The scenarios whose time is of one call after another."""
+ONE_BY_ONE = "latency"
+"""The objective that the time of one call after another answers."""
 _Key = tuple[Machine, str, int, int, int]
 """Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""
 
@@ -53,6 +54,10 @@ class Play:
     def restarts(self) -> int:
         """Return how many restarts timed it; 0 if it has no time."""
         return self.row.end_to_end.restarts if self.row.end_to_end else 0
+
+    def answers(self, objective: str) -> bool:
+        """Tell whether its time is what an objective asks for; see `Scenario`."""
+        return find_scenario(self.row.scenario).objective == objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +82,15 @@ class Candidate:
         """Return the row of that play."""
         return self.play.row
 
-    def best(self, *scenarios: Scenario) -> Play | None:
-        """Return the timed play of one of these scenarios that has the most restarts; None without one."""
-        mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
+    def best(self, objective: str) -> Play | None:
+        """Return the play of most restarts whose time answers this objective (see `Scenario`); None without one."""
+        mine = [one for one in self.plays if one.answers(objective) and one.row.end_to_end]
         return max(mine, key=lambda one: one.restarts, default=None)
 
     @property
     def alone(self) -> Play | None:
         """Return the timed play of one call after another, of one size or of a mix; None without one."""
-        return self.best(*ONE_BY_ONE)
+        return self.best(ONE_BY_ONE)
 
     def under(self, load: float) -> Play | None:
         """Return the play under requests at that rate or more if there is one: a given rate before a search."""
@@ -157,7 +162,7 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
 
 
 def _foremost_play(plays: Sequence[Play]) -> Play:
-    return max(plays, key=lambda one: (one.row.scenario in ONE_BY_ONE, one.restarts))
+    return max(plays, key=lambda one: (one.answers(ONE_BY_ONE), one.restarts))
 
 
 def _title_of(group: str) -> tuple[str, ...]:

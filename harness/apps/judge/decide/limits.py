@@ -355,7 +355,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
-        more = other.row.end_to_end if other.row.scenario in ONE_BY_ONE else None
+        more = other.row.end_to_end if other.answers(ONE_BY_ONE) else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
     return _doubt_disturbed(Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs), asked)
@@ -581,7 +581,7 @@ def _bound_ready(asked: _Asked) -> Bounds:
 
 def _bound_cpu(asked: _Asked) -> Bounds:
     """Return the CPU time of a call, one after another; of several runs the worst."""
-    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and row.scenario in ONE_BY_ONE]
+    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and play.answers(ONE_BY_ONE)]
     worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
     if worst is None:
         is_timed = asked.candidate.alone

@@ -11,7 +11,7 @@ from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.session_floor import SESSION_FLOOR
-from shootout.core.contract import NotRunKind, Scenario
+from shootout.core.contract import NotRunKind
 from shootout.core.messages import CPU, Scope
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
@@ -275,7 +275,7 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
     A rate that was searched comes before one that was given, which only shows that it can do so much.
     """
     limit = policy.limits.get(Limit.P99)
-    if limit is None and (alone := candidate.best(Scenario.THROUGHPUT)):
+    if limit is None and (alone := candidate.best(Objective.RATE)):
         return alone
     held = [
         (play, serve)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from shootout.apps.judge.decide.objective import BY_RATE, EXACT, ObjectiveValue,
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.commands import selection
-from shootout.core.contract import NotRun, NotRunKind, Scenario
+from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.exported.request import check_sizes, may_be_scored
 from shootout.core.journal.records import Played
 from shootout.core.race.purpose import Purpose
+from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.quantiles import LEAST_TAILS
@@ -38,7 +39,6 @@ from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
 from shootout.scenarios.p99_limit import SURELY
 
-BY_CALL = (Scenario.LATENCY,)
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
 
@@ -50,7 +50,7 @@ def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> S
     """
     # A rate that is asked for belongs to the scenario that the policy brings.
     brought = tuple(_choose_scenarios(policy))
-    chosen = selection.choose(name, {**({} if brought == BY_CALL else {"scenario": brought}), **options})
+    chosen = selection.choose(name, {**({} if _is_usual(brought) else {"scenario": brought}), **options})
     return fit_study(policy, chosen, options.keys())
 
 
@@ -86,11 +86,11 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
     brought = tuple(_choose_scenarios(policy))
-    if "scenario" not in asked and not (study.mix and brought == BY_CALL):  # a mix has times of calls, too
+    if "scenario" not in asked and not (study.mix and _is_usual(brought)):  # a mix has times of calls, too
         changes["scenario"] = brought
     if "goal" not in asked:
         changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
-    serves = Scenario.SERVE in changes.get("scenario", study.scenario)
+    serves = any(_takes_requests(find_scenario(one)) for one in changes.get("scenario", study.scenario))
     if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)
     elif serves and "rate" not in asked:
@@ -138,15 +138,29 @@ def _list_wanted_rates(policy: Policy) -> list[float]:
     return [*wanted, policy.cost_at(cost)] if cost else wanted
 
 
-def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
+def _choose_scenarios(policy: Policy) -> Iterator[str]:
+    """Name the scenarios that a policy needs, each the first that measures what is asked."""
     limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
     times = limited or policy.objective is Objective.LATENCY
     if (times and policy.load is None) or not (times or by_rate) or _asks_cpu(policy):
-        yield Scenario.LATENCY
+        yield _find_first(lambda one: one.objective == Objective.LATENCY)
     if by_rate and not limited:
-        yield Scenario.THROUGHPUT
+        yield _find_first(lambda one: one.objective == Objective.RATE)
     if (times and policy.load is not None) or (by_rate and limited):
-        yield Scenario.SERVE
+        yield _find_first(_takes_requests)
+
+
+def _find_first(measures: Callable[[Scenario], bool]) -> str:
+    return next(name for name in scenario_names() if measures(find_scenario(name)))
+
+
+def _takes_requests(scenario: Scenario) -> bool:
+    return "rate" in scenario.options
+
+
+def _is_usual(brought: Iterable[str]) -> bool:
+    """Tell whether a study measures these without being told."""
+    return all(find_scenario(name).is_one_call for name in brought)
 
 
 def refuse_several(records: Iterable[GroupRecord]) -> None:

@@ -16,6 +16,7 @@ from shootout.apps.judge.decide.objective import BY_RATE, EXACT
 from shootout.apps.judge.decide.options import LIMITS, Limit, accept_option
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.core.contract import Precision
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, number, seconds, size
@@ -156,7 +157,7 @@ def _tell_figures(
         yield f"at {side} {told}: higher rates failed in disturbed rounds alone" if is_bound else told
     if against := _tell_against_usual(decision, chosen, rows, question):
         yield against
-    if timing and row.scenario in ONE_BY_ONE and objective is not Objective.LATENCY:
+    if timing and find_scenario(row.scenario).objective == ONE_BY_ONE and objective is not Objective.LATENCY:
         yield f"{duration(timing.median_ns)} a call"
     if row.artifact_bytes:
         yield f"model {size(row.artifact_bytes)}"

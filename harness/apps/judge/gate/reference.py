@@ -10,9 +10,10 @@ from typing import Any
 from shootout import models
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.core.constants import SHIPPED
-from shootout.core.contract import Arm, Scenario
+from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.verdicts import Standing
 from shootout.models.sources import hfconfig
 from shootout.models.sources.shipped_folder import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
@@ -90,7 +91,7 @@ def read_reference(
             "ship it, and gate against the folder"
         )
     source = find_arm_to_ship(folder, arm, None if arm else policy, group)
-    if source.arm.scenario is not Scenario.LATENCY:
+    if not scenario_of(source.arm).is_one_call:
         raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
     header = source.history.header
     return Reference(
