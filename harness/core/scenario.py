@@ -5,7 +5,7 @@ Imports NumPy and the contract only: a worker loads the scenario of its arm.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
@@ -15,14 +15,20 @@ import numpy as np
 
 from shootout.core import plugins
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
-from shootout.core.contract import Arm, Arrays
+from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, Turn
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller, Clips
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a worker doesn't load these
     from shootout.core.journal.records import LoadTestResult
+    from shootout.core.study.group import GroupRecord
+
+StoppingRule = Callable[[Sequence[str], Mapping[str, Mapping[int, Array]]], Sequence[str]]
+"""A function that returns the labels of a race's next restart, none if it is over, by those that have not failed and
+their end-to-end block medians (ns) by label and restart.
+"""
 
 
 class Scenario:
@@ -106,6 +112,22 @@ class Scenario:
         """Return what the turns of a restart come to end to end: a time for each, or one for all; shorter is better."""
         readings = (turn.latency_ns.get(Scope.END_TO_END) for turn in turns)
         return tuple(float(np.median(ns)) for ns in readings if ns is not None)
+
+    def find_stopping_rule(self, record: GroupRecord) -> StoppingRule | None:  # noqa: ARG002
+        """Return what chooses the arms of a group's restarts in place of its goal; None: the goal does."""
+        return None
+
+    def find_next_group(
+        self,
+        record: GroupRecord,  # noqa: ARG002
+        blocks: Mapping[str, Mapping[int, Array]],  # noqa: ARG002
+    ) -> GroupRecord | None:
+        """Return a group that is measured behind one whose race is over, by what that showed; None: there is none.
+
+        Args:
+            blocks: end-to-end block medians (ns), by label and restart, of those of its arms that have not failed.
+        """
+        return None
 
     def counts_rounds(self, turns: Sequence[Turn]) -> bool:  # noqa: ARG002
         """Tell whether each of these times is of one round, so that it doesn't count if its round is flagged."""

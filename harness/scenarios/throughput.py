@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from shootout.core.constants import WINDOW_NS
-from shootout.core.contract import Arm
-from shootout.core.scenario import Opened, Scenario
+from shootout.core.contract import Arm, Array
+from shootout.core.scenario import Opened, Scenario, StoppingRule
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import open_instances
+
+if TYPE_CHECKING:  # a worker doesn't load it
+    from shootout.core.study.group import GroupRecord
 
 
 class Throughput(Scenario):
@@ -28,3 +34,15 @@ class Throughput(Scenario):
     def open(self, opened: Opened) -> Caller:
         """Return what calls with all sessions at once."""
         return open_instances(opened)
+
+    def find_stopping_rule(self, record: GroupRecord) -> StoppingRule | None:
+        """Return successive halving for a group that looks for the best settings."""
+        from shootout.scenarios.halving import survivors
+
+        return survivors if record.selects_for is not None else None
+
+    def find_next_group(self, record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
+        """Return the group that measures the best settings again."""
+        from shootout.scenarios.halving import confirmation
+
+        return confirmation(record, blocks)

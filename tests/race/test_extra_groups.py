@@ -13,9 +13,10 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Deadline
 from shootout.core.journal import journal
 from shootout.core.journal.records import Confirming, Rounds
-from shootout.core.race import runner, stopping
+from shootout.core.race import runner
 from shootout.core.study.plan import make_plan, plan_groups
 from shootout.core.study.schema import checked
+from shootout.scenarios import halving
 from shootout.tell import table
 
 
@@ -76,8 +77,8 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
         def allows(self, seconds: float) -> bool:
             return not chosen
 
-    confirmation = stopping.confirmation
-    monkeypatch.setattr(stopping, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
+    confirmation = halving.confirmation
+    monkeypatch.setattr(halving, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
     asked = study(1, 8, scenario=["throughput"])
     assert not run(tmp_path, asked, allowed=UntilChosen(None))
     assert not [line for line in journal.read(tmp_path).lines if isinstance(line, Confirming)]

@@ -24,15 +24,17 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Availability, Device, Scenario, Target
 from shootout.core.host import noise
 from shootout.core.messages import Scope
-from shootout.core.race import live_arm, pace, restart, stopping
+from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
 from shootout.core.race.restart import RestartContext
+from shootout.core.scenario import StoppingRule
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
 from shootout.core.study.group import family
 from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.core.study.schema import Study, checked
+from shootout.scenarios import halving
 from shootout.scenarios import load_search as serving
 from shootout.scenarios.concurrent import Instances, Meeting, RateStep, read_stream
 from shootout.tell.document import Timing
@@ -135,8 +137,8 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
     monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
-    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005, selects=True)
-    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
+    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005)
+    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3", rule=halving.survivors)
     while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
         race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
@@ -146,7 +148,7 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
 def test_each_restart_halves_what_is_left_of_every_target(selected: Race) -> None:
     counts = sorted(len(blocks) for label, blocks in selected.blocks.items() if label.startswith("a"))
     assert counts == [1, 1, 1, 1, 2, 2, 3, 3], "8 settings, then 4, then the close two, until three restarts are in"
-    best = stopping.chosen(list(selected.blocks), selected.blocks)
+    best = halving.chosen(list(selected.blocks), selected.blocks)
     assert sorted(best) == ["a:cpu:fp32{batch=64, instances=2}", "b:cpu:fp32{batch=64, instances=2}"]
 
 
@@ -154,7 +156,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     record = planned(2, batch=[1, 64]).record.model_copy(
         update={"arms": tuple(selected.arms.values()), "selects_for": "b:cpu:fp32{batch=1, instances=1}"}
     )
-    found = stopping.confirmation(record, selected.sound)
+    found = halving.confirmation(record, selected.sound)
     assert found is not None
     assert found.name == "residual_mlp, throughput, confirmed"
     assert [arm.label for arm in found.arms] == [
@@ -166,23 +168,23 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     ]
     assert found.comparisons == 3 + 2, "those with the baseline, and the others' with the fastest"
     assert found.selects_for is None
-    assert stopping.confirmation(found, selected.sound) is None
+    assert halving.confirmation(found, selected.sound) is None
 
 
 def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
-    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0, selects=True)
-    race = Race(arms=dict.fromkeys(labels), rules=rules, seed="0", played=3)  # type: ignore[arg-type]
+    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0)
+    race = Race(arms=dict.fromkeys(labels), rules=rules, seed="0", played=3, rule=halving.survivors)  # type: ignore[arg-type]
     assert race.find_players() == labels
     race.blocks, race.played = blocks, 4
     assert race.find_players() == labels[:4], "one restart halves once, three brought no figure"
 
 
-def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
+def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules: object) -> Race:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
     given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
-    race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
+    race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed), rule=rule)
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while race.look():
         race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
@@ -196,8 +198,8 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
     record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
     lucky, fresh = [], []
     for seed in range(10):
-        selected = raced(arms, seed, selects=True)
-        found = stopping.confirmation(record, selected.sound)
+        selected = raced(arms, seed, halving.survivors)
+        found = halving.confirmation(record, selected.sound)
         assert found is not None
         best = next((arm.label for arm in found.arms[1:] if not arm.control), arms[0].label)
         lucky.append(np.median([np.median(values) for values in selected.blocks[best].values()]) / 1e5)

@@ -33,9 +33,8 @@ from shootout.core.messages import CPU, Scope
 from shootout.core.race import pace
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.race.stopping import survivors
 from shootout.core.results.group import Group, counted, unfit, unsteady
-from shootout.core.scenario import Terms, scenario_of
+from shootout.core.scenario import StoppingRule, Terms, scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.interval import LEAST_RESTARTS
@@ -64,6 +63,7 @@ class Race:
     Attributes:
         arms: by label, the control among them.
         name, index: of its group in the run; the index begins with 0.
+        rule: chooses the arms of each restart in place of the goal, as a scenario has it.
         blocks: end-to-end block medians (ns) by label and restart.
         played: restarts so far, those that brought no figure among them.
         steady_from: by label, the first steady call of each restart that it played; None where there was none.
@@ -90,6 +90,7 @@ class Race:
     seed: str
     name: str = ""
     index: int = 0
+    rule: StoppingRule | None = None
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
@@ -174,8 +175,8 @@ class Race:
         """
         if self.played >= self.rules.max_restarts:
             return []
-        if self.rules.selects:
-            return survivors(self.labels, self.blocks)
+        if self.rule:
+            return list(self.rule(self.labels, self.blocks))
         if self._is_pointless:
             return []
         labels = self._find_focus()
@@ -414,7 +415,7 @@ class Race:
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
-        if self.rules.goal.aim is Aim.BEST and not self.rules.selects and self.terms.is_by_calls:
+        if self.rules.goal.aim is Aim.BEST and not self.rule and self.terms.is_by_calls:
             share_s = left_s / max(1, self.fewest - self.played)
             last = self._find_far_from_told()
             self.players = pace.thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
@@ -433,7 +434,7 @@ class Race:
 
         Only in a race for the best: others go on until each row is settled.
         """
-        if self.rules.goal.aim is not Aim.BEST or self.rules.selects or not self.terms.is_by_calls:
+        if self.rules.goal.aim is not Aim.BEST or self.rule or not self.terms.is_by_calls:
             return []
         evidence = self.evidence
         arms = [label for label in self.sound if label not in {self.rules.control, *evidence.out_of_question}]
@@ -502,6 +503,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
         seed=seed,
         name=known.record.name,
         index=index,
+        rule=scenario_of(known.record.arms[0]).find_stopping_rule(known.record),
         blocks=known.blocks(Scope.END_TO_END),
         played=known.next_restart,
         steady_from=known.steady_from,

@@ -22,7 +22,7 @@ from shootout.core.host.placement import on_cpus
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
-from shootout.core.race import pace, queue, stopping
+from shootout.core.race import pace, queue
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.pace import Caps
 from shootout.core.race.purpose import Purpose
@@ -31,7 +31,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import Pair, Rules
+from shootout.core.stats.group_evidence import Pair
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, with_next_baseline
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
@@ -264,7 +264,7 @@ class RaceRunner:
         """
         for race in changed:
             earliest = race.fewest if self.purpose.barred_from is None else self.purpose.barred_from
-            if not race.rules.selects and race.played >= max(earliest, 2 * race.barred_at):
+            if race.played >= max(earliest, 2 * race.barred_at):
                 race.barred_at = race.played
                 race.barred = {*self.purpose.find_barred(self.out).get(race.name, ())}
             race.look()
@@ -284,7 +284,8 @@ class RaceRunner:
 
     def _recall_race(self, group: PlannedGroup) -> Race:
         name, known = group.record.name, group_of(self.history, group.record)
-        known = replace(known, rules=rules_to_go_on(known.rules, known.next_restart))
+        most = known.rules.max_restarts  # one that goes on at its end may have as many again
+        known = replace(known, rules=replace(known.rules, max_restarts=most * (1 + known.next_restart // most)))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
@@ -342,25 +343,21 @@ class RaceRunner:
     def _find_more(self) -> bool:
         """Find what is still to be measured when nothing is open; False if there is nothing.
 
-        First the groups that measure again what others selected; then arms whose limits further restarts may settle;
-        then rows that one or two restarts would settle, the cheapest first, as far as there is time.
+        First the groups that come behind others; then arms whose limits further restarts may settle; then rows that one
+        or two restarts would settle, the cheapest first, as far as there is time.
         """
-        found = [
-            replace(self.groups[race.name], record=record, skips={})
-            for race in self.races
-            if (record := stopping.confirmation(self.groups[race.name].record, race.sound))
-            and record.name not in self.groups
-        ]
-        if found and self._has_time_for(0.0):
-            self._add_confirmations(found)
-        return bool(found) or self._call_for_limits() or self._call_for_rows()
-
-    def _add_confirmations(self, found: Sequence[PlannedGroup]) -> None:
-        for group in found:
+        found = []
+        for race in self.races:
+            group = self.groups[race.name]
+            record = scenario_of(group.record.arms[0]).find_next_group(group.record, race.sound)
+            if record and record.name not in self.groups:
+                found.append(replace(group, record=record, skips={}))
+        for group in found if self._has_time_for(0.0) else ():
             self.file.append(Confirming(group=group.record))
             self.groups[group.record.name] = group
             self.built |= self._prepare_groups([group])
-        self._add_races(found)
+            self._add_races([group])
+        return bool(found) or self._call_for_limits() or self._call_for_rows()
 
     def _call(self, race: Race, pairs: Collection[Pair]) -> None:
         """Let these pairs play once more, instead of those called before."""
@@ -411,9 +408,3 @@ def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
 def _gone(setbacks: Mapping[str, NotRun]) -> set[str]:
     """Return the labels of the arms that are out for good, and not for want of time or by a limit."""
     return {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
-
-
-def rules_to_go_on(rules: Rules, played: int) -> Rules:
-    """Return the rules of a race that goes on after so many restarts: at its end it may have as many again."""
-    most = rules.max_restarts
-    return rules if rules.selects else replace(rules, max_restarts=most * (1 + played // most))

@@ -244,7 +244,6 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
         goal=record.goal,
         exact=exact_of(record.arms),
         references=record.references,
-        selects=record.selects_for is not None,
         least_restarts=record.least_restarts,
     )
 

@@ -39,7 +39,6 @@ class Rules:
         exact: arms that compute in full precision. Which of these is fastest is a question of its own: what a faster
             arm rounds away may be too much.
         references: arm → another arm that it must have a verdict against as well.
-        selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
         least_restarts: that each arm plays, whatever is known before.
     """
 
@@ -51,7 +50,6 @@ class Rules:
     goal: Goal = field(default_factory=Goal)
     exact: Collection[str] = ()
     references: Mapping[str, str] = field(default_factory=dict)
-    selects: bool = False
     least_restarts: int = 0
 
     def questions(self, labels: Collection[str]) -> list[list[str]]:
