@@ -23,8 +23,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import ExportedModel
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 from shootout.models.sources.shipped_folder import LOAD, ShippedFolder, open_shipped, read_row
 
 _NUMBERS = count()

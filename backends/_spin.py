@@ -30,7 +30,7 @@ from shootout.core.contract import (
     Precision,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -15,7 +15,7 @@ from shootout.backends.common import check_inputs, widen
 from shootout.core.adapter import Built
 from shootout.core.contract import Arrays, Executed
 from shootout.core.host.environment import version_of
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 PACKAGE = "executorch"
 MODEL = "model.pte"

@@ -31,8 +31,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
 from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.environment import version_of
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 
 PACKAGE = "iree-base-runtime"
 TASKS = Path("/proc/self/task")

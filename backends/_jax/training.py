@@ -27,7 +27,7 @@ from shootout.backends._jax.session import (
 from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Executed
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 from shootout.scenarios.training_step import MOMENTUM
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from shootout.backends.common import check_inputs, count_tasks
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.core.host.environment import version_of
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -17,8 +17,7 @@ from shootout.backends._ncnn.net import BIN, PARAM, chosen_card, import_ncnn, lo
 from shootout.backends.common import check_inputs, is_handed_out
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 
 
 @dataclass(slots=True)

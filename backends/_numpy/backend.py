@@ -37,7 +37,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm, install
 from shootout.core.exported.model import aligned
 from shootout.core.exported.workload import flops_by_precision
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

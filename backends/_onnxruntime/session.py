@@ -21,8 +21,7 @@ from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Executed, TensorSpec
 from shootout.core.host.cuda_driver import DEVICE
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

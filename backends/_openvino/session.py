@@ -19,8 +19,7 @@ from shootout.backends._openvino.graph import IR, compile_model, describe_device
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -20,8 +20,7 @@ from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.core.contract import Arrays, Executed, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.cuda_driver import DEVICE
-from shootout.core.session import GpuSide
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide
 
 
 class Engine:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._torch import quantize
 from shootout.backends._torch.session import Facts, configure, module_of, profile_calls, session_on
 from shootout.backends.common import precision_of
+from shootout.backends.trace_events import spans
 from shootout.core.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
 from shootout.core.exported.workload import is_product
-from shootout.core.session import Session
-from shootout.core.trace_events import Event, spans
+from shootout.core.session import Event, Session
 
 if TYPE_CHECKING:
     import torch

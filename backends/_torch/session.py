@@ -37,8 +37,7 @@ from shootout.backends.cuda_memory import COPIES, PINNED
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import GpuSide, Session
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide, Session
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from shootout.backends._trees.libraries import open_native
 from shootout.backends.common import check_inputs, require_device, trial
 from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS
 from shootout.core.contract import Array, Executed, Fidelity
-from shootout.core.trace_events import Event
+from shootout.core.session import Event
 
 
 def path_of(text: str) -> Path:

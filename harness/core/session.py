@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from shootout.core.contract import Arrays, Executed
 
-if TYPE_CHECKING:
-    from shootout.core.trace_events import Event
+Event = Mapping[str, Any]
+"""What a profiler tells, as Chrome and Perfetto read it: `name`, `ph` ("X": something that began at `ts` and lasted
+`dur`, both in microseconds), `pid` and `tid` (its process and thread).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import Scope
 from shootout.core.scenario import Scenario
 from shootout.core.schemes import without_shapes
-from shootout.core.session import GpuSide, Session
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, GpuSide, Session
 from shootout.scenarios.varying_inputs import OPEN, SizedModel, Varying, corner, pad
 
 SIZES = "sizes"

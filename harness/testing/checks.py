@@ -143,7 +143,7 @@ def probe_agrees(checked: CheckedTarget) -> None:
         return
     session = checked.adapter.load(checked.build(checked.case.probe_exported, "probe"))
     outputs = call(session, checked.case.probe_exported.input_buffers()[0])
-    found = precision_checks.READERS[checked.case.probe_exported.model](outputs)
+    found = precision_checks.probes().READERS[checked.case.probe_exported.model](outputs)
     session.close()
     fault = precision_checks.probe_fault(found, checked.case.arm.target)
     assert fault is None, f"asked for {checked.case.precision}, the probe shows {found}: {fault}"

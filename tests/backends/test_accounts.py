@@ -17,7 +17,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Arrays, Device, Target
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.workload import COMPUTE_OPS
-from shootout.core.worker import precision_checks
+from shootout.models import probes
 from shootout.models.onnx import onnx_files
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
@@ -127,7 +127,7 @@ def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert session.executed.artifact_bytes > 4 * 256 * 256
     inputs = exported.input_buffers()[0]
-    assert precision_checks.read_permutation(call(session, inputs)) == "fp32"
+    assert probes.read_permutation(call(session, inputs)) == "fp32"
 
 
 def threads_with(options: dict[str, str], exported: ExportedModel, folder: Path) -> int | None:

@@ -14,10 +14,11 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
+from shootout.backends import trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.commands import trace
-from shootout.core import clock, trace_events
+from shootout.core import clock
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Target
@@ -25,6 +26,7 @@ from shootout.core.errors import ArmFailed
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import allowed_cpus, place
 from shootout.core.messages import Looked
+from shootout.core.session import Event
 from shootout.core.worker.blocks import PROFILED, read_profile
 from shootout.core.worker.process import WorkerProcess
 
@@ -132,7 +134,7 @@ class Broken:
     def fetch(self, raw: Any) -> Any:
         return raw
 
-    def profile(self, call: Any, calls: int) -> list[trace_events.Event]:
+    def profile(self, call: Any, calls: int) -> list[Event]:
         return []
 
 
@@ -140,7 +142,7 @@ class Profiled(Broken):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def profile(self, call: Any, calls: int) -> list[trace_events.Event]:
+    def profile(self, call: Any, calls: int) -> list[Event]:
         self.calls.append(calls)
         call()
         raise RuntimeError("no counters here")

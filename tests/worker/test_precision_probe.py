@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.core.worker.precision_checks import read_grid, read_permutation
 from shootout.models import probes
+from shootout.models.probes import read_grid, read_permutation
 
 
 def mantissa(bits: int) -> Any:

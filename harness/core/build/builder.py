@@ -41,15 +41,13 @@ from shootout.core.study.plan import PlannedGroup, scheme_of
 from shootout.core.worker import precision_checks, reported
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.core.worker.precision_checks import probe_fault, probe_name
+from shootout.core.worker.precision_checks import probe_fault, probe_name, probes
 from shootout.core.worker.process import WorkerProcess, log_name
-from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.scenarios.varying_inputs import compose
 
 Exported = ExportedModel | ShootoutError
 UNSENT = "the machine that exports for this one gave no exported model of this size"
-PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +200,7 @@ def probe_key(arm: Arm) -> ProbeKey | None:
 
 def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> Request:
     """Return the export request of a probe."""
-    return Request(model=name, batch=PROBE_BATCHES[name], variant=variant, device=device)
+    return Request(model=name, batch=probes().BATCHES[name], variant=variant, device=device)
 
 
 def _list_requests(group: PlannedGroup, arms: Sequence[Arm]) -> dict[ModelKey, Request]:
@@ -491,13 +489,14 @@ class Builder:
         A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
+        code = [*_code_of(arm.target), *(Path(str(one.__file__)) for one in (precision_checks, probes()))]
         content = [
             model.key,
             str(arm.target),
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [sha256(file) for file in [*_code_of(arm.target), Path(str(precision_checks.__file__))]],
+            [sha256(file) for file in code],
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,

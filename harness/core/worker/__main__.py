@@ -76,7 +76,8 @@ class Worker:
         session = backends.get(built.arm.target.backend).load(built)
         outputs = call_once(session, built.exported.input_buffers()[0])
         session.close()
-        return precision_checks.READERS[built.exported.model](outputs)
+        shown: str = precision_checks.probes().READERS[built.exported.model](outputs)
+        return shown
 
     def load(self, built: Built, seed: int = 0) -> Loaded:
         """Load the arm, call it once, and stage every input buffer.

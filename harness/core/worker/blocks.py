@@ -36,8 +36,7 @@ from shootout.core.errors import explained
 from shootout.core.exported.model import aligned
 from shootout.core.exported.stream import Stream
 from shootout.core.messages import Ask, Looked, Scope, Tuned, Turn
-from shootout.core.session import Session
-from shootout.core.trace_events import Event
+from shootout.core.session import Event, Session
 from shootout.core.worker import reported
 
 T = TypeVar("T")

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.contract import Array, Capabilities, Executed
-from shootout.core.errors import ArmFailed, explained, shorten
-from shootout.core.messages import Looked
-from shootout.core.trace_events import Event
+from shootout.core.errors import ArmFailed, shorten
+from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -151,21 +150,6 @@ def check_events(given: Iterable[Event]) -> tuple[Event, ...]:
         for name in ("ts", "dur") if lasts else ():
             check_type(float, event.get(name), f"an event's {name}: ")
     return tuple(plain)
-
-
-def check_profile(looked: Looked, calls: int) -> Looked:
-    """Return what a worker saw of so many calls, if it can be drawn.
-
-    Raises:
-        ArmFailed: it can't.
-    """
-    steps = {tuple(name for name, _, _ in one) for one in looked.steps}
-    if len(looked.steps) != calls or len(steps) != 1 or not all(steps):
-        raise ArmFailed("it reports other calls than it was to make")
-    try:
-        return replace(looked, events=check_events(looked.events))
-    except (TypeError, ValueError) as error:
-        raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
 
 
 def check_amounts(given: Iterable[Any]) -> list[float]:

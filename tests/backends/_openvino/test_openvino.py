@@ -22,8 +22,8 @@ from shootout.core.errors import SkippedArm, install
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.worker import precision_checks
 from shootout.core.worker.precision_checks import executed_fault, probe_fault
+from shootout.models import probes
 from shootout.testing.cases import OURS, exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -127,7 +127,7 @@ def test_half_precision_under_an_fp32_label_is_caught_twice(hint: str, asked: Pr
     assert ran in offered()
     assert found.executed.staged == "fp32", "OpenVINO converts inside of the call"
     by_account = executed_fault(found.executed, found.arm)
-    by_probe = probe_fault(precision_checks.read_permutation(found.outputs[0]), found.arm.target)
+    by_probe = probe_fault(probes.read_permutation(found.outputs[0]), found.arm.target)
     if ran == "fp32":
         assert (by_account, by_probe) == (None, None)
     else:

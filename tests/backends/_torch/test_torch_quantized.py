@@ -20,7 +20,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.schemes import parse
-from shootout.core.worker import precision_checks
+from shootout.models import probes
 from shootout.models.onnx.layers import Layer
 from shootout.models.probes import GRID_BATCH
 from shootout.testing.cases import exported_models, warm_of
@@ -118,7 +118,7 @@ def ran(built: Built) -> tuple[Executed, str | None]:
 
 def probed(exported: ExportedModel, target: Target, folder: Path) -> str:
     session = backends.get(target.backend).load(built_in(exported, target, folder))
-    return precision_checks.READERS[exported.model](call(session, exported.input_buffers()[0]))
+    return probes.READERS[exported.model](call(session, exported.input_buffers()[0]))
 
 
 def run_on_digits(target: Target, folder: Path, *, warm_load: bool = False) -> tuple[Executed, str | None, Built]:

@@ -1,7 +1,6 @@
 """Make and sum up trace events as Chrome and Perfetto read them. Plain data; workers load it.
 
-An event is a mapping with `name`, `ph` ("X": something that began at `ts` and lasted `dur`, both in microseconds),
-`pid` and `tid` (its process and thread). The format is Google's "Trace Event Format".
+The format is Google's "Trace Event Format".
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Event = Mapping[str, Any]
+from shootout.core.session import Event
+
 _NUMBER = re.compile(r"\.\d+$")
 
 
