@@ -34,3 +34,11 @@ USUAL = {
 """The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 DEVICE_ERRORS = {"cuda": "shootout.backends.gpu_errors:explain_error"}
 """By device, the function that finds what an error says of it, such as how much memory it lacks; None if nothing."""
+OTHER_PACKAGES = (
+    "onnxruntime-gpu",
+    *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cublas", "nvidia-cublas-cu12", "triton"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
+)
+"""Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
+EXAMPLES = "numpy, openvino:cpu:int8, 'onnxruntime:cpu:*'"
+"""Targets as a command line names them, for its help."""

@@ -70,12 +70,10 @@ def test_a_package_that_is_not_installed_is_installed_from_its_clone(monkeypatch
 
 
 def test_where_the_package_was_sent_to_an_extra_is_its_own_packages(monkeypatch: pytest.MonkeyPatch):
-    """There is neither a clone nor a wheel on such a machine, and what only builds need is needed elsewhere."""
+    """There is neither a clone nor a wheel on such a machine."""
     requirements = [
         "numpy>=2",
         "ai-edge-litert<3,>=2.3; extra == 'litert'",
-        "torch<2.14,>=2.11; extra == 'litert'",
-        "onnx2fx==0.0.1; extra == 'litert'",
         "safetensors>=0.4.5; extra == 'litert'",
         "torch<2.14,>=2.11; extra == 'torch'",
         "safetensors>=0.4.5; extra == 'torch'",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from setuptools import find_packages
+
+from shootout.core import backends
+from shootout.core.contract import Artifact
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
@@ -158,3 +162,26 @@ def test_every_package_is_found_where_it_lies():
     assert sorted(found) == sorted(name if name == "shootout" else f"shootout.{name}" for name in packages)
     with_code = {file.parent for folder in ("harness", "backends", "models") for file in (ROOT / folder).rglob("*.py")}
     assert not [str(folder) for folder in with_code if not (folder / "__init__.py").exists()]
+
+
+RUNTIMES = {row.loads[""][0] for row in backends.shipped().values() if row.loads}
+NAMES = ({*backends.names(hidden=True)} | RUNTIMES) - {"numpy", "torch", *Artifact}
+"""Backends and their libraries, but for NumPy, which core needs, and those that a form of a model is called by."""
+STILL_NAMED = {"core.exported.cache", "core.exported.request"}
+"""Files of core that hold what belongs to sources of models; a name may go, none may come."""
+WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?![\w-])")
+
+
+def literals(file: Path) -> Iterator[str]:
+    """Yield the strings of a file, parts of longer ones too, without those that only describe."""
+    tree = ast.parse(file.read_text())
+    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
+            yield node.value
+
+
+def test_backends_are_named_by_the_registry_and_below_it_only():
+    """What core and the tellers must know of a backend stands in its facts, or in the registry's tables."""
+    rings = {module: file for module, file in KNOWN.items() if place(module) in ("core", "tell")}
+    assert {one for one, file in rings.items() if any(map(WORD.search, literals(file)))} == STILL_NAMED

@@ -11,11 +11,10 @@ from pathlib import Path
 from shootout.apps.fleet.ssh_hosts import read_addresses
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.merge import CellInPlace, find_group
-from shootout.apps.ship.folder import new_folder
+from shootout.apps.ship.folder import new_folder, shipping
 from shootout.apps.ship.variants import read_cpu, refuse_twins, write_variants
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
-from shootout.core import backends
 from shootout.core.errors import ArmFailed, SkippedArm, Undecided, UsageError
 from shootout.core.host.environment import machine_key
 from shootout.core.host.regular_files import resolve_inside
@@ -116,7 +115,7 @@ def require_shippable(site: CellInPlace, hosts: Collection[str]) -> None:
         )
     arm = next(arm for arm in site.run.groups[site.cell.group].record.arms if arm.label == ship.arm)
     try:
-        backends.shipping(arm.target)
+        shipping(arm.target)
     except SkippedArm as error:
         raise UsageError(
             f"{site.place}: {error.reason}; ship another of its targets there: `{by_hand} TARGET -o FOLDER`, and add "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from shootout.core import plugins
-from shootout.core.adapter import Adapter, Entry, Fixture, Runner, Ship, explain_error
+from shootout.core.adapter import Adapter, Entry, Runner, explain_error
 from shootout.core.constants import SHIPPED as SHIPPED_PLACE
 from shootout.core.contract import (
     SCALED,
@@ -22,7 +22,6 @@ from shootout.core.contract import (
     Artifact,
     Capabilities,
     Device,
-    Gemms,
     NotRun,
     Precision,
     Target,
@@ -233,20 +232,6 @@ def baselines(*, loads_quickly: bool = False) -> list[str]:
     return [name for name, row in shipped().items() if row.quick_baseline and loads_quickly] + usual
 
 
-def multipliers() -> dict[str, str]:
-    """Return where each library's fastest square products are made, by the library's name as it is imported."""
-    return {row.loads[""][0]: row.gemms for row in shipped().values() if row.gemms}
-
-
-def gemms(library: str, threads: int) -> Gemms:
-    """Return a library's fastest square products on so many threads; imports it.
-
-    Raises:
-        KeyError: no row has any of this library.
-    """
-    return cast("Gemms", load(multipliers()[library])(threads))
-
-
 def explain(name: str, error: Exception) -> NotRun | None:
     """Return what an error of a backend's library means if that is known; None if it is a failure."""
     path = entry(name).error_hints
@@ -257,32 +242,6 @@ def explain_device(device: Device | None, error: Exception) -> str | None:
     """Return what an error says of the device, such as how much memory it lacks; None if it says nothing of that."""
     place = import_module(BACKENDS).DEVICE_ERRORS.get(device)
     return cast("str | None", plugins.load(place)(error)) if place else None
-
-
-def shipping(target: Target) -> tuple[Ship, Path]:
-    """Return what ships a target's artifacts, and the folder of its templates; imports its module.
-
-    Raises:
-        SkippedArm: they can't be.
-    """
-    row = entry(target.backend)
-    if target.folder:
-        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
-    if why := row.why_unshippable(target):
-        raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
-    module = import_module(row.ships.partition(":")[0])
-    return cast("Ship", load(row.ships)), Path(str(module.__file__)).parent
-
-
-def fixture(name: str) -> Fixture:
-    """Return what the conformance suite drives a backend with; imports its module if its row names a fixture.
-
-    A third party's row is its entry point, which has no room for a name: its adapter holds the fixture.
-    """
-    row = entry(name)
-    if row.fixture:
-        return cast("Fixture", load(row.fixture))
-    return cast("Fixture", getattr(get(name), "fixture", Fixture())) if row.package else Fixture()
 
 
 def _requirements_of(point: EntryPoint) -> tuple[str, ...]:

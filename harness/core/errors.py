@@ -249,8 +249,6 @@ UNINSTALLED = "which isn't installed"
 
 SENT = "SENT"
 """A file beside this package's metadata, on a machine that it was sent to and isn't installed on."""
-BUILT_ELSEWHERE = ("litert", "executorch")
-"""Extras whose backends build for any CPU: a machine that only runs the builds doesn't need what makes them."""
 NVIDIA_INDEX = "--extra-index-url https://pypi.nvidia.com"
 
 
@@ -280,15 +278,11 @@ def require_pyarrow(what: str) -> None:
 
 
 def _list_packages(requirements: Iterable[str], extras: Iterable[str]) -> list[str]:
-    """Return what these extras consist of, but for what only builds need that another machine makes."""
-    named = {extra: re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras}
-    found = [
-        line.partition(";")[0].strip()
-        for extra, asked in named.items()
-        for line in requirements
-        if asked.search(line) and not (extra in BUILT_ELSEWHERE and re.match(r"torch|jax|onnx2fx", line))
-    ]
-    return list(dict.fromkeys(found))
+    """Return what these extras consist of."""
+    named = [re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras]
+    return list(
+        dict.fromkeys(line.partition(";")[0].strip() for asked in named for line in requirements if asked.search(line))
+    )
 
 
 @lru_cache

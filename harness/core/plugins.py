@@ -44,7 +44,7 @@ def place_of(kind: str, name: str) -> str | EntryPoint:
         UsageError: as `find`.
     """
     word, shipped = kind.rpartition(".")[2].removesuffix("s"), table(kind)
-    claims = [point for point in _third_parties(kind) if point.name == name]
+    claims = [point for point in third_parties(kind) if point.name == name]
     if len(claims) + (name in shipped) > 1:
         owners = ", ".join(map(package_of, claims))
         others = "shootout itself" if name in shipped else "each other"
@@ -58,7 +58,7 @@ def names(kind: str, *, hidden: bool = False) -> tuple[str, ...]:
     """Return all names of a kind: those that ship, in the table's order, then those of third parties."""
     shown = import_module(kind).TABLE
     shipped = table(kind)
-    return (*(shipped if hidden else shown), *sorted({point.name for point in _third_parties(kind)} - set(shipped)))
+    return (*(shipped if hidden else shown), *sorted({point.name for point in third_parties(kind)} - set(shipped)))
 
 
 def table(kind: str) -> dict[str, str]:
@@ -88,7 +88,8 @@ def package_folders() -> Folders:
     return tuple((folder, _changed_ns(folder)) for folder in sys.path)
 
 
-def _third_parties(kind: str) -> tuple[EntryPoint, ...]:
+def third_parties(kind: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of third parties' plug-ins of a kind."""
     return _read_entry_points(kind, package_folders())
 
 

@@ -14,11 +14,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
-from shootout.core import units
+from shootout.backends import EXAMPLES
+from shootout.core import backends, units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
 from shootout.core.study.axes import read_state
 from shootout.tell import option_values
+
+FOR_FILES, USUAL, *_ = backends.baselines(loads_quickly=True)
 
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:
@@ -227,8 +230,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="TARGETS",
-            help="Targets to measure, comma-separated: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. "
-            "Repeat one for an A/A test.",
+            help=f"Targets to measure, comma-separated: {EXAMPLES}, shipped:DIR. Repeat one for an A/A test.",
             read=option_values.read_names,
         ),
     ]
@@ -378,8 +380,8 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.MORE,
             word="TARGET",
-            help="Target that speed-ups are relative to. Default: onnxruntime for an ONNX file or the goal `best`; "
-            "torch-eager otherwise.",
+            help=f"Target that speed-ups are relative to. Default: {FOR_FILES} for an ONNX file or the goal `best`; "
+            f"{USUAL} otherwise.",
         ),
     ]
     goal: Annotated[

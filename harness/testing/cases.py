@@ -10,9 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from shootout.backends.common import require_device
-from shootout.core import backends
+from shootout.core import backends, plugins
+from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported import cache as cache_of_exports
@@ -67,10 +69,21 @@ def targets(names: Iterable[str]) -> list[Target]:
     return found
 
 
+def fixture(name: str) -> Fixture:
+    """Return what the conformance suite drives a backend with; imports its module if its row names a fixture.
+
+    A third party's row is its entry point, which has no room for a name: its adapter holds the fixture.
+    """
+    row = backends.entry(name)
+    if row.fixture:
+        return cast("Fixture", plugins.load(row.fixture))
+    return cast("Fixture", getattr(backends.get(name), "fixture", Fixture())) if row.package else Fixture()
+
+
 def is_slow(target: Target, check: str) -> bool:
     """Return True if CI leaves this target, or this check of it, to `make test-full`."""
     slow, kinds = (
-        backends.fixture(target.backend).slow,
+        fixture(target.backend).slow,
         ((target.mode, target.precision), (target.device, target.precision)),
     )
     return any(kind in slow or (*kind, check) in slow for kind in kinds)
@@ -80,7 +93,7 @@ def warm_of(target: Target) -> str:
     """Return the modules that its fresh processes may hold already (`run_fresh`): `OURS` at least, on a GPU none."""
     if target.device is not Device.CPU:
         return ""
-    warm = backends.fixture(target.backend).warm
+    warm = fixture(target.backend).warm
     floats, integers = warm.get(target.mode) or warm.get("") or ("", "")
     found = integers if target.precision in SCALED else floats
     return f"{OURS},{found}" if found else OURS
@@ -88,7 +101,7 @@ def warm_of(target: Target) -> str:
 
 def lacks(target: Target) -> bool:
     """Return True if the target has to be a skip here."""
-    return backends.fixture(target.backend).lacks(target)
+    return fixture(target.backend).lacks(target)
 
 
 def has_gpu() -> bool:
@@ -160,7 +173,7 @@ def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
     from shootout.core.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
     from shootout.core.study.plan import scheme_of  # no more than it asks for
 
-    row = backends.fixture(target.backend)
+    row = fixture(target.backend)
     row = row.elsewhere.get(target.precision, row)
     model = _convert_fixture(row.write_model) if row.write_model else row.model
     arm = Arm(target=target, model=model, batch=row.batch, threads=1, options=row.options)

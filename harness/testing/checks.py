@@ -27,7 +27,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.session import Session
 from shootout.core.worker import precision_checks
-from shootout.testing.cases import ConformanceCase, lacks
+from shootout.testing.cases import ConformanceCase, fixture, lacks
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def executed_matches_request(checked: CheckedTarget) -> None:
             assert set(counts) <= set(known), counts
         else:
             assert counts.get(checked.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
-            if backends.fixture(checked.case.arm.target.backend).tells_rest:
+            if fixture(checked.case.arm.target.backend).tells_rest:
                 assert executed.other_nodes_by_precision, "what does the float remainder run in?"
         assert executed.artifact_bytes > 0
 

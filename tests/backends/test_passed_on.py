@@ -14,6 +14,7 @@ from onnx import helper
 from support import onnx_made
 from support.onnx_made import I64, value
 
+from shootout.apps.ship.folder import shipping
 from shootout.backends import cuda_memory
 from shootout.backends.common import HANDED_BYTES
 from shootout.core import backends
@@ -46,7 +47,7 @@ def passing(path: Path, width: int) -> Path:
 def run_file(exported: ExportedModel, name: str) -> tuple[list[dict[str, np.ndarray]], ...]:
     """What the session and the shipped folder's program give, after the caller has changed the inputs."""
     target, module = Target(backend=name), ModuleType("shipped")
-    ship, templates = backends.shipping(target)
+    ship, templates = shipping(target)
     with TemporaryDirectory() as folder:
         arm = Arm(target=target, model=exported.model, threads=1)
         adapter = backends.get(name)

@@ -16,6 +16,7 @@ from shootout.core.adapter import Fixture
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
+from shootout.testing.cases import fixture
 
 MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
 
@@ -106,8 +107,8 @@ def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
     source = f"{MODULE}    from shootout.core.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
     (packages / "mine_fixture.py").write_text(source)
     install(packages, "mine-package", {"mine": "mine_fixture:Mine"})
-    assert backends.fixture("mine").batch == 3
-    assert backends.fixture("numpy") == Fixture()
+    assert fixture("mine").batch == 3
+    assert fixture("numpy") == Fixture()
 
 
 @pytest.mark.parametrize(

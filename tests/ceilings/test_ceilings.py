@@ -15,7 +15,6 @@ from shootout.apps.ceilings.measure import known_ceilings, obtain_ceilings, work
 from shootout.apps.ceilings.remembered import read_ceilings, write_ceilings
 from shootout.backends._openvino.backend import STEP
 from shootout.commands import doctor
-from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision
 from shootout.core.errors import OutOfTime, ShootoutError
@@ -255,17 +254,17 @@ def test_caches_that_cpus_share_count_once(tmp_path: Path, monkeypatch: pytest.M
     assert environment.cache_held("L1d", [0, 1]) == 0
 
 
-@pytest.mark.parametrize("source", sorted(backends.multipliers()))
+@pytest.mark.parametrize("source", sorted(worker.multipliers()))
 def test_every_library_makes_right_products(source: str):
     """Products of ones have the size everywhere; OpenVINO's bytes are scaled."""
-    for precision, make in backends.gemms(source, 1).items():
+    for precision, make in worker.gemms(source, 1).items():
         result: Any = make(32)()
         rows = next(iter(result.values())) if source == "openvino" else result[0] if source == "onnxruntime" else result
         scale = STEP if (source, precision) == ("openvino", Precision.INT8) else 1
         assert [float(rows[0][0]), float(rows[-1][-1])] == pytest.approx([32 * scale] * 2)
 
 
-@pytest.mark.parametrize("source", sorted(backends.multipliers()))
+@pytest.mark.parametrize("source", sorted(worker.multipliers()))
 def test_rates_are_positive(source: str):
     rates, faults = worker.peak_rates(source, 1, sizes=(32,))
     assert "fp32" in rates
@@ -277,8 +276,8 @@ def test_a_precision_that_a_library_refuses_costs_it_no_other(monkeypatch: pytes
     def refused(_: int) -> Any:
         raise RuntimeError("no such kernel\nmore")
 
-    products = {Precision.BF16: refused, **backends.gemms("numpy", 1)}
-    monkeypatch.setattr(backends, "gemms", lambda *_: products)
+    products = {Precision.BF16: refused, **worker.gemms("numpy", 1)}
+    monkeypatch.setattr(worker, "gemms", lambda *_: products)
     rates, faults = worker.peak_rates("made", 1, sizes=(32,))
     assert (list(rates), faults) == (["fp32"], ["bf16: RuntimeError: no such kernel"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,17 +51,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_a_machine_is_not_sent_for_what_only_builds_need_that_are_made_here(monkeypatch: pytest.MonkeyPatch):
+    kept = ["ai-edge-litert<3,>=2.3; extra == 'litert'", "torch<2.14,>=2.11; extra == 'torch'"]
+    left_out = ["torch<2.14,>=2.11; extra == 'litert'", 'onnx2fx==0.0.1; extra == "executorch"']
+    lines = [f"Requires-Dist: {line}" for line in ("numpy>=2", *kept, *left_out)]
+    own = SimpleNamespace(version="1.2", read_text=lambda _: "\n".join(["Name: shootout", *lines]))
+    monkeypatch.setattr(parcel.metadata, "distribution", lambda _: own)
+    sent = parcel.pack_package().package["shootout-1.2.dist-info/METADATA"]
+    assert isinstance(sent, bytes)
+    assert sent.decode().splitlines() == ["Name: shootout", *lines[:3]]
+
+
 def test_the_package_is_whole_and_known_by_its_contents():
     one, again = packed(model="identity"), packed(model="identity")
     assert [*one.by_place] == [*again.by_place]
     held = {*one.package}
     assert {
         "shootout/commands/node.py",
-        "shootout/fleet/node_side.py",
+        "shootout/apps/fleet/node_side.py",
         "shootout/backends/_numpy/__init__.py",
         "shootout/models/zoo/__init__.py",
     } <= held
-    assert {"shootout/studies/shootout.toml", "shootout/page/page.html"} <= held
+    assert {"shootout/studies/shootout.toml", "shootout/tell/page/page.html"} <= held
     assert any(name.endswith(".dist-info/METADATA") for name in held)
     assert not any(name.endswith(".pyc") for name in held)
 

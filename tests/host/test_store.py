@@ -14,7 +14,7 @@ from shootout.core.errors import UsageError
 from shootout.core.host import store
 from shootout.core.host.store import evict, in_use, kept, limit_bytes, mark_used
 
-NAMES = ("0123456789ab", "built/b", "program-c", "tflite/d.tflite")
+NAMES = ("0123456789ab", "built/b", "program-c", "converted/d.bin")
 """One of each kind, from the one that was used longest ago on; 100 bytes each."""
 
 
@@ -56,7 +56,7 @@ def test_what_was_used_longest_ago_goes_first(cache: Path):
     assert gone is not None
     assert [one.path.name for one in gone] == ["b", "program-c"]
     assert names(cache) == [NAMES[3], NAMES[0]]
-    assert {path.name for path in cache.iterdir()} == {NAMES[0], "built", "tflite", "lent", ".lock"}
+    assert {path.name for path in cache.iterdir()} == {NAMES[0], "built", "converted", "lent", ".lock"}
     assert (cache.parent / "facts.json").exists()
 
 

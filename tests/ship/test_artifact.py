@@ -16,9 +16,8 @@ from support.races.shipping import source_of
 from shootout import models
 from shootout.apps.ship import artifact
 from shootout.apps.ship.arm_to_ship import ArmToShip
-from shootout.apps.ship.folder import error_limit
+from shootout.apps.ship.folder import error_limit, shipping
 from shootout.backends._numpy import backend
-from shootout.core import backends
 from shootout.core.contract import Arm, Availability, BoundStanding, Device, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.request import brief_key
@@ -159,7 +158,7 @@ def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
 )
 def test_what_can_t_be_shipped_says_why(target: Target, words: str):
     with pytest.raises(SkippedArm) as found:
-        backends.shipping(target)
+        shipping(target)
     assert words in f"{found.value.reason} {found.value.fix}"
 
 

@@ -20,7 +20,7 @@ from support.console import here
 from support.races.cells import fidelity
 from support.races.shipping import ship_target
 
-from shootout.apps.ship.folder import mismatch_limit
+from shootout.apps.ship.folder import mismatch_limit, shipping
 from shootout.core import backends
 from shootout.core.contract import OutputError, Target
 from shootout.core.errors import UsageError
@@ -331,7 +331,7 @@ def test_it_answers_as_the_arm_does(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", [name for name, row in backends.shipped().items() if row.ships])
 def test_it_can_be_read_at_a_glance(name: str):
     mode = "aoti" if name == "torch-compile" else ""
-    folder = backends.shipping(Target(backend=name, mode=mode))[1]
+    folder = shipping(Target(backend=name, mode=mode))[1]
     head = (Path(str(sys.modules["shootout.apps.ship"].__file__)).parent / "load.txt").read_text()
     for template in folder.glob("load*.txt"):
         text = head.replace("BODY\n", template.read_text())

@@ -9,7 +9,6 @@ from typing import Any, get_type_hints
 
 from shootout.apps.ceilings import worker as figures
 from shootout.apps.ceilings.remembered import as_data, read_ceilings, write_ceilings
-from shootout.core import backends
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
 from shootout.core.host import environment
@@ -108,7 +107,7 @@ def measure_ceilings(placement: Placement, load: float, limit: Deadline | None =
     peaks: dict[str, Peak] = {}
     limit = limit or Deadline(None)
     rates_end = limit.part(RATES_SHARE)
-    for source in (name for name in backends.multipliers() if find_spec(name)):
+    for source in (name for name in figures.multipliers() if find_spec(name)):
         for precision, rate in _measure_rates(placement, source, notes, rates_end).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)

@@ -11,12 +11,13 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
+from typing import cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from shootout.core import backends, clock
-from shootout.core.contract import Gemm
+from shootout.core import backends, clock, plugins
+from shootout.core.contract import Gemm, Gemms
 
 SIZES = (512, 1_024, 2_048, 4_096)
 LONGEST_S = 0.25
@@ -34,6 +35,20 @@ Kernel = Callable[[int, int], tuple[Gemm, int]]
 """(bytes of its own working set, passes in one call) → a call, and the bytes that it moves."""
 
 
+def multipliers() -> dict[str, str]:
+    """Return where each library's fastest square products are made, by the library's name as it is imported."""
+    return {row.loads[""][0]: row.gemms for row in backends.shipped().values() if row.gemms}
+
+
+def gemms(library: str, threads: int) -> Gemms:
+    """Return a library's fastest square products on so many threads; imports it.
+
+    Raises:
+        KeyError: no row has any of this library.
+    """
+    return cast("Gemms", plugins.load(multipliers()[library])(threads))
+
+
 def peak_rates(source: str, threads: int, sizes: Sequence[int] = SIZES) -> tuple[dict[str, float], list[str]]:
     """Measure the rates that the library `source` reaches on square products.
 
@@ -41,7 +56,7 @@ def peak_rates(source: str, threads: int, sizes: Sequence[int] = SIZES) -> tuple
         GFLOP/s (or GOP/s) by precision, the best of `sizes`; and a line for each precision that it can't multiply in.
     """
     rates, faults = dict[str, float](), list[str]()
-    for precision, make in backends.gemms(source, threads).items():
+    for precision, make in gemms(source, threads).items():
         try:
             rates[str(precision)] = _best_rate(make, sizes)
         except Exception as error:  # of any library: the other precisions count all the same

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import IO, Any
 import shootout
 from shootout import models
 from shootout.apps.fleet.transport import Contents
+from shootout.core import backends
 from shootout.core.errors import SENT
 from shootout.core.exported.delivery import FLEET
 from shootout.core.exported.model import sha256
@@ -60,9 +62,18 @@ def pack_package() -> Parcel:
     with suppress(metadata.PackageNotFoundError):
         own = metadata.distribution("shootout")
         text = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
-        contents[f"shootout-{own.version}.dist-info/METADATA"] = text.encode()
+        contents[f"shootout-{own.version}.dist-info/METADATA"] = _without_makers(text).encode()
         contents[f"shootout-{own.version}.dist-info/{SENT}"] = b"by ssh or Ray\n"
     return Parcel(package=contents)
+
+
+def _without_makers(text: str) -> str:
+    """Leave out of this package's requirements what only builds need, of backends that are built here for any CPU."""
+    portable = [row for name, row in backends.shipped().items() if backends.capabilities(name).portable]
+    made_here = {(package, row.extra) for row in portable for package in row.makers}
+    asked = re.compile(r"Requires-Dist: ([\w.-]+).*extra\s*==\s*['\"]([\w-]+)['\"]")
+    lines = [line for line in text.splitlines() if not (found := asked.match(line)) or found.groups() not in made_here]
+    return "\n".join([*lines, ""])
 
 
 def pack(study: Study, *, weights: bool = True) -> Parcel:

@@ -10,16 +10,17 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import shootout
 from shootout.apps.judge.compare.matching import machine_of
 from shootout.apps.ship.arm_to_ship import ArmToShip
-from shootout.core import backends
-from shootout.core.adapter import Built, Shipment
+from shootout.core import backends, plugins
+from shootout.core.adapter import Built, Ship, Shipment
 from shootout.core.build.installed import closure
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
-from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device
-from shootout.core.errors import DISK_FULL, UsageError, tell_refusal
+from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Target
+from shootout.core.errors import DISK_FULL, NotRunKind, SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.core.exported.model import save_sets
 from shootout.core.host import environment
@@ -57,6 +58,20 @@ _HERE = Path(__file__).parent
 _ELSEWHERE = "choose another folder"
 
 
+def shipping(target: Target) -> tuple[Ship, Path]:
+    """Return what ships a target's artifacts, and the folder of its templates; imports its module.
+
+    Raises:
+        SkippedArm: they can't be.
+    """
+    row = backends.entry(target.backend)
+    if target.folder:
+        raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
+    if why := row.why_unshippable(target):
+        raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
+    return cast("Ship", plugins.load(row.ships)), plugins.folder_of(row.ships.partition(":")[0])
+
+
 def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") -> ShippedFolder:
     """Write the shipped folder of a built arm.
 
@@ -69,7 +84,7 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
         UsageError: what it needs isn't known, or the folder can't be written to.
     """
     arm, exported = source.arm, built.exported
-    ship, templates = backends.shipping(arm.target)
+    ship, templates = shipping(arm.target)
     with new_folder(folder):
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()

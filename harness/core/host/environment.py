@@ -18,11 +18,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from time import get_clock_info
 from typing import Any
 
+from shootout.core import plugins
 from shootout.core.clock import utc_now
 from shootout.core.host import cgroup, cuda_driver, gpu
 from shootout.core.host.cgroup import read
@@ -34,12 +35,6 @@ PROC = Path("/proc")
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _BOARD = "device-tree/model"
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
-_OTHER_PACKAGES = (
-    "onnxruntime-gpu",
-    *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cublas", "nvidia-cublas-cu12", "triton"),
-    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
-)
-"""Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
 _APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|parquet|report|site|testing)['\"]")
@@ -151,8 +146,8 @@ def libraries() -> dict[str, str]:
         wanted = required(metadata.requires("shootout") or ())
     except metadata.PackageNotFoundError:
         wanted = set()
-    wanted |= {point.dist.name for point in metadata.entry_points(group="shootout.backends") if point.dist}
-    versions = {name: version_of(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
+    wanted |= {point.dist.name for point in plugins.third_parties(plugins.BACKENDS) if point.dist}
+    versions = {name: version_of(name) for name in sorted({*wanted, *import_module(plugins.BACKENDS).OTHER_PACKAGES})}
     return {name: version for name, version in versions.items() if version}
 
 

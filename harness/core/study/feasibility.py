@@ -227,7 +227,8 @@ def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
         return None
     kinds = " and ".join(precision.upper() for precision in holds)
     why = f"the file holds {kinds} itself, so a row of it can promise no other precision"
-    fix = f"give the FP32 file; this one runs as `{Precision.NATIVE}`, such as onnxruntime:cpu:{Precision.NATIVE}"
+    able = next(name for name in backends.baselines(loads_quickly=True) if backends.capabilities(name).native)
+    fix = f"give the FP32 file; this one runs as `{Precision.NATIVE}`, such as {able}:cpu:{Precision.NATIVE}"
     if target.precision is Precision.NATIVE:
         why, fix = f"{target.backend} takes no file that holds {kinds} itself", "give the FP32 file"
     is_given = not all(here.holds.values())  # the FP32 file is among those that race

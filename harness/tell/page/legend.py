@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from shootout.core import backends
+
+EXAMPLE = f"{backends.baselines(loads_quickly=True)[0]}:cpu:fp32"
 LEGEND = (
-    ("target", "What is measured: backend, device and precision, such as onnxruntime:cpu:fp32."),
+    (
+        "target",
+        f"What is measured: backend, device and precision, such as {EXAMPLE}.",
+    ),
     ("eligible", "May be shipped: plain FP32, or a lower precision that is shown to keep the accuracy."),
     (
         "1.7x slower (1.1 to 2.7)",

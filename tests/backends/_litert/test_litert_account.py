@@ -26,11 +26,11 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
 from shootout.core.schemes import shown_as
 from shootout.core.worker.precision_checks import executed_fault
-from shootout.testing.cases import exported_models, warm_of
+from shootout.testing.cases import exported_models, fixture, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
-FIXTURE = backends.fixture("litert")
+FIXTURE = fixture("litert")
 MODEL = Request(model=FIXTURE.model, parameters=FIXTURE.parameters, batch=FIXTURE.batch)
 """The conformance suite's, whose conversion is kept: converting anew takes seconds."""
 LABELS = ("fp32", "int8/minmax+per-tensor", "int8/samples-3", "int8/weights-only", "int4", "int4/activations-8")

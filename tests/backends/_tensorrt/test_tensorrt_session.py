@@ -23,9 +23,9 @@ from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
-from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
+from shootout.testing import checks
 from shootout.testing.cases import ConformanceCase
 from shootout.testing.checks import CheckedTarget, call, executed_matches_request
 
@@ -183,8 +183,8 @@ def test_the_suite_takes_an_engine_as_asked_and_no_other(
 
 
 def test_where_the_runtime_tells_of_the_rest_it_has_to(full: FakeTensorRt, monkeypatch: pytest.MonkeyPatch):
-    told = backends.fixture("onnxruntime")
-    monkeypatch.setattr(backends, "fixture", lambda name: told)
+    told = checks.fixture("onnxruntime")
+    monkeypatch.setattr(checks, "fixture", lambda name: told)
     full.layers = json.dumps({"Layers": [{**GEMM, "Inputs": [{"Format/Datatype": "Int8"}] * 2}]})
     with pytest.raises(AssertionError, match="what does the float remainder run in"):
         checked(full, INT8)

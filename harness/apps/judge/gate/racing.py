@@ -22,7 +22,7 @@ from shootout.apps.judge.gate.evidence import Limits
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
-from shootout.apps.ship.folder import write_folder
+from shootout.apps.ship.folder import shipping, write_folder
 from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
@@ -335,7 +335,7 @@ def why_unshippable(contest: Contest) -> str:
     if target.python:
         return f"{target} runs under another interpreter, whose packages are its own"
     try:
-        backends.shipping(target)
+        shipping(target)
     except SkippedArm as error:
         return str(error)
     return ""
