@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from shootout.core import plugins
-from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
+from shootout.core.adapter import Built, Runner
+from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
 from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.exported.model import ExportedModel
-from shootout.core.messages import Ask, Scope, Turn
+from shootout.core.messages import Ask, Scope, Turn, Verified
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller, Clips
+from shootout.core.worker.verification import Claim, verify
 
 if TYPE_CHECKING:  # a worker doesn't load these
     from shootout.core.journal.records import LoadTestResult
@@ -43,6 +46,9 @@ class Scenario:
         spreads_batch: whether the batches of a study compete in one group; else each is a group of its own.
         selects: whether the settings of a target compete, and the best is measured again in a group of its own.
         fills_turns: whether calls one after the other from one session make up nearly all of a turn.
+        single_ns: nanoseconds that calls may take which are read one by one after the rounds, where a reading of these
+            holds several; 0: none are.
+        reads_tail: whether more calls are read where a p99 is asked for and the rounds of long calls brought too few.
         is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
         is_mean: whether that time is the mean over calls that differ, in place of a median.
@@ -64,6 +70,8 @@ class Scenario:
     spreads_batch: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     fills_turns: ClassVar[bool] = True
+    single_ns: ClassVar[int] = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
+    reads_tail: ClassVar[bool] = True
     is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
     is_mean: ClassVar[bool] = False
@@ -104,9 +112,25 @@ class Scenario:
         """
         return Terms()
 
+    def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        """Build the arm's artifact."""
+        return runner.build(exported, arm, folder)
+
+    def load(self, runner: Runner, built: Built) -> Session:
+        """Load a session, or several behind one."""
+        return runner.load(built)
+
     def open(self, opened: Opened) -> Caller:
-        """Return what makes the calls, in the worker."""
-        return Blocks(opened.sessions[0], opened.buffers, on_gpu=opened.arm.target.device.is_gpu, clips=opened.clips)
+        """Return what makes the calls, in the worker; every input buffer is staged now."""
+        return Blocks(opened.sessions[0], opened.buffers, on_gpu=opened.on_gpu, clips=opened.clips)
+
+    def verify(self, claim: Claim, _caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
+        """Verify what is called, and judge what the arm tells of itself.
+
+        Returns:
+            The first fault, or the worst error; and the claim that later answers are checked by.
+        """
+        return verify(claim, keep), claim
 
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return what the turns of a restart come to end to end: a time for each, or one for all; shorter is better."""
@@ -217,21 +241,39 @@ class Rounds:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Opened:
-    """A loaded arm's sessions and inputs.
+    """A loaded arm's sessions, and its inputs once they are looked at.
 
     Attributes:
         sessions: one for each instance.
-        buffers: the input buffers that calls rotate through.
-        clips: the calls of a stream; None if the model has none.
+        seed: of this arm in this restart.
     """
 
-    arm: Arm
-    exported: ExportedModel
+    built: Built
     sessions: Sequence[Session]
-    buffers: Sequence[Arrays]
-    clips: Clips | None
+    seed: int = 0
+
+    @property
+    def on_gpu(self) -> bool:
+        """Tell whether a GPU's clock has to rise before calls are read."""
+        return self.built.arm.target.device.is_gpu
+
+    @cached_property
+    def sets(self) -> Sequence[Arrays]:
+        """Return all input sets: of a stream, each call of its clips."""
+        return self.built.exported.input_buffers()
+
+    @property
+    def buffers(self) -> Sequence[Arrays]:
+        """Return those that calls outside of a stream rotate through."""
+        return self.built.exported.pick(self.sets)
+
+    @property
+    def clips(self) -> Clips | None:
+        """Return the calls of a stream; None if the model has none."""
+        stream = self.built.exported.stream
+        return Clips(stream=stream, sets=self.sets) if stream else None
 
 
 def scenario_of(arm: Arm) -> Scenario:

@@ -61,10 +61,9 @@ class RateStep(Ask):
 
 def open_instances(opened: Opened) -> Instances:
     """Return what makes the calls of all of an arm's sessions, each on inputs of its own."""
-    exported = opened.exported
+    exported, batch = opened.built.exported, opened.built.arm.batch
     inputs = [opened.buffers, *(exported.pick(exported.input_buffers()) for _ in opened.sessions[1:])]
-    on_gpu = opened.arm.target.device.is_gpu
-    return Instances(opened.sessions, inputs, opened.arm.batch, on_gpu=on_gpu, clips=opened.clips)
+    return Instances(opened.sessions, inputs, batch, on_gpu=opened.on_gpu, clips=opened.clips)
 
 
 class Instances:
@@ -96,6 +95,16 @@ class Instances:
         ]
         self._threads = [ThreadPoolExecutor(1) for _ in sessions[1:]]  # the first one runs in this thread
         self._tuned: Tuned | None = None
+
+    @property
+    def sets(self) -> Sequence[Arrays]:
+        """Return the first session's input sets."""
+        return self._blocks[0].sets
+
+    @property
+    def buffers(self) -> Sequence[Arrays]:
+        """Return those of the first session that calls outside of a stream rotate through."""
+        return self._blocks[0].buffers
 
     @property
     def together(self) -> Callable[[], list[list[Arrays]]] | None:

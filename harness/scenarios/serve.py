@@ -24,7 +24,8 @@ class Serve(Scenario):
     measures = "the latencies of requests that arrive by themselves"
     options = frozenset({"instances", "rate", "p99_limit_ms", "enough_rate"})
     scopes = (Scope.END_TO_END,)
-    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
+    single_ns = 0
     objective = ""
     round_s = SERVE_STEP_S * (1 + SERVE_LEAD_IN)
 

@@ -28,8 +28,8 @@ class Sustained(Scenario):
     measures = "the time of a call at the beginning and at the end of long turns"
     options = frozenset({"chunk_ms", "sustained_s"})
     scopes = (Scope.END_TO_END,)
-    is_foreseen = False
-    is_one_call = False
+    reads_tail = is_foreseen = is_one_call = False
+    single_ns = 0
     objective = ""
     sets_time = True
 
@@ -45,7 +45,8 @@ class Sustained(Scenario):
 
     def open(self, opened: Opened) -> LongBlocks:
         """Return what calls without a pause."""
-        return LongBlocks(opened.sessions[0], opened.buffers, device=opened.arm.target.device, clips=opened.clips)
+        device = opened.built.arm.target.device
+        return LongBlocks(opened.sessions[0], opened.buffers, device=device, clips=opened.clips)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

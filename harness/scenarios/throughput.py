@@ -22,7 +22,8 @@ class Throughput(Scenario):
     measures = "items a second, of several sessions at once"
     options = frozenset({"instances"})
     spreads_batch = selects = True
-    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
+    single_ns = 0
     objective = "rate"
     time_note = "time is wall time per item, all instances together."
     block_ns = WINDOW_NS

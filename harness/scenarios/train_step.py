@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from shootout.core.contract import Fidelity
+from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario
+from shootout.core.session import TrainingSession
+from shootout.core.worker.blocks import Caller
+from shootout.core.worker.verification import Claim
+from shootout.scenarios import training_step
 
 
 class TrainStep(Scenario):
@@ -11,11 +21,19 @@ class TrainStep(Scenario):
     name = "train-step"
     measures = "the time of a training step"
     trains = True
-    fills_turns = False
-    is_one_call = False
+    fills_turns = reads_tail = is_one_call = False
+    single_ns = 0
     objective = ""
     call = "step"
     unshippable = (
         "a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"
     )
     unexplainable = "a training step has no layers to compare: explain a run of inference"
+
+    def verify(self, claim: Claim, caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
+        """Verify losses, gradients, and what the optimizer does."""
+        return super().verify(replace(claim, judge=_judge_step), caller, keep)
+
+
+def _judge_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
+    return training_step.judged(found, cast("TrainingSession", claim.session), claim.exported, claim.buffers)

@@ -9,20 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import Any, cast
 
 import numpy as np
 
 from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built, OpenSession, Runner
+from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.exported.model import ExportedModel, aligned
-from shootout.core.messages import Scope
-from shootout.core.scenario import Scenario
+from shootout.core.messages import Scope, Verified
+from shootout.core.scenario import Opened, Scenario
 from shootout.core.schemes import without_shapes
 from shootout.core.session import Event, GpuSide, Session
+from shootout.core.worker.blocks import Blocks, Caller
+from shootout.core.worker.verification import Claim, rank_error, verify
 from shootout.scenarios.varying_inputs import OPEN, SizedModel, Varying, corner, pad
 
+PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
 SIZES = "sizes"
 """The key in a build's facts for those of each size."""
 
@@ -35,10 +40,49 @@ class VaryingSizes(Scenario):
     options = frozenset({"mix"})
     scopes = (Scope.END_TO_END,)
     is_mean = True
-    is_foreseen = False
-    is_one_call = False
+    reads_tail = is_foreseen = is_one_call = False
+    single_ns = int(1e9 * TAIL_S)
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
+
+    def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        """Build the artifact of each size; of a model with one size, such as a probe, that."""
+        return build(runner, exported, arm, folder) if exported.varying else runner.build(exported, arm, folder)
+
+    def load(self, runner: Runner, built: Built) -> Session:
+        """Load the sessions of all sizes."""
+        return load(runner, built) if built.exported.varying else runner.load(built)
+
+    def open(self, opened: Opened) -> SizedBlocks:
+        """Return what calls the sizes in their order."""
+        return SizedBlocks(opened)
+
+    def verify(self, claim: Claim, caller: Caller, _keep: Path | None) -> tuple[Verified, Claim]:
+        """Verify the arm at each of its sizes; the claim that is returned is of the one that is checked again."""
+        assert isinstance(caller, SizedBlocks), "as it was opened"
+        return verify_sizes(claim, caller.sizes, caller.first)
+
+
+class SizedBlocks(Blocks):
+    """Reads calls of all sizes, in passes.
+
+    Attributes:
+        sizes: the input buffers of each size.
+        first: the size that is checked again later, one for each restart; its buffers come first.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        exported, varying = opened.built.exported, _varying_of(opened.built.exported)
+        self.sizes = list_buffers(exported)
+        self.first = int(np.random.default_rng(opened.seed).integers(len(self.sizes)))
+        others = [buffer for at, some in enumerate(self.sizes) if at != self.first for buffer in some]
+        super().__init__(
+            opened.sessions[0],
+            [*self.sizes[self.first], *others],
+            on_gpu=opened.on_gpu,
+            order=order_calls(exported, self.sizes, self.first),
+            weights=varying.weights,
+        )
 
 
 def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
@@ -82,6 +126,31 @@ def order_calls(exported: ExportedModel, buffers: Sequence[Sequence[Arrays]], fi
         order.append(begins[index] + had[index] % len(buffers[index]))
         had[index] += 1
     return order
+
+
+def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
+    """Verify an arm whose sizes vary at each of them, against the reference outputs of that size.
+
+    Args:
+        claim: of all sizes.
+        buffers: of each size.
+        first: the size whose later answers are checked, by its index.
+
+    Returns:
+        The first fault, or the worst error; and the claim at the size `first`.
+    """
+    varying, found, own = _varying_of(claim.exported), list[Verified](), claim
+    for index, (one, inputs) in enumerate(zip(varying.sizes, buffers, strict=True)):
+        sized = replace(claim, exported=one.exported, buffers=inputs)
+        own = sized if index == first else own
+        verified = verify(sized)
+        if verified.fault:
+            is_masked = any("mask" in spec.name.lower() for spec in one.exported.inputs)
+            padded = "" if is_masked or one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
+            return replace(verified, fault=f"at {varying.axis}={one.size}: {verified.fault}{padded}"), own
+        found.append(verified)
+    worst = max(found, key=lambda one: rank_error(one.fidelity))
+    return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
 
 
 class VaryingSession:

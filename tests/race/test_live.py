@@ -189,7 +189,7 @@ def test_who_answers_wrongly_after_the_rounds_has_failed(tmp_path: Path, device:
         def _recheck(self) -> str:
             worker, asked = Worker(), list[Any]()
             assert worker.recheck() == ""
-            worker._blocks = self._blocks
+            worker._caller = self._blocks
             worker._rechecks = SimpleNamespace(look_once_more=lambda blocks: asked.append(blocks) or "wrong")  # type: ignore[assignment]
             assert worker.recheck() == "wrong"
             assert asked == [self._blocks]

@@ -18,7 +18,7 @@ from support.races import planted
 from support.races.fakes import EXECUTED, Answering, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
-from shootout.core import clock
+from shootout.core import clock, scenario
 from shootout.core.clock import Deadline
 from shootout.core.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, NotRun, NotRunKind, Scenario, Target
@@ -37,6 +37,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.scoring import Measure
 from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification
+from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics import scorer
 from shootout.scenarios.concurrent import Instances
@@ -122,10 +123,10 @@ class InProcess(FakePlayer):
     def __init__(self, world: World, arm: Arm, place: int, session: Planned) -> None:
         super().__init__(world, arm, place)
         self.session, self.blocks = session, list[tuple[Scope, list[int]]]()
-        built: Any = SimpleNamespace(arm=ARM, exported=SimpleNamespace(varying=None, stream=None))
+        built: Any = SimpleNamespace(arm=ARM)
         worker = worker_main.Worker()
-        worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
-        worker._blocks, session.staged = worker._make_blocks(built), False
+        worker._session, worker._sessions = session, [session]  # type: ignore[assignment]
+        worker._caller, session.staged = Blocks(session, [{}, {}]), False  # type: ignore[arg-type]
         process = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
         stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
         self.player = Answering(process, built, stage)
@@ -290,11 +291,11 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     arm = Arm(target=Target(backend="numpy"), model="m", scenario=Scenario.THROUGHPUT, instances=2)
     claimed: list[Any] = []
     broken = SimpleNamespace(fault="any")
-    monkeypatch.setattr(worker_main, "verify", lambda claim, *_: claimed.append(claim) or broken)
+    monkeypatch.setattr(scenario, "verify", lambda claim, *_: claimed.append(claim) or broken)
     built: Any = SimpleNamespace(arm=arm, exported=None)
     worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
-    worker._sets, worker._strayed = buffers, "has threads elsewhere"
-    worker._blocks = Instances(sessions, [buffers, buffers], 1)  # type: ignore[arg-type]
+    worker._strayed = "has threads elsewhere"
+    worker._caller = Instances(sessions, [buffers, buffers], 1)  # type: ignore[arg-type]
     worker.verify()
     (claim,) = claimed
     assert claim.strayed == "has threads elsewhere"
@@ -344,7 +345,7 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
     worker, kept = worker_main.Worker(), list[Any]()
     built: Any = SimpleNamespace(arm=ARM_HERE, exported=labeled_exported())
     worker._built, worker._session, worker._sessions, worker._strayed = built, Labeled(), [], None  # type: ignore[assignment]
-    worker._sets, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, SimpleNamespace(together=None))
+    worker._caller = cast(Any, SimpleNamespace(together=None, sets=[{"x": np.array([[1.0, 2.0]])}]))
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())
 

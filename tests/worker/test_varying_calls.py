@@ -20,6 +20,7 @@ from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_
 from shootout.core.host.placement import place
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
+from shootout.core.scenario import Opened
 from shootout.core.session import Session
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
@@ -225,11 +226,10 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
 
 def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     built = Built(arm=arm(), exported=made(tmp_path), folder=tmp_path, facts={})
+    session: Any = SimpleNamespace(stage=lambda _, slot: slot, execute=int, synchronize=int, fetch=int)
 
     def draw(seed: int) -> int:
-        worker = Worker()
-        worker._read_buffers(built, seed)
-        return worker._first
+        return varying.SizedBlocks(Opened(built=built, sessions=[session], seed=seed)).first
 
     assert [draw(seed) for seed in range(30)] == [draw(seed) for seed in range(30)]
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
@@ -259,8 +259,8 @@ def test_zeros_of_padding_are_blamed_only_without_a_mask(
         arm=None, exported=exported, session=None, buffers=(), strayed=None, together=None  # type: ignore[arg-type]
     )  # fmt: skip
     verified = verification.Verified(executed=ACCOUNT, fidelity=NOTHING, fault="its error is 0.3")
-    monkeypatch.setattr(verification, "verify", lambda *_, **__: verified)
-    found, _ = verification.verify_sizes(claim, [()], 0)
+    monkeypatch.setattr(varying, "verify", lambda *_, **__: verified)
+    found, _ = varying.verify_sizes(claim, [()], 0)
     assert found.fault
     assert found.fault.startswith("at n=16: its error is 0.3")
     assert ("may read the zeros as data" in found.fault) is blamed

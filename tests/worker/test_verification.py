@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +14,10 @@ from support.exports import bare_exported
 from shootout.core.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.core.exported.model import ReportRows
 from shootout.core.scoring import NAMES
+from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import CHECKS, Claim, verify
 from shootout.scenarios import training_step
+from shootout.scenarios.train_step import TrainStep
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
@@ -238,7 +240,8 @@ def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytes
     monkeypatch.setattr(training_step, "judged", lambda found, *_: (found, "moved its weights"))
     trained = exported()
     trained.trained = ("w",)
-    assert verify(claim(exported=trained)).fault == "moved its weights"
+    verified, _ = TrainStep().verify(claim(exported=trained), cast("Caller", None), None)
+    assert verified.fault == "moved its weights"
     untold = [check.__name__ for check in CHECKS if check.__name__ not in FAULTS]
     assert untold == ["check_step", "check_first_calls"], "the second one has tests beside those of streams"
 

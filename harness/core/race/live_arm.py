@@ -17,7 +17,6 @@ from shootout.core.constants import (
     LEAD_IN_CALLS,
     LONG_CALL_NS,
     LONG_WARM_UP_CALLS,
-    SHORT_CALL_NS,
     SINGLE_CALLS,
     SINGLE_LEAD_IN,
     TAIL_S,
@@ -28,11 +27,12 @@ from shootout.core.constants import (
     WARM_UP_SHORT_CALL_NS,
     WARM_UP_SHORT_NS,
 )
-from shootout.core.contract import Arm, Array, Scenario
+from shootout.core.contract import Arm, Array
 from shootout.core.errors import ArmOut
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.race.arm_process import ArmProcess
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.warmup import steady_from
 
@@ -112,14 +112,13 @@ class LiveArm:
 
     def read_singly(self) -> None:
         """Read some calls one by one if a reading of the rounds holds several."""
-        varies = self.arm.scenario is Scenario.VARYING
-        if self.tuned.per_reading[Scope.END_TO_END] > 1 and (varies or self.arm.scenario is Scenario.LATENCY):
-            most_ns = int(1e9 * TAIL_S) if varies else 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
+        most_ns = scenario_of(self.arm).single_ns
+        if most_ns and self.tuned.per_reading[Scope.END_TO_END] > 1:
             self.single_ns = self.process.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
 
     def read_tail(self, left_s: float) -> None:
         """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
-        if self.arm.scenario is not Scenario.LATENCY:
+        if not scenario_of(self.arm).reads_tail:
             return
         if self.tuned.per_reading[Scope.END_TO_END] > 1:
             return

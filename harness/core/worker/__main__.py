@@ -18,8 +18,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shootout.core import backends, clock
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, NotRun
@@ -31,10 +29,9 @@ from shootout.core.messages import Ask, Fault, HeadStart, Loaded, Looked, OnGpu,
 from shootout.core.scenario import Opened, scenario_of
 from shootout.core.session import Session
 from shootout.core.worker import fork_server, precision_checks
-from shootout.core.worker.blocks import Blocks, Caller, Clips, read_profile
+from shootout.core.worker.blocks import Caller, read_profile
 from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
-from shootout.core.worker.verification import Claim, Rechecks, call_once, verify, verify_sizes
-from shootout.scenarios import varying
+from shootout.core.worker.verification import Claim, Rechecks, call_once
 
 
 class Worker:
@@ -42,16 +39,12 @@ class Worker:
 
     _built: Built
     _session: Session
-    _sets: list[dict[str, Any]]
-    _buffers: list[dict[str, Any]]
     _sessions: Sequence[Session] = ()
     _device: Device = Device.CPU
     _backend: str = ""
-    _blocks: Caller
+    _caller: Caller
     _strayed: str | None
     _rechecks: Rechecks | None = None
-    _sizes: Sequence[Sequence[dict[str, Any]]] = ()
-    _first: int = 0
 
     def __init__(self, head_start: HeadStart | None = None) -> None:
         """Make a worker; `head_start` tells what its fork server imported for it."""
@@ -63,11 +56,7 @@ class Worker:
         self._device, self._backend = arm.target.device, arm.target.backend
         spared, self._head_start = self._head_start, None
         with clock.Stopwatch() as watch:
-            runner = backends.runner(arm.target)
-            if exported.varying:
-                built = varying.build(runner, exported, arm, folder)
-            else:
-                built = runner.build(exported, arm, folder)
+            built = scenario_of(arm).build(backends.runner(arm.target), exported, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
         return facts, watch.seconds + (spared.import_s if spared else 0.0)
 
@@ -93,14 +82,13 @@ class Worker:
         spared, self._head_start = self._head_start, None
         before = spared.rss_before_bytes if spared else resident_bytes()
         with clock.collected_once():
-            runner = backends.runner(built.arm.target)
+            runner, scenario = backends.runner(built.arm.target), scenario_of(built.arm)
             with clock.Stopwatch() as watch:
-                self._session = varying.load(runner, built) if built.exported.varying else runner.load(built)
+                self._session = scenario.load(runner, built)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built, self._sets = built, self._read_buffers(built, seed)
-        self._buffers = built.exported.pick(self._sets)
-        self._blocks = self._make_blocks(built)
-        first_call_s = self._blocks.first_call_s()
+        self._built = built
+        self._caller = scenario.open(Opened(built=built, sessions=self._sessions, seed=seed))
+        first_call_s = self._caller.first_call_s()
         self._strayed = given.left(current_bounds())
         return Loaded(
             load_s=watch.seconds + (spared.import_s if spared else 0.0),
@@ -117,49 +105,24 @@ class Worker:
             arm=self._built.arm,
             exported=self._built.exported,
             session=self._session,
-            buffers=self._sets,
+            buffers=self._caller.sets,
             strayed=self._strayed,
-            together=self._blocks.together,
+            together=self._caller.together,
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
             max_error=max_error,
             is_scored=is_scored,
         )
-        if self._sizes:
-            verified, claim = verify_sizes(claim, self._sizes, self._first)
-        else:
-            verified = verify(claim, keep)
+        verified, claim = scenario_of(claim.arm).verify(claim, self._caller, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
-    def _read_buffers(self, built: Built, seed: int) -> list[dict[str, Any]]:
-        """Read the input buffers; of varying sizes those of all, first those of the size that is checked again later.
-
-        Each restart checks a size of its own.
-        """
-        if not built.exported.varying:
-            return built.exported.input_buffers()
-        self._sizes = varying.list_buffers(built.exported)
-        self._first = int(np.random.default_rng(seed).integers(len(self._sizes)))
-        others = [buffer for at, some in enumerate(self._sizes) if at != self._first for buffer in some]
-        return [*self._sizes[self._first], *others]
-
-    def _make_blocks(self, built: Built) -> Caller:
-        """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
-        exported, on_gpu = built.exported, built.arm.target.device.is_gpu
-        if exported.varying:
-            order, weights = varying.order_calls(exported, self._sizes, self._first), exported.varying.weights
-            return Blocks(self._session, self._buffers, on_gpu=on_gpu, order=order, weights=weights)
-        clips = Clips(stream=exported.stream, sets=self._sets) if exported.stream else None
-        opened = Opened(arm=built.arm, exported=exported, sessions=self._sessions, buffers=self._buffers, clips=clips)
-        return scenario_of(built.arm).open(opened)
-
     def warm(self, calls: int, ns: int) -> Warming:
         """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
-        return Warming(latency_ns=self._blocks.warm(calls, ns))
+        return Warming(latency_ns=self._caller.warm(calls, ns))
 
     def tune(self) -> Tuned:
         """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
-        tuned = self._blocks.tune()
+        tuned = self._caller.tune()
         if self._rechecks:
             self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
         return tuned
@@ -168,14 +131,14 @@ class Worker:
         """Play a turn, and check now and then that the arm still computes."""
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
-                turn = self._blocks.turn(ask)
+                turn = self._caller.turn(ask)
             gpu = read_state() if self._device is Device.CUDA else None  # at once: its clock falls when nothing runs
-            fault = self._rechecks.look(self._blocks, watch.seconds) if self._rechecks else ""
+            fault = self._rechecks.look(self._caller, watch.seconds) if self._rechecks else ""
         return replace(turn, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
     def recheck(self) -> str:
         """Check once more after the rounds that the arm still computes; return what is wrong, or ""."""
-        return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
+        return self._rechecks.look_once_more(self._caller) if self._rechecks else ""
 
     def on_gpu(self, unsynchronized: bool, energy_s: float) -> OnGpu:
         """Read what only the GPU tells of an arm on it.
@@ -185,14 +148,14 @@ class Worker:
         """
         return read_gpu(
             self._session,
-            self._buffers,
+            self._caller.buffers,
             unsynchronized=unsynchronized,
-            energy_s=energy_s if self._blocks.calls_alone else 0.0,
+            energy_s=energy_s if self._caller.calls_alone else 0.0,
         )
 
     def look(self, calls: int) -> Looked:
         """See where the time of a call goes: its steps, and what the backend's own profiler shows."""
-        return read_profile(self._session, self._buffers, calls)
+        return read_profile(self._session, self._caller.buffers, calls)
 
     def measure(self, function: str, arguments: dict[str, Any]) -> Any:
         """Run a function of this package in place of an arm, and return what it measures.

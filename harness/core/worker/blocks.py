@@ -52,6 +52,14 @@ class Caller(Protocol):
         """Tell whether one session makes them, one after the other."""
 
     @property
+    def sets(self) -> Sequence[Arrays]:
+        """Return all input sets: of a stream, each call of its clips."""
+
+    @property
+    def buffers(self) -> Sequence[Arrays]:
+        """Return those that calls outside of a stream rotate through."""
+
+    @property
     def together(self) -> Callable[[], Sequence[Sequence[Arrays]]] | None:
         """Return what gives each session's outputs while all compute; None for one session."""
 
@@ -100,6 +108,7 @@ class Blocks:
         weights: Sequence[float] = (),
     ) -> None:
         self._session, self.buffers = session, buffers
+        self.sets = clips.sets if clips else buffers
         self._single = self._calls = make_timed_calls(session, buffers)
         if clips:
             stream = make_stream_call(session, clips, slot=len(buffers))

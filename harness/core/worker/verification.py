@@ -42,7 +42,6 @@ from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 from statistics import mean, median
-from typing import cast
 
 import numpy as np
 
@@ -54,13 +53,11 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.messages import Verified
 from shootout.core.scoring import saving
-from shootout.core.session import Session, TrainingSession
+from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.precision_checks import executed_fault, is_mostly_labeled
-from shootout.scenarios import training_step
 
 NAN_FAULT = " (for inputs with NaN, a missing value, which it takes otherwise than the reference does)"
-PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +72,7 @@ class Claim:
         is_scored: the user's metric tells what its error costs.
         strayed: how it left the CPUs or the thread counts that it was given, or None.
         together: what each of several instances answers to each buffer while all work; None for one alone.
+        judge: adds to the outputs' error what a scenario looks at besides, and tells what is wrong there, or None.
     """
 
     arm: Arm
@@ -86,6 +84,7 @@ class Claim:
     rests: Rests = field(default_factory=dict)
     max_error: float = 0.0
     is_scored: bool = False
+    judge: Callable[[Fidelity, Claim], tuple[Fidelity, str | None]] = lambda found, _: (found, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,33 +137,8 @@ def verify(claim: Claim, keep: Path | None = None) -> Verified:
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, call_s=min(calls_s))
 
 
-def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
-    """Verify an arm whose sizes vary at each of them, against the reference outputs of that size.
-
-    Args:
-        claim: of all sizes.
-        buffers: of each size.
-        first: the size whose later answers are checked, by its index.
-
-    Returns:
-        The first fault, or the worst error; and the claim at the size `first`.
-    """
-    assert claim.exported.varying, "only an arm whose sizes vary comes here"
-    varying, found, own = claim.exported.varying, list[Verified](), claim
-    for index, (one, inputs) in enumerate(zip(varying.sizes, buffers, strict=True)):
-        sized = replace(claim, exported=one.exported, buffers=inputs)
-        own = sized if index == first else own
-        verified = verify(sized)
-        if verified.fault:
-            is_masked = any("mask" in spec.name.lower() for spec in one.exported.inputs)
-            padded = "" if is_masked or one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
-            return replace(verified, fault=f"at {varying.axis}={one.size}: {verified.fault}{padded}"), own
-        found.append(verified)
-    worst = max(found, key=lambda one: _rank_error(one.fidelity))
-    return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
-
-
-def _rank_error(found: Fidelity) -> float:
+def rank_error(found: Fidelity) -> float:
+    """Return the size of an error: one that isn't known is the largest."""
     return math.inf if found.relative_l2 is None else found.relative_l2
 
 
@@ -201,10 +175,7 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
 
 def _gather_evidence(claim: Claim, outputs: Sequence[Arrays]) -> Evidence:
     errors = fidelity.compare(outputs, claim.exported.reference_outputs(), claim.exported.batch)
-    stepped, step_fault = errors, None
-    if claim.exported.trained:
-        session = cast("TrainingSession", claim.session)
-        stepped, step_fault = training_step.judged(errors, session, claim.exported, claim.buffers)
+    stepped, step_fault = claim.judge(errors, claim)
     executed, target = claim.session.executed, claim.arm.target
     error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labeled(executed, target))
     by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in stepped.by_output)
@@ -266,7 +237,7 @@ def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
 def _find_standing(evidence: Evidence) -> BoundStanding:
     """Compare an arm without a fault to its error bound, by the worst of its instances."""
     fidelities = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
-    worst = max(fidelities, key=_rank_error)
+    worst = max(fidelities, key=rank_error)
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
 
 
