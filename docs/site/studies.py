@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.site.links import ROOT
+from shootout.apps.judge.analysis import analyse
 from shootout.commands.selection import DEFAULT
 from shootout.core.study import schema
 from shootout.tell.page import page
@@ -37,7 +38,7 @@ def write_studies() -> Iterator[tuple[str, str]]:
     questions, found = schema.names(), find_runs()
     yield INDEX, _index(questions, found)
     for study, runs in found.items():
-        sections = {run: page.lay_out(read(RUNS / run)) for run in runs}
+        sections = {run: page.lay_out(read(RUNS / run, analyse(RUNS / run))) for run in runs}
         yield f"studies/{study}.md", _study(study, questions[study], sections)
         for run, section in sections.items():
             yield f"runs/{run}.html", page.write([section])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide
@@ -46,7 +47,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
         raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
     decided = _apply_policy(folders, policy, group)
-    documents = decided.question.documents if decided else [None] * len(folders)
+    documents = decided.question.documents if decided else map(analyse, folders)
     runs = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
     content = render(runs, ending, decided)
     write_file(out, content)

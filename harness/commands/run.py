@@ -32,7 +32,6 @@ from shootout.core.host.locks import machine_lock
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use, without_home
 from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended
 from shootout.core.journal.run_folder import (
     choose_folder,
@@ -43,7 +42,8 @@ from shootout.core.journal.run_folder import (
 )
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.runner import RaceRunner
-from shootout.core.results.group import Group, group_of, missing
+from shootout.core.results.group import missing
+from shootout.core.results.run import read_run
 from shootout.core.study import points
 from shootout.core.study.group import family, named_in
 from shootout.core.study.plan import Plan, make_plan
@@ -222,7 +222,7 @@ def measure(
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 began_in = reproduce.name_current_folder(out) if command and not on else ""
                 file.append(header(plan, {**facts, "ceilings": ceilings}, command, on, began_in))
-            elif nearest := find_nearest(_recorded_groups(history)):
+            elif nearest := find_nearest(read_run(out).groups.values()):
                 progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
             runner = RaceRunner(
                 plan=plan,
@@ -238,7 +238,7 @@ def measure(
                 runner.prepare()
                 played = runner.race()
                 complete = played and not runner.recorder.lacks
-                groups = _recorded_groups(journal.read(out))
+                groups = read_run(out).groups.values()
                 settled = not runner.is_short and not any(
                     missing(group, runner.barred.get(group.record.name, ())) for group in groups
                 )
@@ -270,10 +270,6 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
             # A shell expands `~` only at the beginning of a word, so an option and its path are two.
             found += told.split("=", 1) if told != word and name.startswith("--") else [told]
     return tuple(found)
-
-
-def _recorded_groups(history: History) -> list[Group]:
-    return [group_of(history, record) for record in history.groups]
 
 
 def _describe_end(runner: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:

@@ -49,7 +49,7 @@ def ship_variants(
     cpus = {site.run.document.run: read_cpu(site.run.document.run, site.run.document.environment) for site in sites}
     refuse_twins(cpus)
     hosts = [address.url for address in read_addresses(on)] if on else []
-    if strange := set(hosts) - {site.run.header.on for site in sites}:
+    if strange := set(hosts) - {site.run.facts.on for site in sites}:
         raise UsageError(f"--on {', '.join(sorted(strange))}: none of these runs was measured there; leave it out")
     copied = match_given(sites, given)
     for site in sites:
@@ -121,7 +121,7 @@ def require_shippable(site: CellInPlace, hosts: Collection[str]) -> None:
             f"{site.place}: {error.reason}; ship another of its targets there: `{by_hand} TARGET -o FOLDER`, and add "
             "--with FOLDER here"
         ) from None
-    host = site.run.header.on
+    host = site.run.facts.on
     if host not in hosts if host else site.run.document.environment.get("machine") != machine_key():
         raise UsageError(
             f"{run} was measured on another machine, {site.place}, and only that one can ship it. Type there: "
@@ -138,8 +138,8 @@ def _fill(site: CellInPlace, copied: ShippedFolder | None, place: Path) -> Shipp
         for name in (*copied.files, MANIFEST):  # what else lies there may be a link or a pipe
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(resolve_inside(copied.folder, name), place / name)
-    elif site.run.header.on:
-        ship_there(site.run.header.on, run, place, target=arm, policy=None, group=group)
+    elif site.run.facts.on:
+        ship_there(site.run.facts.on, run, place, target=arm, policy=None, group=group)
     else:
         try:
             ship(run, place, target=arm, policy=None, group=group)

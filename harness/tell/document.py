@@ -41,8 +41,9 @@ class Ratio(Comparison):
 
 def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
     """Return a comparison as the document shows it; `withheld` says why its verdict may not be given."""
-    verdict = Verdict.CANT_TELL if withheld else found.verdict
-    return Ratio(**asdict(replace(found, verdict=verdict, reason=withheld)))
+    if withheld:
+        found = replace(found, verdict=Verdict.CANT_TELL, reason=withheld)
+    return Ratio(**asdict(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ def test_the_best_of_one_place_that_another_does_not_ship_is_not_what_every_plac
 def renamed(one: Analysed, name: str) -> Analysed:
     """The same figures in another run."""
     again = replace(one, document=one.document.model_copy(update={"run": name}))
-    return replace(again, header=analysed(name).header)
+    return replace(again, history=analysed(name).history)
 
 
 def test_the_worst_goes_as_far_as_that_of_any_place_and_names_who_may_cost_as_little():
@@ -242,7 +242,7 @@ def test_two_nodes_that_begin_in_the_same_second_are_two_runs():
             analysed(name, row("a", 1), facts={"took_s": took_s})
             for name, took_s in zip(("x", "y"), times, strict=True)
         )
-        assert len(merge([one, replace(other, header=one.header)]).places) == 2
+        assert len(merge([one, replace(other, history=one.history)]).places) == 2
 
 
 def test_parts_of_one_study_were_given_the_same_files():

@@ -103,7 +103,8 @@ def test_what_leads_on_searches_if_rows_are_scored_and_ranks_if_not(
     found = write_search(side)
     assert found.startswith(f"shootout {command}")
     assert ("--max-drop 1" in found) is ("tune" in command)
-    other = replace(side, source=replace(side.source, arm=replace(arm, target=Target(backend="numpy"))))
+    mine = replace(side.source.mine, arm=replace(arm, target=Target(backend="numpy")))
+    other = replace(side, source=replace(side.source, mine=mine))
     assert write_search(other) == "", "nothing is quantized"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from support.races.cells import comparison
 
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import Decision, Judged, decide
 from shootout.apps.judge.decide.limits import Finding
@@ -83,7 +84,7 @@ def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     opening = open_decision(found, ANY_WIDTH)
     assert opening.title == f"Ship {found.decision.chosen}"
     assert {"Met", "Sure", "Next"} <= {line.plain.split(" ")[0] for line in opening.lines}
-    run = read(RUN)
+    run = read(RUN, analyse(RUN))
     page = render([run], ".html", found).decode()
     assert page.count("<h1>") == 1
     assert page.index(html.escape(opening.title)) < page.index("Objective and limits") < page.index("The run ")

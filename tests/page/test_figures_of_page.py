@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.core.journal.records import LoadTestResult, Played, TriedRate
@@ -22,7 +23,7 @@ PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
 
 @cache
 def read(name: str) -> MeasuredRun:
-    return sources.read(SHARED_OUTPUTS / name)
+    return sources.read(SHARED_OUTPUTS / name, reference_runs.read(name).document)
 
 
 def inline(chart: Any) -> list[list[dict[str, Any]]]:

@@ -43,7 +43,8 @@ def test_every_study_has_its_runs_and_no_run_of_another_model():
 
 
 def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(studies, "read", lambda run: run)
+    monkeypatch.setattr(studies, "analyse", lambda run: run)
+    monkeypatch.setattr(studies, "read", lambda run, _: run)
     kept = studies.find_runs()
     monkeypatch.setattr(studies, "find_runs", lambda: {**kept, "detectors": []})
     monkeypatch.setattr(studies.page, "lay_out", lambda _: section("Intervals", "Sizes", "Order"))

@@ -11,11 +11,9 @@ from support.races.made import header, played, rounds, write
 
 from shootout.apps.judge import rows
 from shootout.core.contract import Arm, NotRunKind, Scenario
-from shootout.core.journal import journal
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
-from shootout.core.journal.samples import Samples
 from shootout.core.race.race import race_of
-from shootout.core.results.group import group_of
+from shootout.core.results.run import read_run
 from shootout.scenarios import p99_limit
 from shootout.tell.document import Timing
 
@@ -119,8 +117,8 @@ def test_a_row_whose_rates_failed_in_disturbed_rounds_alone_says_so(tmp_path: Pa
         done = restart(held=False, disturbed=disturbed)
         lines += [played(arm, g, 2e6, served=done) for arm in arms]
         lines.append(rounds(g))
-    history = journal.read(write(tmp_path, header(arms), *lines))
-    row = rows.make_row(group_of(history, history.groups[0]), arms[0], Samples(tmp_path), complete=True)
+    run = read_run(write(tmp_path, header(arms), *lines))
+    row = rows.make_row(run, run.rows[0])
     assert row.cause is (NotRunKind.NOT_REACHED if disturbed else NotRunKind.NEVER_HELD)
     assert row.reason
     assert row.reason.removeprefix("no rate that was tried held the limit on p99").startswith(known)
@@ -192,6 +190,5 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
             done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
             lines.append(played(arm, g, ns, served=done))
         lines.append(rounds(g))
-    history = journal.read(write(tmp_path, header(arms), *lines))
-    found = group_of(history, history.groups[0])
+    (found,) = read_run(write(tmp_path, header(arms), *lines)).groups.values()
     assert race_of(found, arms, seed="0").evidence.unsound == {"b:cpu:fp32"}

@@ -1,8 +1,8 @@
 """Results are read where nothing but the core is installed: analysing a run reaches no adapter, framework or worker.
 
-A proposed command leaves a shipped model's defaults out, so the models' own table may be read. The registry may be,
-too: it is data, and tells of what wins if a folder can be made of it, and of a target that loses accuracy which
-commands can look into it.
+A proposed command leaves a shipped model's defaults out, so the models' own table may be read. The facts of backends
+may be, too: they are data, and tell of what wins if a folder can be made of it, and of a target that loses accuracy
+which commands can look into it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        above = ("core.build", "core.worker.blocks", "core.race", "apps.tune", "apps.formats", "tell.page", "quantize")
+        above = ("core.build", "core.race", "core.worker.__main__", "apps.tune", "tell.page", "quantize")
         others = {"torch", "scipy.stats", "onnx", "transformers", "sklearn"}
-        if name in {f"shootout.{part}" for part in above} | others or name.startswith("shootout.backends._"):
+        is_adapter = name.startswith("shootout.backends._") and name.count(".") > 2 and not name.endswith(".facts")
+        if name in {f"shootout.{part}" for part in above} | others or is_adapter:
             raise ImportError(f"{name} is imported")
 
 sys.meta_path.insert(0, Blocked())

@@ -22,6 +22,7 @@ from shootout.core.contract import Arm, Availability, BoundStanding, Device, Pre
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.request import brief_key
 from shootout.core.host import environment
+from shootout.core.results.run import Result
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
 
@@ -35,9 +36,10 @@ def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> ArmToShip:
     """An arm that was raced in this environment, on the export of this key."""
     found, line = source_of(arm), header((arm,), environment=facts)
     document = found.document.model_copy(update={"environment": facts})
-    history = Mock(header=line, of_group=Mock(return_value=[]))
+    run = Mock(folder=found.folder, facts=line, history=Mock(header=line, of_group=Mock(return_value=[])))
     made = prepared(arm).model_copy(update={"exported": key})
-    return replace(found, document=document, history=history, record=line.groups[0], prepared=made)
+    mine = Result(group=Mock(record=line.groups[0]), arm=arm)
+    return replace(found, run=run, document=document, mine=mine, prepared=made)
 
 
 def test_another_machine_is_refused(here: dict[str, Any]):

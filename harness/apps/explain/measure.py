@@ -295,7 +295,7 @@ def write_search(side: Side) -> str:
 
 def _list_options(side: Side, arms: Sequence[Arm]) -> list[tuple[str, str]]:
     """List the options that race arms of a side's run, with files as seen from the current folder."""
-    header = side.source.history.header
+    header = side.source.run.facts
     base = reproduce.find_base(side.source.folder, header.began_in)
     found = reproduce.options(arms, header.given)
     return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]

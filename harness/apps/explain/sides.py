@@ -12,7 +12,6 @@ from shootout.apps.ship.arm_to_ship import ArmToShip, find_groups, load_records
 from shootout.core import backends
 from shootout.core.contract import Precision
 from shootout.core.errors import SeveralGroups, UsageError, unknown
-from shootout.core.journal.records import Prepared
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, own_fp32, short
 from shootout.tell.document import Document, Row
@@ -102,8 +101,7 @@ def _error_of(row: Row) -> float:
 
 def _choose_reference(rows: Sequence[Row], second: ArmToShip) -> tuple[Row, str]:
     """Choose what the second is held against, of what was built and didn't fail."""
-    lines = second.history.of_group(second.row.group)
-    built = {line.arm for line in lines if isinstance(line, Prepared)} - {second.row.arm}
+    built = {*second.mine.group.prepared} - {second.row.arm}
     usable = {row.arm: row for row in rows if row.arm in built and row.outcome not in ("failed", "skipped")}
     if own := own_fp32([arm for arm in second.record.arms if arm.label in usable], second.arm):
         named = "the file as it is" if own.target.precision is Precision.NATIVE else "the FP32 target"

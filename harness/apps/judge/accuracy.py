@@ -16,8 +16,8 @@ from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
 from shootout.core.journal.records import Checked
 from shootout.core.messages import MOST_SCORE, Scope, Scores
-from shootout.core.results.group import Group, against
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.group import Group
+from shootout.core.results.vetoes import judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import shown_as
 from shootout.core.stats.paired import (
@@ -36,16 +36,7 @@ from shootout.core.stats.paired import (
 )
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.study.group import GroupRecord, is_exact, own_fp32
-from shootout.tell.document import (
-    FrontRow,
-    GroupSummary,
-    Metric,
-    MetricChange,
-    MetricPart,
-    Quantized,
-    Row,
-    ratio_of,
-)
+from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +71,10 @@ def add_scores(
     runnable = [arms[label] for label in timed]
     for row in compared:
         own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
-        ratio = against(group, Scope.END_TO_END, row.arm, own.label) if own else None
+        ratio = judged(group, Scope.END_TO_END, row.arm, own.label) if own else None
         if own and ratio:
-            counted = ratio_of(ratio, withheld(group, row.arm, own.label))
-            row = row.model_copy(update={"why": find_why(row, timed[own.label], counted, compared, environment)})
+            why = find_why(row, timed[own.label], ratio_of(ratio), compared, environment)
+            row = row.model_copy(update={"why": why})
         found.append(row)
     return found
 

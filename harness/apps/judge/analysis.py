@@ -14,16 +14,13 @@ from shootout.apps.judge.crossovers import find_crossovers
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
-from shootout.core.errors import UsageError, unknown
 from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
-from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended, Header
-from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against, compare, group_of, missing, pooled_sd
-from shootout.core.results.vetoes import copy_holds, withheld
+from shootout.core.results.group import Group, against, missing, pooled_sd
+from shootout.core.results.run import Run, read_run
+from shootout.core.results.vetoes import copy_holds
 from shootout.core.scenario import find_scenario
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
@@ -31,19 +28,16 @@ from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSumma
 from shootout.tell.time_spent import find_time_spent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
-    """A run's document, and what a decision over several runs needs in addition.
+@dataclass(frozen=True, kw_only=True)
+class Analysed(Run):
+    """A run with its document, and what a decision over several runs needs in addition.
 
     Attributes:
         cells: by group, those whose figures count.
-        groups: by name, all.
     """
 
     document: Document
-    header: Header
     cells: Mapping[str, Cell]
-    groups: Mapping[str, Group]
 
 
 def analyse(folder: Path) -> Document:
@@ -61,11 +55,9 @@ def analyse_cells(folder: Path) -> Analysed:
     Raises:
         UsageError: there is no run, or not one that this version can read.
     """
-    history = journal.read(folder)
-    header = history.header
-    groups = [group_of(history, record) for record in history.groups]
-    samples = Samples(folder)
-    rows = [row for group in groups for row in _make_rows(group, samples, history)]
+    run = read_run(folder)
+    history, header, groups = run.history, run.facts, [*run.groups.values()]
+    rows = [row for group in groups for row in _make_rows(run, group)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     base = reproduce.find_base(folder, header.began_in)
@@ -83,7 +75,6 @@ def analyse_cells(folder: Path) -> Analysed:
     rows = add_ship_ratios(cells, answers, rows)
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
-    by_name = {group.record.name: group for group in groups}
     more = more_time(rows)
     document = Document(
         schema_version=SCHEMA,
@@ -94,7 +85,7 @@ def analyse_cells(folder: Path) -> Analysed:
         budget_s=history.budget_s,
         resume=None if history.complete else resume(command, how["run"], more, on=header.on),
         answer=answers,
-        open_questions=tuple(find_open(by_name, answers)),
+        open_questions=tuple(find_open(run.groups, answers)),
         nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
@@ -103,20 +94,18 @@ def analyse_cells(folder: Path) -> Analysed:
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         spent_s=find_time_spent(history.lines),
-        warnings=(*history.damaged, *samples.lost),
-        crossovers=find_crossovers(by_name, cells, answers),
-        pareto=find_fronts(summaries, rows, by_name),
+        warnings=(*history.damaged, *run.readings.lost),
+        crossovers=find_crossovers(run.groups, cells, answers),
+        pareto=find_fronts(summaries, rows, run.groups),
     )
-    return Analysed(document=document, header=header, cells=cells, groups=by_name)
+    return Analysed(folder=folder, history=history, groups=run.groups, document=document, cells=cells)
 
 
-def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    arms, changes = (arm for arm in group.record.arms if not arm.control), describe_arms(group)
-    rows = [make_row(group, arm, samples, changes.get(arm.label), complete=history.complete) for arm in arms]
-    limits = read_metric_limits(history.header)
-    environment = history.header.environment
-    rows = [_with_real_time(row, history.header) for row in with_ceilings(rows, environment)]
-    return add_scores(rows, group, environment, limits)
+def _make_rows(run: Run, group: Group) -> list[Row]:
+    changes, environment = describe_arms(group), run.facts.environment
+    rows = [make_row(run, one, changes.get(one.label)) for one in run.rows if one.group is group]
+    rows = [_with_real_time(row, run.facts) for row in with_ceilings(rows, environment)]
+    return add_scores(rows, group, environment, read_metric_limits(run.facts))
 
 
 def _with_real_time(row: Row, header: Header) -> Row:
@@ -136,7 +125,7 @@ def read_metric_limits(header: Header) -> MetricLimits:
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
     voided = [reason for line in group.rounds for _, why in line.voided for reason in why]
     reasons = Counter(reason.category for reason in voided)
-    control = compare(group, Scope.END_TO_END, group.rules.control)
+    control = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline)
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
@@ -186,45 +175,5 @@ def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
 
 
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
-    """Return one arm's end-to-end time ÷ another's, from the restarts that both played.
-
-    Args:
-        arm, other: labels, or as short as tables show them.
-        group: its name, if the two raced in several.
-
-    Raises:
-        UsageError: there is no such arm or group, or the two raced in none together, or were timed in no same restart.
-    """
-    history = journal.read(folder)
-    groups = {record.name: group_of(history, record) for record in history.groups}
-    if group is not None and group not in groups:
-        raise unknown("group", group, groups)
-    labels_of = {
-        name: [arm.label for arm in one.record.arms if not arm.control]
-        for name, one in groups.items()
-        if group in (None, name)
-    }
-    labels = {label for some in labels_of.values() for label in some}
-    by_name = {short(label): label for label in labels} | {label: label for label in labels}
-    for name in (arm, other):
-        if name not in by_name:
-            raise unknown("arm", name, labels)
-    first, second = by_name[arm], by_name[other]
-    if first == second:
-        raise UsageError(f"{arm!r} and {other!r} are one arm; to race a target against itself, give it twice to a run")
-    raced = [name for name, some in labels_of.items() if {first, second} <= set(some)]
-    if not raced:
-        raise UsageError(
-            f"{first!r} and {second!r} were never in the same group, so they weren't measured together: "
-            "name both in one run"
-        )
-    if len(raced) > 1:
-        names = ", ".join(map(repr, raced))
-        raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")
-    both = groups[raced[0]]
-    if ratio := against(both, Scope.END_TO_END, first, second):
-        return ratio_of(ratio, withheld(both, first, second))
-    for label in (first, second):
-        if why := both.setbacks.get(label):
-            raise UsageError(f"{label!r} has no time to compare: {why.reason}")
-    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart: run the same command again")
+    """Return one arm's end-to-end time ÷ another's; see `Run.ratio`."""
+    return ratio_of(read_run(folder).ratio(arm, other, group))

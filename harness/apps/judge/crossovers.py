@@ -9,8 +9,8 @@ from itertools import pairwise
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import Value
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.group import Group
+from shootout.core.results.vetoes import judged
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
@@ -97,8 +97,8 @@ def _list_leads(
 ) -> Iterator[tuple[int, str]]:
     """Yield the sizes at which one of the two is known to be faster, and which one, by rising size."""
     for size, name in line.items():
-        found = against(groups[name], scope, *pair)
-        if found and not withheld(groups[name], *pair) and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
+        found = judged(groups[name], scope, *pair)
+        if found and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
             yield size, pair[found.verdict is Verdict.SLOWER]
 
 

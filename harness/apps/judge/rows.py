@@ -13,10 +13,10 @@ import numpy as np
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
-from shootout.core.journal.samples import SINGLE, Samples
+from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
-from shootout.core.results.group import Group, compare, compare_own
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.run import Result, Run
+from shootout.core.results.vetoes import judged
 from shootout.core.scenario import scenario_of
 from shootout.core.stats import quantiles
 from shootout.core.units import counted
@@ -43,16 +43,14 @@ _NOT_KNOWN = ", in disturbed rounds alone, so whether one does isn't known"
 UNTIMED = COULD_RUN | {NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS}
 
 
-def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | None = None, *, complete: bool) -> Row:
+def make_row(run: Run, mine: Result, over_time: OverTime | None = None) -> Row:
     """Return all that is known of an arm, whatever became of it.
 
     Args:
         over_time: what its turns show over time, under sustained load.
-        complete: the run ended by itself, so nothing is left to measure.
     """
-    label = arm.label
-    lines, prepared = group.played.get(label, []), group.prepared.get(label)
-    known: Sequence[Played | Checked] = lines or [line for name, line in group.checked.items() if name == label]
+    group, arm, lines, prepared, why = mine.group, mine.arm, mine.played, mine.prepared, mine.out
+    known: Sequence[Played | Checked] = lines or ([mine.checked] if mine.checked else [])
     facts = {"group": group.record.name} | _describe_arm(arm)
     if prepared:
         kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "install_bytes"}
@@ -60,21 +58,20 @@ def make_row(group: Group, arm: Arm, samples: Samples, over_time: OverTime | Non
     if known:
         facts |= _describe_session(known, prepared.probe if prepared else None) | readiness(known)
     facts |= memory(lines)
-    found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(group, label))
+    found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
     facts["notes"] = (*facts.get("notes", ()), *found)
-    timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
+    timings = {scope.value: _time_scope(run, mine, scope) for scope in Scope}
     timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(lines)}
     facts |= {"over_time": over_time}
     if timed and not never_held:
-        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(group, label)}
+        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(mine)}
     has_time = facts.get("end_to_end") is not None
-    why = group.setbacks.get(label)
     if why is None and not has_time:
         unknown = never_held and p99_limit.only_disturbed(_served_lines(lines))
         kind = NotRunKind.NEVER_HELD if never_held and not unknown else NotRunKind.NOT_REACHED
         reason = f"{MISSED[NotRunKind.NEVER_HELD]}{_NOT_KNOWN}" if unknown else MISSED[kind]
-        why = NotRun(kind, reason, "" if complete else "run the same command again")
+        why = NotRun(kind, reason, "" if run.complete else "run the same command again")
     if why is None:
         return Row(**facts, outcome="measured")
     outcome: Outcome = "failed" if why.failed else "not timed" if why.kind in UNTIMED else "skipped"
@@ -155,72 +152,62 @@ def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:
         yield f"recompiles: {max(counts)} in a pass through all calls"
 
 
-def _note_kills(group: Group, label: str) -> Iterator[str]:
-    if count := sum(line.killed.count(label) for line in group.rounds):
+def _note_kills(mine: Result) -> Iterator[str]:
+    if count := sum(line.killed.count(mine.label) for line in mine.group.rounds):
         yield f"its process was killed {counted(count, 'time')} and started again; what it measured there doesn't count"
 
 
-def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Timing | None:
+def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
     """Return the figures of one scope; None if it was timed in no restart."""
-    blocks = group.blocks(scope).get(label, {})
+    group, label = mine.group, mine.label
+    blocks = group.blocks_of(scope, label)
     if not blocks:
         return None
     medians = np.array([float(np.median(values)) for values in blocks.values()])
     middle = quantiles.median_interval(medians)
-    calls = _read_calls(group, label, scope, samples)
-    against_baseline, against_own = compare(group, scope, label), compare_own(group, scope, label)
+    calls = run.samples(mine, scope)
+    against_baseline = judged(group, scope, label, group.rules.baseline)
+    against_own = judged(group, scope, label, group.record.references.get(label))
     return Timing(
         median_ns=middle.median,
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        **_bound_percentiles([*single_calls(group, label, scope, samples, calls).values()]),
+        **_bound_percentiles([*single_calls(run, mine, scope, calls).values()]),
         samples=sum(values.size for values in calls.values()),
         restarts=medians.size,
-        ratio=ratio_of(against_baseline, withheld(group, label, group.rules.baseline)) if against_baseline else None,
-        own_fp32_ratio=(
-            ratio_of(against_own, withheld(group, label, group.record.references[label])) if against_own else None
-        ),
+        ratio=ratio_of(against_baseline) if against_baseline else None,
+        own_fp32_ratio=ratio_of(against_own) if against_own else None,
     )
 
 
-def _cpu_time(group: Group, label: str) -> CpuTime | None:
+def _cpu_time(mine: Result) -> CpuTime | None:
     """Return the CPU time of a call over an arm's restarts; None if no restart tells it."""
-    blocks = group.blocks_of(CPU, label)
+    blocks = mine.group.blocks_of(CPU, mine.label)
     if not blocks:
         return None
     middle = quantiles.median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
     return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
 
 
-def _read_calls(group: Group, label: str, scope: Scope, samples: Samples) -> dict[int | None, Array]:
-    lines = group.played[label]
-    return samples.of(group.record.name, label, scope, {line.restart: line.samples for line in lines})
-
-
-def single_calls(
-    group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array] | None = None
-) -> dict[int | None, Array]:
+def single_calls(run: Run, mine: Result, scope: Scope, calls: Mapping[int | None, Array]) -> dict[int | None, Array]:
     """Return by restart what was read of calls one by one (ns), in the rounds and after them.
 
     The mean of several calls has no tail, and a reading under sustained load is one. Under a given rate each reading is
     a request's; those of a search are of many rates.
 
     Args:
-        calls: all readings, if they were read already.
+        calls: all readings.
     """
-    lines = group.played[label]
-    calls = _read_calls(group, label, scope, samples) if calls is None else calls
     alone = {
         line.restart
-        for line in lines
+        for line in mine.played
         if (line.per_reading.get(scope, 1) == 1 and not line.bins)
         or (line.served and line.served.given_per_s is not None)
     }
     found: dict[int | None, Array] = {restart: calls[restart] for restart in sorted(alone) if restart in calls}
     if scope is Scope.END_TO_END:
-        names = {line.restart: line.samples for line in lines if SINGLE in line.per_reading}
-        for restart, more in samples.of(group.record.name, label, SINGLE, names).items():
+        for restart, more in run.samples(mine, SINGLE).items():
             found[restart] = np.concatenate([found[restart], more]) if restart in found else more
     return found
 

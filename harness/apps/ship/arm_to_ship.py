@@ -13,9 +13,8 @@ from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import Arm
 from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
-from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Prepared
+from shootout.core.results.run import Result, Run, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import GroupRecord, find_named, short
 from shootout.tell.document import Answer, Document, Row
@@ -28,20 +27,33 @@ class ArmToShip:
     """An arm of a run that is to be shipped, with its records.
 
     Attributes:
-        record: of its group.
-        prepared: of its build.
+        mine: what the run's journal says of the arm.
+        prepared: how it was built.
         policy, decided: a policy's file and its decision; None without one.
     """
 
-    folder: Path
+    run: Run
     document: Document
-    history: History
-    record: GroupRecord
-    arm: Arm
-    row: Row
+    mine: Result
     prepared: Prepared
+    row: Row
     policy: Path | None = None
     decided: PolicyAnswer | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's folder."""
+        return self.run.folder
+
+    @property
+    def arm(self) -> Arm:
+        """Return the arm as it was raced."""
+        return self.mine.arm
+
+    @property
+    def record(self) -> GroupRecord:
+        """Return what was planned for its group."""
+        return self.mine.group.record
 
 
 def find_arm_to_ship(
@@ -112,21 +124,11 @@ def load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     Raises:
         UsageError: it was never built.
     """
-    history = journal.read(folder)
-    record = next(group for group in history.groups if group.name == row.group)
-    arm = next(raced for raced in record.arms if raced.label == row.arm)
-    made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
-    if not made:
+    run = read_run(folder)
+    mine = next(one for one in run.rows if (one.group.record.name, one.label) == (row.group, row.arm))
+    if mine.prepared is None:
         raise UsageError(f"{row.arm!r} was never built: {row.reason}")
-    return ArmToShip(
-        folder=folder,
-        document=document,
-        history=history,
-        record=record,
-        arm=arm,
-        row=row,
-        prepared=made[-1],
-    )
+    return ArmToShip(run=run, document=document, mine=mine, prepared=mine.prepared, row=row)
 
 
 def refuse_without_folder(wanted: ArmToShip) -> None:

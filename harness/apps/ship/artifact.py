@@ -54,7 +54,7 @@ def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP, limit: 
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
     here, there = environment.facts(), source.document.environment
-    again = f"race it again here: shootout run {words([source.arm], source.history.header.given)}"
+    again = f"race it again here: shootout run {words([source.arm], source.run.facts.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
     if source.arm.threads == 0 and to == SHIP:
@@ -133,13 +133,13 @@ def find_own_graph(source: ArmToShip) -> ExportedModel | None:
 def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
     """Return the keys that this model has as a whole, and as an export of the run that left things out for time."""
     plan = _plan_of_group(source)
-    every = [replace(plan, record=record) for record in source.history.header.groups]
+    every = [replace(plan, record=record) for record in source.run.facts.groups]
     needs = [leading_of(groups, any_error=allows) for groups in ([plan], every) for allows in (False, True)]
     return {made.key, *(brief_key(made.key, leading) for leading in needs)}
 
 
 def _plan_of_group(source: ArmToShip) -> PlannedGroup:
-    record, history = source.record, source.history
+    record, history = source.record, source.run.history
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
     given = history.header.given
     files = {name: Path(given[name]) if name in given else None for name in _GIVEN_FILES}

@@ -248,16 +248,6 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
     )
 
 
-def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
-    """Return an arm against the baseline, or None where there is nothing to compare."""
-    return against(group, scope, label, group.rules.baseline)
-
-
-def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
-    """Return an arm against the plain FP32 arm of its own backend, or None where there is none."""
-    return against(group, scope, label, group.record.references.get(label))
-
-
 def against(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
     """Return an arm against another, or None if they have no restart in common."""
     if label is None or other is None or label == other:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shootout.core.constants import CONTROL_WITHIN
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.messages import Scope
@@ -14,6 +16,13 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Return why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
     reasons = (unvouched(group), unfit_for(group, label), unfit_for(group, other))
     return next(filter(None, reasons), None)
+
+
+def judged(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:
+    """Return an arm against another, with the reason in place of a verdict that may not be given; None as `against`."""
+    found = against(group, scope, label, other)
+    why = withheld(group, label, other) if found and label else None
+    return replace(found, verdict=Verdict.CANT_TELL, reason=why) if found and why else found
 
 
 def unvouched(group: Group) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision
-from shootout.core.journal import journal
 from shootout.core.journal.records import Played
+from shootout.core.results.run import read_run
 from shootout.tell.document import Document
 
 
@@ -29,11 +28,13 @@ class PolicyAnswer:
     question: Question
 
 
-def read(folder: Path, document: Document | None = None) -> MeasuredRun:
-    """Read the run in a folder; its document may be known already.
+def read(folder: Path, document: Document) -> MeasuredRun:
+    """Read the restarts of the run in a folder.
+
+    Args:
+        document: of that run.
 
     Raises:
         UsageError: there is no run, or this version can't read it.
     """
-    lines = journal.read(folder).lines
-    return MeasuredRun(document or analyse(folder), tuple(line for line in lines if isinstance(line, Played)))
+    return MeasuredRun(document, tuple(line for row in read_run(folder).rows for line in row.played))

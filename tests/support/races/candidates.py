@@ -67,9 +67,11 @@ def analysed(
         **vars(group(found)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
     )
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
+    heading = SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)
     return Analysed(
+        folder=Path(run),
+        history=cast(Any, SimpleNamespace(header=heading, lines=())),
         document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
-        header=cast(Any, SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)),
         cells={GROUP: found},
         groups={GROUP: cast(Any, part)},
     )

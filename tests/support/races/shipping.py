@@ -16,6 +16,7 @@ from shootout.apps.ship.folder import write_folder
 from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Fidelity, Target
 from shootout.core.host import environment
+from shootout.core.results.run import Result
 from shootout.models.sources.shipped_folder import ShippedFolder
 from shootout.tell.page import page
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
@@ -77,13 +78,11 @@ def source_of(arm: Arm, **changes: Any) -> ArmToShip:
     facts = {"machine": "key", "cpu": environment.cpu_facts(), "variables": {}}
     document = cells.document(cells.cell(row), environment=facts)
     return ArmToShip(
-        folder=Path("made"),
+        run=Mock(folder=Path("made")),
         document=document,
-        history=Mock(),
-        record=Mock(),
-        arm=arm,
-        row=row,
+        mine=Result(group=Mock(), arm=arm),
         prepared=Mock(),
+        row=row,
     )
 
 

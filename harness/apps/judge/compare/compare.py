@@ -461,7 +461,7 @@ def _rank_change(name: str) -> int:
 
 def _read_given_words(run: Analysed) -> dict[str, str]:
     """Return the options that no arm tells."""
-    return {f"option {name}": value or "given" for name, value in reproduce.write_given(run.header.given)}
+    return {f"option {name}": value or "given" for name, value in reproduce.write_given(run.facts.given)}
 
 
 def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     """Return what a cell of a run asked."""
     found = run.groups[cell.group]
     arm = found.record.arms[0]
-    given = run.header.given
+    given = run.facts.given
     trains = "train-step" if scenario_of(arm).trains else "inference"
     files = {name: Path(given[field]).name if field in given else None for name, field in SHARED.items()}
     batch = min(one.batch for one in found.record.arms)
@@ -187,7 +187,7 @@ def is_same(one: Analysed, other: Analysed) -> bool:
 
 
 def _identity_of(run: Analysed) -> Hashable:
-    return run.header.created, run.header.identity, run.document.environment.get("machine")
+    return run.facts.created, run.facts.identity, run.document.environment.get("machine")
 
 
 def _first_figure(run: Analysed) -> float | None:

@@ -177,8 +177,8 @@ def place_of(name: str, run: Analysed) -> Place:
         name=name,
         machine=machine_of(run.document.environment).key,
         run=run.document.run,
-        study=run.header.study,
-        created=run.header.created,
+        study=run.facts.study,
+        created=run.facts.created,
         complete=run.document.complete,
         environment=run.document.environment,
     )
@@ -197,7 +197,7 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInP
     Raises:
         UsageError: two have not; names the fields that differ.
     """
-    studies = {run.header.study for run in runs}
+    studies = {run.facts.study for run in runs}
     files = {tuple(value for name, value in site.asked.items() if name in _FILES) for some in found for site in some}
     if len(studies) == 1 and studies != {DEFAULT} and len(files) < 2:
         return

@@ -145,7 +145,7 @@ def find_evidence(
         _check_outputs(mine, other, limits),
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
-        *_check_metric(run, mine, other, limits, read_metric_limits(run.header)),
+        *_check_metric(run, mine, other, limits, read_metric_limits(run.facts)),
         _check_versions(mine.executed, other.executed),
         *_check_policy(run, mine, other, limits),
     )

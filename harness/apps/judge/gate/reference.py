@@ -93,7 +93,7 @@ def read_reference(
     source = find_arm_to_ship(folder, arm, None if arm else policy, group)
     if not scenario_of(source.arm).is_one_call:
         raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
-    header = source.history.header
+    header = source.run.facts
     return Reference(
         place=str(folder),
         target=str(source.arm.target),
