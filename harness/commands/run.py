@@ -20,6 +20,8 @@ from shootout.apps.judge.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
+from shootout.apps.judge.missing import missing
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.decide import print_decision
@@ -42,7 +44,6 @@ from shootout.core.journal.run_folder import (
 )
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.runner import RaceRunner
-from shootout.core.results.group import missing
 from shootout.core.results.run import read_run
 from shootout.core.study import points
 from shootout.core.study.group import family, named_in
@@ -168,7 +169,7 @@ def measure_run(
         limit=limit,
         progress=progress,
         trace=options.get("trace", False),
-        purpose=PolicyPurpose(policy, plan.study.metric is not None) if policy else Purpose(),
+        purpose=PolicyPurpose(policy, plan.study.metric is not None) if policy else None,
         command=command,
     )
 
@@ -191,7 +192,7 @@ def measure(
 
     Args:
         limit: when all of it ends, exports and builds among it; put off by the wait for this machine.
-        purpose: what bars arms, calls them once more, and takes a finished run up again; None: nothing does.
+        purpose: what bars arms, calls them once more, and takes a finished run up again; None: an answer alone.
         trace: when all is measured, also write where the time of each arm's calls goes.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
         command, on: see `Header`.
@@ -202,7 +203,7 @@ def measure(
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
-    purpose = purpose or Purpose()
+    purpose = purpose or AnswerPurpose()
     with in_use(), open_folder(out, plan, fresh=fresh) as history:
         if history and history.complete and not trace and not purpose.goes_on(out, history):
             document = analyse(out)

@@ -11,6 +11,7 @@ from typing import Any
 
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.racing import PolicyPurpose
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.apps.sensitivity.measure import rank_layers
 from shootout.apps.tune import search, table
 from shootout.apps.tune.limits import find_over_limits, policy_of, read_limits
@@ -29,7 +30,6 @@ from shootout.core.exported.client import obtain_all
 from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use
 from shootout.core.journal.records import Played
-from shootout.core.race.purpose import Purpose
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
@@ -39,8 +39,8 @@ from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import TuneOptions
 
 
-@dataclass(frozen=True, slots=True)
-class StagePurpose(Purpose):
+@dataclass(slots=True)
+class StagePurpose(AnswerPurpose):
     """A stage of a tuning run under limits: settings that break one leave, and none is waited for.
 
     A search only proposes, so there what the first restart's rows show is enough.
@@ -48,7 +48,11 @@ class StagePurpose(Purpose):
 
     plan: Plan
     limits: Mapping[str, float]
-    barred_from: int | None
+
+    @property
+    def barred_from(self) -> int | None:
+        """Return 1 in a search."""
+        return 1 if self.plan.on_selection else None
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return the limit that one restart shows to be broken."""
@@ -129,7 +133,7 @@ def _measure_stages(
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
         if plan.limits is None:
             return measure(plan, out, fresh=False, limit=limit, progress=progress)
-        purpose = StagePurpose(plan, plan.limits, barred_from=1 if plan.on_selection else None)
+        purpose = StagePurpose(plan, plan.limits)
         return measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=purpose)
 
     if limit.left_s <= 0 and not is_tuning(out):

@@ -326,7 +326,11 @@ class Progress(Protocol):
     def detail(self, text: str) -> None:
         """Show what happens right now."""
 
-    def restart(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
-        """Show that a restart begins; the run takes at least `left_s` more seconds (0: unknown), and `standing`
-        leads.
+    def restart(self, group: str, played: int, expected: int, goal_s: float, limit_s: float, standing: str) -> None:
+        """Show that a restart begins.
+
+        Args:
+            goal_s: seconds until all is known that the whole run is for, as far as can be foreseen; 0: unknown.
+            limit_s: seconds until it ends whatever is known.
+            standing: the arm that leads so far, "" before there is one.
         """

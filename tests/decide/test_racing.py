@@ -24,6 +24,7 @@ from shootout.apps.judge.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
+from shootout.apps.judge.missing import missing
 from shootout.commands import selection
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
 from shootout.core.errors import UsageError
@@ -33,7 +34,7 @@ from shootout.core.journal.records import Line, LoadTestResult, Played, TriedRat
 from shootout.core.messages import Scores
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.recording import Recorder
-from shootout.core.results.group import group_of, missing
+from shootout.core.results.group import group_of
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study, checked
 from shootout.models.sources.input_sets import tell_rows_to_bring

@@ -13,6 +13,7 @@ from support.races import planted
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
 from shootout.core.contract import Arm
 from shootout.core.journal import journal
@@ -58,7 +59,9 @@ def state(times: Mapping[str, float] = TIMES, **fields: Any) -> Race:
 def looked_at_anew(now: Race, **changed: Any) -> Race:
     """The same after its blocks or other fields have changed."""
     known = {"arms": now.arms, "rules": now.rules, "blocks": now.blocks, "played": now.played}
-    return Race(**{"seed": "0", **known, "contenders_first": now.contenders_first, **changed})
+    found = Race(**{"seed": "0", **known, "contenders_first": now.contenders_first, **changed})
+    found.recalled = 0
+    return found
 
 
 def race(
@@ -73,7 +76,7 @@ def race(
             now.blocks[label][now.played] = np.array([truth[label] * np.exp(noise[label])])
         order.append(set(playing))
         now = looked_at_anew(now, played=now.played + 1)
-        answered += [now.played] if looked_at_anew(now).take_first_answer(0) else []
+        answered += [now.played] if AnswerPurpose().tell(now, 0) else []
     return order, now, answered
 
 
@@ -101,11 +104,12 @@ def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
     _, _, (look,) = race(state())
     _, now, _ = race(state(), most=look)
     told = "first answer: fast, of 2 targets within 1.6x; 4 slower targets without a verdict yet"
-    assert now.take_first_answer(0) == told
-    assert now.take_first_answer(0) == "", "it is told once"
+    purpose = AnswerPurpose()
+    assert purpose.tell(now, 0) == told
+    assert purpose.tell(now, 0) == "", "it is told once"
     for restart, times in now.blocks["copy"].items():
         now.blocks["copy"][restart] = times * 3
-    assert looked_at_anew(now).take_first_answer(0) == "", "a control that differs vouches for nothing"
+    assert AnswerPurpose().tell(looked_at_anew(now), 0) == "", "a control that differs vouches for nothing"
 
 
 def test_there_is_no_first_answer_if_nothing_stands_back():

@@ -11,11 +11,12 @@ from support.races import planted
 from support.races.planted import ByBatch, Planted, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.racing import MOST_EXTRA, AnswerPurpose
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.race import FIRST_ANSWER_RESTARTS, MOST_EXTRA, Race
+from shootout.core.race.race import FIRST_ANSWER_RESTARTS, Race
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
@@ -192,10 +193,11 @@ def test_without_a_target_that_may_be_the_answer_there_is_no_first_one(out: str)
     blocks = {label: {g: np.array([1e5]) for g in range(2)} for label in ("a", "b", "copy")}
     arms: Any = dict.fromkeys(blocks)
     race = Race(arms=arms, rules=rules, seed="0", blocks=blocks, played=2)
+    race.recalled = 0
     race.barred = {"a", "b"} if out == "barred" else set()
     race.steady_from = {label: [None, None] for label in "ab"} if out == "unsteady" else {}
     assert race.evidence.out_of_question == {"a", "b"}
-    assert race.take_first_answer(1) == ""
+    assert AnswerPurpose().tell(race, 1) == ""
 
 
 def test_what_joins_plays_as_often_as_each_should_though_the_race_had_its_most(stage: list[ByBatch], tmp_path: Path):

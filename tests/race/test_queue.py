@@ -20,8 +20,8 @@ from shootout.core.constants import FORESEEING
 from shootout.core.errors import NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Rounds
-from shootout.core.race import queue, runner
 from shootout.core.race import race as races
+from shootout.core.race import runner
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.group_evidence import Rules
@@ -154,7 +154,7 @@ def entrant(
 
 
 def chosen(*waiting: Race, allows: float = 1e9) -> int | None:
-    found = queue.first(waiting, lambda seconds: seconds <= allows)
+    found = races.first_of(waiting, lambda seconds: seconds <= allows)
     return None if found is None else found.index
 
 
@@ -199,17 +199,6 @@ def test_a_restart_is_taken_to_last_as_long_as_the_last_one_whatever_the_shortes
     one = entrant(0, played=8, nearest=[5.0], goal="resolve 2%", last_s=6.0, last_arms=1)
     one.parts_s = {one.players[0].label: 0.1}
     assert (one.next_s, one.left_s) == (0.1, 30.0)
-
-
-def test_an_estimate_that_failed_gives_way_to_the_limit():
-    """A goal that seems one restart of 4 s away, restart after restart, of a run with 150 s."""
-    ending = queue.EndEstimate()
-    told = [ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played) for played in range(8)]
-    assert told[:4] == [0.0, 4.0, 4.0, 4.0]
-    assert told[4:] == [134.0, 130.0, 126.0, 122.0], "what is left until the limit"
-    endless = queue.EndEstimate()
-    assert [endless.left_s(4.0, math.inf, now) for now in (0.0, 100.0)] == [4.0, 4.0]
-    assert queue.EndEstimate().left_s(400.0, 150.0, 0.0) == 150.0
 
 
 def test_then_the_nearest_verdict_comes_first_and_called_pairs_before_all():

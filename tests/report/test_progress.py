@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 from rich.console import Console
@@ -32,7 +33,7 @@ def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
     told = ProgressDisplay(Console(file=text, width=200), clock)
     told.restart("g", 0, 5, 0.0)
     clock.s += progress.EVERY_S
-    told.restart("g", 1, 5, 400.0, "onnxruntime leads, 3 targets open")
+    told.restart("g", 1, 5, 400.0, standing="onnxruntime leads, 3 targets open")
     assert text.getvalue().splitlines() == [
         "g: restart 1 of 5 or more",
         "g: restart 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
@@ -42,7 +43,7 @@ def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
 def test_time_that_is_over_is_never_negative(clock: Clock):
     text = io.StringIO()
     told = ProgressDisplay(Console(file=text, width=200), clock)
-    told.restart("g", 1, 5, -232.0, "onnxruntime leads")
+    told.restart("g", 1, 5, -232.0, standing="onnxruntime leads")
     assert text.getvalue().splitlines() == ["g: restart 2 of 5 or more, onnxruntime leads"]
     assert [span(one) for one in (-232.0, -0.1, 0.0, 8.0)] == ["0 s", "0 s", "0 s", "8 s"]
 
@@ -91,7 +92,7 @@ def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
         told.detail("numpy")
         assert "\u2501" not in text.getvalue()
         clock.s += 30.0
-        told.restart("g", 0, 5, 30.0, "numpy leads, 2 arms open")
+        told.restart("g", 0, 5, 30.0, standing="numpy leads, 2 arms open")
         assert _bar(text) == progress.BAR_WIDTH // 2
         for second in range(1, 16):
             clock.s += 1.0
@@ -109,7 +110,7 @@ def test_on_a_narrow_terminal_what_happens_now_is_not_what_is_cut(clock: Clock, 
     console = Console(file=text, width=80, force_terminal=True, legacy_windows=False, color_system=None)
     names = ", ".join(["torch-compile+aoti:cpu:fp32", "openvino:cpu:int8", "executorch:cpu:fp32"])
     with ProgressDisplay(console, clock) as told:
-        told.restart("exporting and building, 12 targets", 0, 4, left_s, "--max-time leaves 55 s for all")
+        told.restart("exporting and building, 12 targets", 0, 4, left_s, standing="--max-time leaves 55 s for all")
         told.detail(f"3 of 12 built, now {names}")
         last = text.getvalue().rstrip().splitlines()[-1]
         assert "exporting and" in last
@@ -142,3 +143,14 @@ def test_a_wait_is_told_at_once_and_then_counted(clock: Clock):
         "waiting for another run: 15 s",
         "waiting for another run: 30 s",
     ]
+
+
+def test_an_estimate_that_failed_gives_way_to_the_limit():
+    """A goal that seems one restart of 4 s away, restart after restart, of a run with 150 s."""
+    ending = progress.EndEstimate()
+    told = [ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played) for played in range(8)]
+    assert told[:4] == [0.0, 4.0, 4.0, 4.0]
+    assert told[4:] == [134.0, 130.0, 126.0, 122.0], "what is left until the limit"
+    endless = progress.EndEstimate()
+    assert [endless.left_s(4.0, math.inf, now) for now in (0.0, 100.0)] == [4.0, 4.0]
+    assert progress.EndEstimate().left_s(400.0, 150.0, 0.0) == 150.0

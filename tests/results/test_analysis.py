@@ -16,13 +16,14 @@ from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, playe
 
 import shootout
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.missing import missing
 from shootout.core.contract import Precision
 from shootout.core.host.noise import Disturbance, DisturbanceKind
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import race_of
-from shootout.core.results.group import Group, group_of, missing
+from shootout.core.results.group import Group, group_of
 from shootout.core.results.vetoes import copy_holds
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.verdicts import Verdict

@@ -11,6 +11,7 @@ from typing import Any
 from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
 from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.apps.judge.crossovers import find_crossovers
+from shootout.apps.judge.missing import missing, pooled_sd
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
@@ -18,7 +19,7 @@ from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against, missing, pooled_sd
+from shootout.core.results.group import Group, against
 from shootout.core.results.run import Run, read_run
 from shootout.core.results.vetoes import copy_holds
 from shootout.core.scenario import find_scenario

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +38,6 @@ from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import (
-    copy_strays,
     find_open,
     is_unopposed,
     leader_sets,
@@ -47,13 +45,12 @@ from shootout.core.stats.leaders import (
     time_ns,
 )
 from shootout.core.stats.quantiles import LEAST_TAILS
-from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import short
 
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
-MOST_EXTRA = 2
-"""A row may play so many restarts more when the race would end, if they bring its verdict."""
+FAR_RESTARTS = 2
+"""Where time is short, arms leave first whose verdict takes more restarts than that."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -81,8 +78,6 @@ class Race:
             first.
         recalled: restarts that had been played when this process began.
         barred_at: how many restarts had been played when barred arms were last looked for.
-        has_answered: whether the first answer was given.
-        extra: how often a row was called once more because that nearly settles it, by label.
     """
 
     arms: Mapping[str, Arm]
@@ -108,8 +103,6 @@ class Race:
     parts_s: dict[str, float] = field(default_factory=dict)
     recalled: int = field(init=False)
     barred_at: int = 0
-    has_answered: bool = False
-    extra: Counter[str] = field(default_factory=Counter)
     _evidence: GroupEvidence | None = None
     _left: Sequence[float] | None = None
 
@@ -413,9 +406,14 @@ class Race:
         if not self.contenders_first:
             self.look()
 
+    @property
+    def may_thin(self) -> bool:
+        """Tell whether it is a race for the best whose restarts take as long as the calls of their arms."""
+        return self.rules.goal.aim is Aim.BEST and not self.rule and self.terms.is_by_calls
+
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
-        if self.rules.goal.aim is Aim.BEST and not self.rule and self.terms.is_by_calls:
+        if self.may_thin:
             share_s = left_s / max(1, self.fewest - self.played)
             last = self._find_far_from_told()
             self.players = pace.thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
@@ -427,22 +425,7 @@ class Race:
         nearest: dict[str, float] = {}
         for pair, restarts in self.open_pairs().items():
             nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
-        return {label for label, restarts in nearest.items() if restarts > MOST_EXTRA}
-
-    def find_nearly_told(self) -> list[Pair]:
-        """Return the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
-
-        Only in a race for the best: others go on until each row is settled.
-        """
-        if self.rules.goal.aim is not Aim.BEST or self.rule or not self.terms.is_by_calls:
-            return []
-        evidence = self.evidence
-        arms = [label for label in self.sound if label not in {self.rules.control, *evidence.out_of_question}]
-        pairs = [(label, fastest) for fastest in self.find_leaders()[-1:] for label in arms if label != fastest]
-        near = [pair for pair in pairs if self.extra[pair[0]] < MOST_EXTRA and _lacks_few(evidence.compare(*pair))]
-        return sorted(near, key=lambda pair: self.parts_s.get(pair[0], math.inf))
-
-    # What people are told meanwhile.
+        return {label for label, restarts in nearest.items() if restarts > FAR_RESTARTS}
 
     @property
     def standing(self) -> str:
@@ -451,48 +434,20 @@ class Race:
         leaders = self.find_leaders()
         return f"{short(leaders[0])} leads, {waiting} open" if leaders else ""
 
-    def tell_before_builds(self, coming: int) -> str:
-        """Return what is known before so many others are built, unless the first answer was given; "" if nothing is."""
-        leaders = self.find_leaders()
-        if self.has_answered or not coming or not leaders:
-            return ""
-        return f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
 
-    def take_first_answer(self, coming: int) -> str:
-        """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so.
+def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race | None:
+    """Return the race that plays the next restart, since time goes where an answer is near; None: none ends in time.
 
-        Args:
-            coming: how many targets have yet to be built.
-        """
-        late, contenders, evidence = self.find_late(self.labels), self.contenders, self.evidence
-        is_known = (late or coming) and self.is_settled(contenders) and not copy_strays(evidence)
-        is_for_best = self.rules.goal.aim is Aim.BEST and not is_unopposed(self.labels, self.rules)
-        if self.has_answered or not (is_for_best and is_known):
-            return ""
-        arms = [one for one in contenders if one not in {self.rules.control, *evidence.out_of_question}]
-        if not (found := leader_sets(evidence, arms)):
-            return ""  # nothing that raced may be the answer
-        self.has_answered = True
-        near = {*found[-1].tied, *found[-1].beaten} - self.far
-        parts = [f"first answer: {' or '.join(map(short, found[-1].tied))}"]
-        if len(near) > 1:
-            parts[0] += f", of {len(near)} targets within {CONTENDING:g}x"
-        if late:
-            parts.append(f"{units.counted(len(late), 'slower target')} without a verdict yet")
-        if coming:
-            parts.append(_tell_coming(coming))
-        return "; ".join(parts)
+    First each plays once, so that every cell has a figure. Then each plays the fewest restarts that can give a verdict,
+    one race after the other: one restart of everything is a verdict on nothing. From there on the next restart goes to
+    the race whose nearest missing verdict takes the fewest.
 
-
-def _tell_coming(coming: int) -> str:
-    return f"{units.counted(coming, 'more target')} {'is' if coming == 1 else 'are'} built next"
-
-
-def _lacks_few(found: Comparison | None) -> bool:
-    """Tell whether a pair has no verdict, and would have one after `MOST_EXTRA` restarts more like those so far."""
-    if found is None or found.decided or found.restarts_needed is None:
-        return False
-    return found.restarts_needed - found.restarts <= MOST_EXTRA
+    Args:
+        waiting: races that have players.
+        allows: whether there is time for so many seconds.
+    """
+    allowed = [one for one in waiting if allows(one.next_s)]
+    return min(allowed, key=lambda one: one.order) if len(allowed) > 1 else next(iter(allowed), None)
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None = None, index: int = 0) -> Race:
@@ -514,7 +469,6 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
     if known.rounds:
         last = known.rounds[-1]
         race.last_s, race.last_arms = last.lasting_s, known.players(last.restart)
-        race.has_answered = not race.lacks_answer
     return race
 
 

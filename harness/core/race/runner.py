@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,11 @@ from shootout.core.host.placement import on_cpus
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
-from shootout.core.race import pace, queue
+from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.pace import Caps
 from shootout.core.race.purpose import Purpose
-from shootout.core.race.race import Race, race_of
+from shootout.core.race.race import Race, first_of, race_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
@@ -53,7 +53,6 @@ class RaceRunner:
         is_short: whether the race ended at the most restarts while some arms waited for more.
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
-        ending: estimates when the run ends.
     """
 
     plan: Plan
@@ -74,7 +73,6 @@ class RaceRunner:
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
     watch: NoiseMeter = field(init=False)
-    ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -122,7 +120,7 @@ class RaceRunner:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 while is_in_time and (playing := self._find_playing()):
                     waiting = self._find_waiting(playing)
-                    race = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
+                    race = first_of(waiting, self._has_time_for) or self._first_without_verdict(waiting)
                     is_in_time = race is not None and self._play(race, waiting)
             if self._build_next(is_in_time=is_in_time):
                 continue
@@ -174,7 +172,7 @@ class RaceRunner:
         one, and the restart leaves out what doesn't fit: else it would end with most of its time unused.
         """
         open_ = [race for race in waiting if race.played < race.fewest]
-        first = queue.first(open_, self.deadline.allows)
+        first = first_of(open_, self.deadline.allows)
         untried = (one for one in open_ if one.played == one.recalled and self.deadline.allows(one.last_s))
         return first or next(untried, None)
 
@@ -233,8 +231,7 @@ class RaceRunner:
         )
         due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.owed for each in waiting]))
         goal_s = sum(each.left_s for each in waiting)
-        left_s = self.ending.left_s(goal_s, self._left_s, self.deadline.elapsed_s)
-        self.progress.restart(race.name, race.played, race.fewest, left_s, race.standing)
+        self.progress.restart(race.name, race.played, race.fewest, goal_s, self._left_s, race.standing)
         return race.play(
             RestartContext(launcher=self.launcher, watch=self.watch, events=events, deadline=self.deadline, pace=due)
         )
@@ -268,10 +265,10 @@ class RaceRunner:
                 race.barred_at = race.played
                 race.barred = {*self.purpose.find_barred(self.out).get(race.name, ())}
             race.look()
-            self._say_of(race, race.take_first_answer(self.preparation.count_held(race.name)))
+            self._tell(race, self.purpose.tell)
 
-    def _say_of(self, race: Race, told: str) -> None:
-        if told:
+    def _tell(self, race: Race, teller: Callable[[Race, int], str]) -> None:
+        if told := teller(race, self.preparation.count_held(race.name)):
             self.progress.say(told if len(self.races) == 1 else f"{race.name}: {told}")
 
     # What joins, and what plays once more.
@@ -322,7 +319,7 @@ class RaceRunner:
             self.preparation.give_up()
             return False
         for race in self.races:
-            self._say_of(race, race.tell_before_builds(self.preparation.count_held(race.name)))
+            self._tell(race, self.purpose.tell_before_builds)
         with Stopwatch() as watch:
             ready = self.preparation.build_next()
         self.budget.put_off(watch.seconds)
@@ -343,8 +340,8 @@ class RaceRunner:
     def _find_more(self) -> bool:
         """Find what is still to be measured when nothing is open; False if there is nothing.
 
-        First the groups that come behind others; then arms whose limits further restarts may settle; then rows that one
-        or two restarts would settle, the cheapest first, as far as there is time.
+        First the groups that come behind others; then arms that the run's purpose waits for; then pairs that it wants
+        to know of as far as there is time.
         """
         found = []
         for race in self.races:
@@ -357,17 +354,17 @@ class RaceRunner:
             self.groups[group.record.name] = group
             self.built |= self._prepare_groups([group])
             self._add_races([group])
-        return bool(found) or self._call_for_limits() or self._call_for_rows()
+        return bool(found) or self._call_unsettled() or self._call_wanted()
 
     def _call(self, race: Race, pairs: Collection[Pair]) -> None:
         """Let these pairs play once more, instead of those called before."""
         if pairs or race.called:
             race.called = pairs
             race.look()
-            self._say_of(race, race.take_first_answer(self.preparation.count_held(race.name)))
+            self._tell(race, self.purpose.tell)
 
-    def _call_for_limits(self) -> bool:
-        """Call the arms once more whose limits further restarts may settle; return False if none can play."""
+    def _call_unsettled(self) -> bool:
+        """Call the arms once more that the run's purpose waits for; return False if none can play."""
         waits = self.purpose.find_unsettled(self.out)
         for race in self.races:
             rules = race.rules
@@ -381,14 +378,13 @@ class RaceRunner:
         self.is_short = not can_play and ended
         return can_play
 
-    def _call_for_rows(self) -> bool:
-        """Call rows once more that one or two restarts would settle, the cheapest first; False if none has time."""
+    def _call_wanted(self) -> bool:
+        """Call once more what the run's purpose wants to know, as far as there is time; False if none has time."""
         for race in self.races:
             called = list[Pair]()
-            for pair in race.find_nearly_told():
+            for pair in self.purpose.find_wanted(race):
                 if self._has_time_for(race.takes_s([*called, pair])):
                     called.append(pair)
-            race.extra.update(label for label, _ in called)
             self._call(race, called)
         return any(race.players for race in self.races)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.clock import Deadline
 from shootout.core.contract import Availability, Device
 from shootout.core.host.placement import place
@@ -117,6 +118,7 @@ def run(
         deadline=allowed or Deadline(None),
         progress=ProgressDisplay(Console(quiet=True)),
         racing_s=racing_s,
+        purpose=more.pop("purpose", None) or AnswerPurpose(),
         **more,
     )
     try:

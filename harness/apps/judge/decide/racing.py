@@ -22,13 +22,13 @@ from shootout.apps.judge.decide.limits import (
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import selection
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.exported.request import check_sizes, may_be_scored
 from shootout.core.journal.records import Played
-from shootout.core.race.purpose import Purpose
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
@@ -182,7 +182,7 @@ def refuse_several(records: Iterable[GroupRecord]) -> None:
 
 
 @dataclass(slots=True)
-class PolicyPurpose(Purpose):
+class PolicyPurpose(AnswerPurpose):
     """A run that a policy decides on: arms that break a limit leave, and what may yet meet all of them plays on.
 
     Attributes:

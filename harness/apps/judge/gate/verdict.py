@@ -15,6 +15,7 @@ from shootout.apps.judge.decide.options import SHARE
 from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.evidence import SAME, Check, Limits, find_evidence
 from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
@@ -83,7 +84,7 @@ class Gate(Part):
 
 
 @dataclass(slots=True)
-class GatePurpose(Purpose):
+class GatePurpose(AnswerPurpose):
     """The race of a gate: it ends as soon as the exact evidence is red, however fast the candidate is.
 
     Attributes:
