@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -136,7 +137,9 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        found: Chart = _load_plots().plot(sources.read(self._absolute_folder, self.document), kind)
+        found: Chart = _load_drawing("shootout.tell.page.plots").plot(
+            sources.read(self._absolute_folder, self.document), kind
+        )
         return found
 
     def to_arrow(self) -> pyarrow.Table:
@@ -207,7 +210,7 @@ class Decided:
         Raises:
             UsageError: no candidate has a figure, or there is no library to draw with.
         """
-        found: Chart = _load_plots().plot_decision(self.decision)
+        found: Chart = _load_drawing("shootout.apps.judge.decide.figure").plot_decision(self.decision)
         return found
 
     def _answer_lines(self) -> list[Text]:
@@ -274,13 +277,12 @@ class Merged:
         return repr(self.document).replace("MergedDocument", "Merged")
 
 
-def _load_plots() -> ModuleType:
-    """Import the drawing library, which an extra installs."""
+def _load_drawing(module: str) -> ModuleType:
+    """Import a module that draws, with a library that an extra installs."""
     try:
-        from shootout.tell.page import plots
+        return import_module(module)
     except ImportError as error:
         raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
-    return plots
 
 
 def load(path: str | Path) -> Run:

@@ -42,6 +42,7 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
 def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.startswith("shootout.tell.page.")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "shootout.apps.judge.decide.figure", raising=False)
     monkeypatch.setattr(page, "plots", page.plots)  # as it is, to be so again: the import below makes another
     monkeypatch.delattr(page, "plots")
     monkeypatch.setitem(sys.modules, "altair", None)
@@ -96,6 +97,5 @@ def test_a_run_is_found_after_the_working_directory_has_changed(tmp_path: Path, 
     before = run.verdict(*arms), run.decide({}).decision
     assert before[1].runs == ("gap-after",)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shootout.tell.page.sources.analyse", None)  # the document is known
     assert (run.verdict(*arms), run.decide({}).chosen) == (before[0], before[1].chosen)
     assert run.plot()

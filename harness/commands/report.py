@@ -9,15 +9,13 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.apps.judge.decide.candidates import read_question
-from shootout.apps.judge.decide.decision import decide
-from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.tune.results import is_tuning
 from shootout.core.errors import ExitCode, UsageError, install
 from shootout.core.units import size
 from shootout.tell.formats.files import check_file, write_file
 from shootout.tell.page import markdown
-from shootout.tell.page.sources import MeasuredRun, PolicyAnswer, read
+from shootout.tell.page.sources import Front, MeasuredRun, read
 
 EXTRA = "report"
 NEEDED = ("altair", "jinja2", "vl_convert")
@@ -46,7 +44,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
-    decided = _apply_policy(folders, policy, group)
+    decided = PolicyAnswer.of_runs(folders, policy, group) if policy else None
     documents = decided.question.documents if decided else map(analyse, folders)
     runs = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
     content = render(runs, ending, decided)
@@ -55,15 +53,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     return ExitCode.OK
 
 
-def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | None) -> PolicyAnswer | None:
-    """Decide by the policy; return None if there is none."""
-    if policy is None:
-        return None
-    wanted, question = read_policy(policy, {}), read_question(folders, group)
-    return PolicyAnswer(decide(wanted, question), question)
-
-
-def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | None = None) -> bytes:
+def render(runs: Sequence[MeasuredRun], ending: str, decided: Front | None = None) -> bytes:
     """Render the runs in one form; a figure alone is that of the policy, or of the first run.
 
     Raises:

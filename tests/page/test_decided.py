@@ -10,19 +10,19 @@ from typing import Any
 from support.races.cells import comparison
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.decide import figure
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import Decision, Judged, decide
 from shootout.apps.judge.decide.limits import Finding
 from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import ratio_of
-from shootout.tell.page import intervals
 from shootout.tell.page.intervals import Axis, DotLine
 from shootout.tell.page.markdown import escape_text
-from shootout.tell.page.opening import open_decision
-from shootout.tell.page.sources import PolicyAnswer, read
+from shootout.tell.page.sources import read
 from shootout.tell.screen import ANY_WIDTH
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "decide-digits"
@@ -58,7 +58,7 @@ DECISION = Decision(
 
 
 def panels(found: Decision) -> dict[str, tuple[dict[str, DotLine], Axis]]:
-    return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in intervals.find_panels(found)}
+    return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in figure.find_panels(found)}
 
 
 def test_without_a_chosen_one_all_stand_against_the_least():
@@ -81,7 +81,7 @@ def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     policy.write_text('[limits]\nsize = "1GB"\nready = "3s"\n')
     question = read_question([RUN])
     found = PolicyAnswer(decide(read_policy(policy, {}), question), question)
-    opening = open_decision(found, ANY_WIDTH)
+    opening = found.open(ANY_WIDTH)
     assert opening.title == f"Ship {found.decision.chosen}"
     assert {"Met", "Sure", "Next"} <= {line.plain.split(" ")[0] for line in opening.lines}
     run = read(RUN, analyse(RUN))

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import why_no_folder
-from shootout.apps.judge.decide.candidates import read_question
-from shootout.apps.judge.decide.decision import Decision, decide
-from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.core.contract import Arm
 from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.journal.records import Prepared
@@ -18,7 +16,6 @@ from shootout.core.results.run import Result, Run, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import GroupRecord, find_named, short
 from shootout.tell.document import Answer, Document, Row
-from shootout.tell.page.sources import PolicyAnswer
 from shootout.tell.reproduce import quote
 
 
@@ -74,10 +71,9 @@ def find_arm_to_ship(
         raise UsageError("pass only one of --target and --policy: either names what is shipped")
     document, decided = analyse(folder), None
     if policy:
-        question = read_question([folder], group)
-        decided = PolicyAnswer(decide(read_policy(policy, {}), question), question)
-        chosen = _require_chosen(decided.decision)
-        row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
+        decided = PolicyAnswer.of_runs([folder], policy, group)
+        chosen = _require_chosen(decided)
+        row = next(candidate.row for candidate in decided.question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
     else:
         groups = find_groups(document, group)
@@ -160,7 +156,8 @@ def _require_answer(answers: Sequence[Answer]) -> Answer:
     return answers[0]
 
 
-def _require_chosen(decision: Decision) -> str:
+def _require_chosen(decided: PolicyAnswer) -> str:
+    decision = decided.decision
     if decision.chosen:
         return decision.chosen
     if decision.outcome == "infeasible":

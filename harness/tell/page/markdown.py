@@ -11,8 +11,8 @@ from shootout.tell import table
 from shootout.tell.answer import WIDEST, tabulate_answers
 from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.document import Document, GroupSummary
-from shootout.tell.page.opening import Opening, open_decision, open_run
-from shootout.tell.page.sources import PolicyAnswer
+from shootout.tell.page.opening import Opening, open_run
+from shootout.tell.page.sources import Front
 from shootout.tell.page.text import clean_text
 
 MOST_BYTES = 900 * 1024
@@ -21,12 +21,12 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = None, front: Sequence[str] = ()) -> str:
-    """Write the lines in front, a policy's answer, then all runs; what exceeds `MOST_BYTES` is left out."""
+def render(documents: Sequence[Document], decided: Front | None = None, front: Sequence[str] = ()) -> str:
+    """Write the lines in front, what is decided, then all runs; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    answer = _write_opening(open_decision(policy_answer, WIDEST)) if policy_answer else ()
-    runs = (part for document in documents for part in _write_run(document, has_answer=policy_answer is None))
+    answer = _write_opening(decided.open(WIDEST)) if decided else ()
+    runs = (part for document in documents for part in _write_run(document, has_answer=decided is None))
     for part in (*front, *answer, *runs):
         text = clean_text(part)
         room -= len(text.encode()) + 2

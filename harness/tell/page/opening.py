@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from shootout.apps.judge.decide import screen as decided
 from shootout.tell import answer as screen
 from shootout.tell.document import Document
-from shootout.tell.page.sources import PolicyAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +40,3 @@ def open_run(document: Document, width: int) -> Opening:
     if len(answers) > 1:
         lines += screen.write_support_of_all(document, width)
     return Opening(title=f"{title[0].upper()}{title[1:]}", where=where, lines=lines)
-
-
-def open_decision(answer: PolicyAnswer, width: int) -> Opening:
-    """Open with what a policy decides, in so many columns."""
-    decision, question = answer.decision, answer.question
-    return Opening(
-        title=f"Ship {decided.tell_outcome(decision)}"
-        if decision.chosen
-        else decided.tell_outcome(decision).capitalize(),
-        where=" · ".join(decided.list_title_parts(decision, question)),
-        lines=decided.write_support(decision, question, width),
-    )

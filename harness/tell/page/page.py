@@ -18,10 +18,10 @@ from shootout.tell import table
 from shootout.tell.answer import tabulate_answers, tell_machine
 from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.document import Document, Row
-from shootout.tell.page import charts, intervals, plots
+from shootout.tell.page import charts, plots
 from shootout.tell.page.legend import LEGEND, METHOD
-from shootout.tell.page.opening import Opening, open_decision, open_run
-from shootout.tell.page.sources import MeasuredRun, PolicyAnswer
+from shootout.tell.page.opening import Opening, open_run
+from shootout.tell.page.sources import Front, MeasuredRun
 from shootout.tell.page.text import clean_text
 from shootout.tell.screen import ANY_WIDTH
 
@@ -76,8 +76,8 @@ class DrawnFigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
-    """The part that stands before the runs: what a policy decides on all of them."""
+class FrontPart:
+    """The part that stands before the runs: what is decided on all of them."""
 
     opening: Opening
     figure: DrawnFigure | None
@@ -108,12 +108,12 @@ class Section:
     environment: Table
 
 
-def render(runs: Sequence[MeasuredRun], policy_answer: PolicyAnswer | None = None) -> str:
-    """Render all runs below each other, in the given order; a policy's answer comes first, and is the only one."""
-    return write(list(map(lay_out, runs)), _lay_out_answer(policy_answer) if policy_answer else None)
+def render(runs: Sequence[MeasuredRun], front: Front | None = None) -> str:
+    """Render all runs below each other, in the given order; what is decided comes first, and is the only answer."""
+    return write(list(map(lay_out, runs)), _lay_out_front(front) if front else None)
 
 
-def write(sections: Sequence[Section], front: Front | None = None) -> str:
+def write(sections: Sequence[Section], front: FrontPart | None = None) -> str:
     """Write the page as HTML."""
     titles = [front.opening.title] if front else [section.opening.title for section in sections]
     return load_template().render(sections=sections, front=front, title="; ".join(titles))
@@ -165,19 +165,9 @@ def _mark_screen_line(line: Text) -> Markup:
     return Markup('<span class="{}">{}</span>').format(line.style, marked) if line.style else marked
 
 
-def _lay_out_answer(answer: PolicyAnswer) -> Front:
-    figure = _draw(
-        "Objective and limits",
-        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
-        "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
-        "highest value that the measurements allow. Blue diamond: ships. Green: tied, can't tell, or meets "
-        "the limit. Brown: "
-        "worse, or breaks the limit. Gray: not eligible, or unknown.",
-        intervals.draw_decision(answer.decision),
-        intervals.tell_undrawn_candidates(answer.decision),
-        intervals.describe_decision(answer.decision),
-    )
-    return Front(opening=open_decision(answer, ANY_WIDTH), figure=figure)
+def _lay_out_front(front: Front) -> FrontPart:
+    figure = _draw(front.title, front.caption, front.draw(), front.tell_undrawn(), front.describe())
+    return FrontPart(opening=front.open(ANY_WIDTH), figure=figure)
 
 
 def lay_out(run: MeasuredRun) -> Section:

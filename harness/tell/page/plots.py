@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from shootout.apps.judge.decide.decision import Decision
 from shootout.core.errors import UsageError, unknown
 from shootout.tell.page import accuracy, curves, intervals
 from shootout.tell.page.charts import Chart, complete, to_svg
-from shootout.tell.page.sources import MeasuredRun, PolicyAnswer
+from shootout.tell.page.sources import Front, MeasuredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +74,15 @@ def plot(run: MeasuredRun, kind: str) -> Chart:
     return complete(chart)
 
 
-def plot_decision(decision: Decision) -> Chart:
-    """Draw the objective and each limit of a policy, a line a candidate.
-
-    Raises:
-        UsageError: no candidate has a figure.
-    """
-    if (chart := intervals.draw_decision(decision)) is None:
-        raise UsageError("no candidate has a figure to draw: measure what the policy limits")
-    return complete(chart)
-
-
-def render_svg(run: MeasuredRun, policy_answer: PolicyAnswer | None = None) -> str:
-    """Draw the intervals of a policy, or else of a run, as SVG.
+def render_svg(run: MeasuredRun, front: Front | None = None) -> str:
+    """Draw the figure of what is decided, or else the intervals of a run, as SVG.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
     document = run.document
-    if policy_answer:
-        chart = intervals.draw_decision(policy_answer.decision)
-        description = intervals.describe_decision(policy_answer.decision)
+    if front:
+        chart, description = front.draw(), front.describe()
     else:
         chart, description = intervals.draw_intervals(document), intervals.describe_intervals(document)
     if chart is None:

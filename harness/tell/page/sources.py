@@ -1,15 +1,18 @@
-"""The input of a page: a run's document, and the restarts from its journal."""
+"""The input of a page: runs' documents and the restarts from their journals, and what is decided on all of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from shootout.apps.judge.decide.candidates import Question
-from shootout.apps.judge.decide.decision import Decision
 from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell.document import Document
+from shootout.tell.page.opening import Opening
+
+if TYPE_CHECKING:
+    from shootout.tell.page.charts import Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +23,28 @@ class MeasuredRun:
     played: tuple[Played, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """A policy's decision on all runs together, and the question that it decided."""
+class Front(Protocol):
+    """What stands before the runs: what is decided on all of them, with a figure.
 
-    decision: Decision
-    question: Question
+    Attributes:
+        title: the figure's heading.
+        caption: how to read it.
+    """
+
+    title: str
+    caption: str
+
+    def open(self, width: int) -> Opening:
+        """Return the opening, in so many columns."""
+
+    def draw(self) -> Chart | None:
+        """Draw the figure; return None if nothing can be shown."""
+
+    def describe(self) -> str:
+        """Describe the figure to a reader who can't see it."""
+
+    def tell_undrawn(self) -> str:
+        """Say what the figure has no room for; return "" if it has all."""
 
 
 def read(folder: Path, document: Document) -> MeasuredRun:

@@ -1,0 +1,74 @@
+"""Put a decision before the runs of a page or a summary: its answer, and the figure of its objective and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.decision import Decision, decide
+from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
+from shootout.tell.page.opening import Opening
+
+if TYPE_CHECKING:
+    from shootout.tell.page.charts import Chart
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """A policy's decision on all runs together, and the question that it decided; see `sources.Front`."""
+
+    decision: Decision
+    question: Question
+
+    title = "Objective and limits"
+    caption = (
+        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
+        "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
+        "highest value that the measurements allow. Blue diamond: ships. Green: tied, can't tell, or meets "
+        "the limit. Brown: "
+        "worse, or breaks the limit. Gray: not eligible, or unknown."
+    )
+
+    @classmethod
+    def of_runs(cls, folders: Sequence[Path], policy: Path, group: str | None = None) -> PolicyAnswer:
+        """Decide on these runs by a file's policy.
+
+        Args:
+            group: the cell to decide on, where the runs have several.
+
+        Raises:
+            UsageError: a folder holds no run, the runs ask different things, or the file can't be read.
+        """
+        wanted, question = read_policy(policy, {}), read_question(folders, group)
+        return cls(decide(wanted, question), question)
+
+    def open(self, width: int) -> Opening:
+        """Open with what the policy decides, in so many columns."""
+        told = tell_outcome(self.decision)
+        return Opening(
+            title=f"Ship {told}" if self.decision.chosen else told.capitalize(),
+            where=" · ".join(list_title_parts(self.decision, self.question)),
+            lines=write_support(self.decision, self.question, width),
+        )
+
+    def draw(self) -> Chart | None:
+        """Draw the objective and each limit; return None if nothing has a figure."""
+        from shootout.apps.judge.decide import figure  # with the drawing library, which an extra installs
+
+        return figure.draw_decision(self.decision)
+
+    def describe(self) -> str:
+        """Describe the figure to a reader who can't see it."""
+        from shootout.apps.judge.decide import figure  # as above
+
+        return figure.describe_decision(self.decision)
+
+    def tell_undrawn(self) -> str:
+        """Say what the figure has no room for."""
+        from shootout.apps.judge.decide import figure  # as above
+
+        return figure.tell_undrawn_candidates(self.decision)
