@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from shootout.apps.trace.look import Looked, check_profile, read_profile
 from shootout.backends import trace_events
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
-from shootout.core.errors import ArmFailed, SkippedArm, explained
+from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.host.placement import Placement, child_environment, on_cpus
 from shootout.core.journal.run_folder import LOGS, TRACES
-from shootout.core.messages import Looked
 from shootout.core.session import Event
 from shootout.core.units import duration
-from shootout.core.worker import reported
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell.progress import ProgressDisplay
@@ -76,8 +74,9 @@ def _trace_arm(
     try:
         with WorkerProcess(environment, place.arms, log, other) as process:
             process.ask("load", LOAD_TIMEOUT_S, limit.left_s, built=built)
-            found = process.ask("look", BUILD_TIMEOUT_S, limit.left_s, calls=CALLS)
-            looked = _check_profile(found, CALLS)
+            asked = {"function": f"{read_profile.__module__}:read_profile", "arguments": {"calls": CALLS}}
+            found = process.ask("measure", BUILD_TIMEOUT_S, limit.left_s, **asked, is_loaded=True)
+            looked = check_profile(found, CALLS)
     except (ArmFailed, SkippedArm) as error:
         if not limit.allows(0.0):
             return f"{built.arm.label}: no trace: --max-time was over"
@@ -124,18 +123,3 @@ def _profile_text(looked: Looked) -> list[str]:
     lines = [f"    {share.us / total:4.0%} {share.name} ({share.count} times)" for share in worth]
     other = [f"    {rest / total:4.0%} all else"] if rest > TELLING * total else []
     return ["  by its own profiler, which slows it down:", *lines, *other]
-
-
-def _check_profile(looked: Looked, calls: int) -> Looked:
-    """Return what a worker saw of so many calls, if it can be drawn.
-
-    Raises:
-        ArmFailed: it can't.
-    """
-    steps = {tuple(name for name, _, _ in one) for one in looked.steps}
-    if len(looked.steps) != calls or len(steps) != 1 or not all(steps):
-        raise ArmFailed("it reports other calls than it was to make")
-    try:
-        return replace(looked, events=reported.check_events(looked.events))
-    except (TypeError, ValueError) as error:
-        raise ArmFailed(f"what its profiler tells: {explained(error)}") from None

@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS
 from shootout.core.contract import Array, Executed, Fidelity
-from shootout.core.session import Event
 
 
 def path_of(text: str) -> Path:
@@ -283,21 +282,6 @@ class Turn:
     fault: str = ""
     began_ns: int = 0
     ended_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """Hold what some calls of a session look like from inside.
-
-    Attributes:
-        steps: of each call without a profiler, (name, began, ended) of its steps, in nanoseconds.
-        events: of a few more calls, by the backend's own profiler; empty where it has none, or it broke.
-        fault: how it broke.
-    """
-
-    steps: tuple[tuple[tuple[str, int, int], ...], ...]
-    events: tuple[Event, ...] = ()
-    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

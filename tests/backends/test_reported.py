@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shootout.apps.trace.look import check_events
 from shootout.core.contract import Executed
 from shootout.core.errors import MOST_LETTERS, ArmFailed, explained
 from shootout.core.worker import reported
@@ -109,9 +110,9 @@ def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str,
 )
 def test_an_event_that_cannot_be_drawn_is_none(wrong: Mapping[str, Any]):
     fine = {"name": "a", "ph": "X", "ts": 1, "dur": 2.5, "args": {"x": [1]}}
-    assert reported.check_events([fine]) == (fine,)
+    assert check_events([fine]) == (fine,)
     with pytest.raises((ArmFailed, TypeError, ValueError)):
-        reported.check_events([fine, wrong])
+        check_events([fine, wrong])
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])

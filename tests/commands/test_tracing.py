@@ -14,6 +14,7 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
+from shootout.apps.trace.look import PROFILED, Looked, read_profile
 from shootout.backends import trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
@@ -25,9 +26,7 @@ from shootout.core.contract import Arm, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import allowed_cpus, place
-from shootout.core.messages import Looked
 from shootout.core.session import Event
-from shootout.core.worker.blocks import PROFILED, read_profile
 from shootout.core.worker.process import WorkerProcess
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
@@ -95,7 +94,8 @@ def test_every_backend_shows_its_products(backends: tuple[str, ...], exported: E
             facts, _ = process.ask("build", 300, exported=exported, arm=arm, folder=tmp_path / backend)
             built = Built(arm=arm, exported=exported, folder=tmp_path / backend, facts=facts)
             process.ask("load", 300, built=built)
-            looked: Looked = process.ask("look", 300, calls=3)
+            asked = {"function": "shootout.apps.trace.look:read_profile", "arguments": {"calls": 3}}
+            looked: Looked = process.ask("measure", 300, **asked, is_loaded=True)
             process.ask("close", 300)
             assert [[name for name, _, _ in steps] for steps in looked.steps] == [STEPS] * 3
             assert looked.fault == ""

@@ -96,7 +96,7 @@ FORGED: list[tuple[str, Any, str]] = [
     ("turn", replace(TIMED, gpu=GpuState(throttled=(1,))), "its answer to turn: gpu.throttled.0 is 1: "),  # type: ignore[arg-type]
     ("build", ({"of": ENDLESS}, 1.0), "build gave an answer that can't be read: maximum recursion depth"),
     ("probe", b"fp32\xff", "its answer to probe: "),
-    ("look", NotRun(NotRunKind.BROKEN, 3), "its answer to look: reason is 3: "),  # type: ignore[arg-type]
+    ("warm", NotRun(NotRunKind.BROKEN, 3), "its answer to warm: reason is 3: "),  # type: ignore[arg-type]
     ("recheck", Fault(kind="Error", message=[]), r"its answer to recheck: message is \[\]: "),  # type: ignore[arg-type]
 ]
 
@@ -212,14 +212,14 @@ def test_words_cannot_steer_the_terminal():
 def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, exported: ExportedModel, tmp_path: Path):
     process.ask("load", 60, built=built(exported, "starts", tmp_path))
     (sleeper,) = children_of(process.pid)
-    process.hold()
+    process.stop()
     assert state(process.pid) == "T"
     until(lambda: state(sleeper) == "T")
     assert 0 < (process.cpu_ns() or 0) == process.cpu_ns(), "what is held spends nothing"
-    process.release()
+    process.resume()
     until(lambda: state(sleeper) == "S")
     assert process.ask("memory", 60) > 0
-    process.hold()
+    process.stop()
     process.kill()
     assert state(process.pid) == ""
     until(lambda: state(sleeper) == "")
@@ -228,8 +228,8 @@ def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, exp
 
 def test_holding_a_dead_worker_does_not_wait_for_ever(process: WorkerProcess):
     os.kill(process.pid, signal.SIGKILL)
-    process.hold()
-    process.release()
+    process.stop()
+    process.resume()
     with pytest.raises(ArmFailed, match="killed by SIGKILL"):
         process.ask("memory", 60)
 
@@ -259,7 +259,7 @@ workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), *re
 starter.kill()
 for worker in workers:
     worker.ask("memory", 60)
-    worker.hold()
+    worker.stop()
 print("ready", flush=True)
 time.sleep(600)
 """

@@ -25,11 +25,11 @@ from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
-from shootout.core.messages import Ask, Fault, HeadStart, Loaded, Looked, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, Fault, HeadStart, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.core.scenario import Opened, scenario_of
 from shootout.core.session import Session
 from shootout.core.worker import fork_server, precision_checks
-from shootout.core.worker.blocks import Caller, read_profile
+from shootout.core.worker.blocks import Caller
 from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.core.worker.verification import Claim, Rechecks, call_once
 
@@ -153,19 +153,17 @@ class Worker:
             energy_s=energy_s if self._caller.calls_alone else 0.0,
         )
 
-    def look(self, calls: int) -> Looked:
-        """See where the time of a call goes: its steps, and what the backend's own profiler shows."""
-        return read_profile(self._session, self._caller.buffers, calls)
-
-    def measure(self, function: str, arguments: dict[str, Any]) -> Any:
-        """Run a function of this package in place of an arm, and return what it measures.
+    def measure(self, function: str, arguments: dict[str, Any], is_loaded: bool = False) -> Any:
+        """Run a function of this package, and return what it measures.
 
         Args:
             function: `shootout.package.module:name`.
+            is_loaded: whether it gets the session that was loaded, and its input buffers; else it runs in its place.
         """
         module, _, name = function.partition(":")
         assert module.startswith("shootout."), "only functions of ours"
-        return getattr(import_module(module), name)(**arguments)
+        loaded = (self._session, self._caller.buffers) if is_loaded else ()
+        return getattr(import_module(module), name)(*loaded, **arguments)
 
     def bounds(self) -> ProcessBounds:
         """Return where the process's threads may run now."""

@@ -6,13 +6,10 @@ on inputs staged before for `compute`.
 A stream goes on from block to block, and begins anew with each clip. Handing a state on takes a copy on the host, which
 is part of `end_to_end`, as it is for a user. `compute` hands nothing on: its inputs hold the states that the reference
 had there.
-
-`read_profile` shows where the time of a call goes: its steps, and what the backend's own profiler tells.
 """
 
 from __future__ import annotations
 
-import traceback
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,12 +29,10 @@ from shootout.core.constants import (
     SLOW_CALL_NS,
 )
 from shootout.core.contract import Array, Arrays
-from shootout.core.errors import explained
 from shootout.core.exported.model import aligned
 from shootout.core.exported.stream import Stream
-from shootout.core.messages import Ask, Looked, Scope, Tuned, Turn
-from shootout.core.session import Event, Session
-from shootout.core.worker import reported
+from shootout.core.messages import Ask, Scope, Tuned, Turn
+from shootout.core.session import Session
 
 T = TypeVar("T")
 _READINGS = 200_000
@@ -300,47 +295,3 @@ def make_timed_calls(session: Session, buffers: Sequence[Arrays]) -> dict[Scope,
         return raw
 
     return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
-
-
-PROFILED = 5
-"""So many calls go under a profiler: enough to see a pattern, few enough to read."""
-
-
-def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
-    """Run some calls step by step, then some under the session's profiler, if it has one.
-
-    Args:
-        session: loaded, warm or not; `profile(call, calls) -> list[Event]` is optional.
-        buffers: input sets to rotate through.
-        calls: how many without a profiler.
-    """
-    turns = [index % len(buffers) for index in range(calls)]
-    steps = tuple(clock.read_steps(_list_steps(session, turn), buffers[turn]) for turn in turns)
-    events, fault = _run_profiler(session, buffers[0])
-    return Looked(steps=steps, events=events, fault=fault)
-
-
-def _list_steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
-    def synchronize(raw: Any) -> Any:
-        session.synchronize()
-        return raw
-
-    return [
-        ("stage", lambda inputs: session.stage(inputs, slot)),
-        ("execute", session.execute),
-        ("synchronize", synchronize),
-        ("fetch", session.fetch),
-    ]
-
-
-def _run_profiler(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
-    def call() -> object:
-        raw = session.execute(session.stage(inputs, 0))
-        session.synchronize()
-        return session.fetch(raw)
-
-    try:
-        return reported.check_events(session.profile(call, PROFILED)), ""
-    except Exception as error:
-        traceback.print_exc()
-        return (), explained(error)

@@ -13,7 +13,6 @@ import numpy as np
 
 from shootout.core.contract import Array, Capabilities, Executed
 from shootout.core.errors import ArmFailed, shorten
-from shootout.core.session import Event
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -60,7 +59,7 @@ def _type_adapter(kind: Any) -> TypeAdapter[Any]:
 def check_answer(kind: Any, said: Any, place: str) -> Any:
     """Return what a worker answered, of this type, if it can be kept and shown."""
     checked = check_type(kind, said, place)
-    if fault := _find_fault(checked):
+    if fault := find_fault(checked):
         raise ArmFailed(place + fault)
     return checked
 
@@ -104,7 +103,7 @@ def check_capabilities(can: Any) -> Capabilities:
     if not isinstance(can, Capabilities):
         raise ArmFailed(f"its capabilities are a {type(can).__name__}, not Capabilities")
     place = "its capabilities: "
-    if fault := _find_fault(can):
+    if fault := find_fault(can):
         raise ArmFailed(place + fault)
     checked: Capabilities = check_type(Capabilities, can, place)
     if not checked.consumes or not (checked.targets or checked.native):
@@ -135,23 +134,6 @@ def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**said, "notes": [*_limit_lines(said["notes"])]} if said.get("notes") else said
 
 
-def check_events(given: Iterable[Event]) -> tuple[Event, ...]:
-    """Return a profiler's events as plain JSON values.
-
-    Raises:
-        ArmFailed, TypeError, ValueError: nothing can be drawn of it.
-    """
-    plain: list[Event] = json.loads(json.dumps([dict(event) for event in given], allow_nan=False))
-    if fault := _find_fault(plain):
-        raise ArmFailed(fault)
-    for event in plain:
-        lasts = event.get("ph") == "X" and event.get("dur") is not None
-        check_type(str, event.get("name"), "an event's name: ")
-        for name in ("ts", "dur") if lasts else ():
-            check_type(float, event.get(name), f"an event's {name}: ")
-    return tuple(plain)
-
-
 def check_amounts(given: Iterable[Any]) -> list[float]:
     """Return numbers that a session tells.
 
@@ -164,7 +146,7 @@ def check_amounts(given: Iterable[Any]) -> list[float]:
     return numbers
 
 
-def _find_fault(value: Any) -> str:
+def find_fault(value: Any) -> str:
     """Return the first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for
     none.
 
@@ -194,7 +176,7 @@ def _are_readings(array: Array) -> bool:
 
 
 def _first_fault(named: Iterable[tuple[str, Any]]) -> str:
-    return next((f"{_replace_surrogates(name)}: {fault}" for name, value in named if (fault := _find_fault(value))), "")
+    return next((f"{_replace_surrogates(name)}: {fault}" for name, value in named if (fault := find_fault(value))), "")
 
 
 def _show_value(value: Any) -> str:

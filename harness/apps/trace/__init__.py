@@ -1,0 +1,1 @@
+"""Show where the time of a call goes: its steps, and what each backend's own profiler tells."""
