@@ -37,9 +37,8 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
     if exported.is_file:
         return _as_module(exported_program(exported))
     from shootout import models
-    from shootout.models.sources import factory
 
-    if exported.source_sha256 and factory.source_now(exported.model) != exported.source_sha256:
+    if exported.source_sha256 and models.source_now(exported.model) != exported.source_sha256:
         raise ValueError(f"{exported.model} was changed after it was exported; run again")
     return models.get(exported.model).module(exported.parameters)
 

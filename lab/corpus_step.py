@@ -20,14 +20,14 @@ CALLS = 3
 
 def _export(file: str, work: Path, *, module: bool) -> None:
     from shootout.core.exported.effort import Effort
-    from shootout.core.exported.request import ExportJob, Request, checked
+    from shootout.core.exported.request import Request, checked
     from shootout.models.onnx import onnx_graph
     from shootout.models.sources import user_onnx
 
-    job, folder = checked(Request(model=file, needs=NEEDS, module=module)), work / ("module" if module else "file")
-    assert isinstance(job, ExportJob), job
+    asked, folder = checked(Request(model=file, needs=NEEDS, module=module)), work / ("module" if module else "file")
+    assert isinstance(asked, Request), asked
     folder.mkdir(parents=True)
-    placed = replace(job, folder=str(folder), base_folder=str(work / "file"))
+    placed = replace(asked, folder=folder, base=asked.base and replace(asked.base, folder=work / "file"))
     if module:
         made = user_onnx.take_module(placed, Effort())
     else:

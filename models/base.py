@@ -18,12 +18,14 @@ from shootout.models.drawing import InputWay, usual
 if TYPE_CHECKING:
     from torch import nn
 
-    from shootout.models.sources.called import Called
-
+WEIGHTS_PARAMETER = "weights"
+"""The parameter of a call that says where its weights are; random ones without it."""
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""
 Call = Callable[[Arrays], dict[str, Array]]
 """Takes inputs by name and returns outputs by name."""
+Draw = Callable[[int, int], list[dict[str, Array]]]
+"""Takes (how many, seed) and returns input sets."""
 Forward = Callable[[Any, Arrays, Parameters], Call]
 """`forward(xp, weights, parameters)` makes the model in an array library `xp` (numpy or jax.numpy), as a function of
 its inputs. All that doesn't depend on them is done before: it finds its weights by name once, not in each call.
@@ -98,6 +100,31 @@ class LabeledTask:
     calibration_labels: Array
     report: Arrays
     labels: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """Hold what running a user's model gives.
+
+    Attributes:
+        module: float32, on the CPU, in eval mode; takes the inputs in order, returns a tensor or a tuple of them.
+        inputs: the example, by name.
+        outputs: names, in order.
+        dtypes: of the outputs, as NumPy names them.
+        labels: the right class of each row of the inputs, or None.
+        draw: more input sets like the example; None: only the example itself is known to be valid.
+        batch: the batch size that the inputs were asked for; None where the model can't be told one.
+        notes: what was done to the module, one line each.
+    """
+
+    module: nn.Module
+    inputs: dict[str, Array]
+    outputs: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    labels: Array | None = None
+    draw: Draw | None = None
+    batch: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

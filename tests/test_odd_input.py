@@ -47,7 +47,6 @@ from shootout.core.errors import ArmOut, ShootoutError, printable
 from shootout.core.exported import client
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import MANIFEST, ExportedModel, open_exported
-from shootout.core.exported.request import check_sizes
 from shootout.core.host import store
 from shootout.core.host.store import sealed
 from shootout.core.journal import journal, samples
@@ -259,7 +258,7 @@ def read_onnx(data: bytes, folder: Path) -> None:
         if not dim.dim_value
     ]
     request = Request(model=str(file), parameters=dict.fromkeys(free[1:], 8), batch=2)
-    check_sizes(request)
+    request.source.check_sizes(request)
     client.check(request)
     found = preview(request)
     assert all(isinstance(one, str) for one in (*found.notes, *found.operators, *(i.text for i in found.inputs)))

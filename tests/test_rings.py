@@ -167,7 +167,7 @@ def test_every_package_is_found_where_it_lies():
 RUNTIMES = {row.loads[""][0] for row in backends.shipped().values() if row.loads}
 NAMES = ({*backends.names(hidden=True)} | RUNTIMES) - {"numpy", "torch", *Artifact}
 """Backends and their libraries, but for NumPy, which core needs, and those that a form of a model is called by."""
-STILL_NAMED = {"core.exported.cache", "core.exported.request"}
+STILL_NAMED = {"core.exported.cache"}
 """Files of core that hold what belongs to sources of models; a name may go, none may come."""
 WORD = re.compile(rf"(?<![\w-])({'|'.join(sorted(NAMES, key=len, reverse=True))})(?![\w-])")
 

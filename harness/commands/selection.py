@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from shootout import models
 from shootout.core.contract import SCALED, Artifact, Device, Precision
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.client import is_file
-from shootout.core.exported.request import open_axes
+from shootout.core.exported.request import find_claim
 from shootout.core.scenario import find_scenario
 from shootout.core.study import axes, schema
 from shootout.core.study.points import describe, targets_of
@@ -57,8 +56,9 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if name == DEFAULT:
         given |= _choose_targets_of_files(given, own)
     if given["mix"]:
-        first, *_ = axes.as_axis(given["model"] or own.model)
-        given["mix"] = read_mix(given["mix"], partial(open_axes, str(first)))
+        first, *_ = map(str, axes.as_axis(given["model"] or own.model))
+        source = find_claim(first)
+        given["mix"] = read_mix(given["mix"], lambda: source.open_axes(first) if source else [])
     study = _drop_missing_baseline(own.changed(**given), own, given["baseline"])
     for fault in _flags_without_effect(study, options):
         raise UsageError(fault)
@@ -75,9 +75,9 @@ def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any
         UsageError, ModelError: a file can't be read or converted.
     """
     named = axes.as_axis(given["model"] or (own.model if own else ()))
-    if not any(trees.find_library(str(one)) for one in named):
+    models_there = tuple(source.resolve(one) if (source := find_claim(one)) else one for one in map(str, named))
+    if models_there == tuple(map(str, named)):
         return {}
-    models_there = tuple(trees.convert_file(one) if trees.find_library(one) else one for one in map(str, named))
     if own or any(given.get(name) for name in ("targets", "backend")):
         return {"model": models_there}
     converted = filter(None, (trees.open_converted(Path(one)) for one in models_there))
@@ -144,9 +144,7 @@ def _is_model(name: str) -> bool:
     parts = name.split(",")
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return False
-    return all(
-        part in models.names() or is_file(part) or models.is_own(part) or trees.find_library(part) for part in parts
-    )
+    return all((source := find_claim(part)) and not source.is_hidden for part in parts)
 
 
 def _load_study(name: str) -> Study:

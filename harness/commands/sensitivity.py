@@ -15,7 +15,6 @@ from shootout.commands.output import print_answer, show_progress, width
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.request import check_sizes
 from shootout.core.host import environment
 from shootout.core.host.store import in_use
 from shootout.core.scoring import scorer
@@ -56,7 +55,7 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
             points.rows_of(chosen, progress),
             replace(points.request(chosen, point), scores_all=False),
         )  # INT8 is calibrated
-        count = check_sizes(asked)
+        count = asked.source.check_sizes(asked)
         scorer().check(chosen, rows, [] if count is None else [count], {point.model: asked})
         name = points.group_name(point)
         progress.stage(f"rounding each {wanted.by} of {name} alone")

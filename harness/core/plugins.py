@@ -18,6 +18,7 @@ from typing import Any
 from shootout.core.errors import UsageError, unknown
 
 SCENARIOS = "shootout.scenarios"
+SOURCES = "shootout.models.sources"
 BACKENDS = "shootout.backends"
 
 Folders = tuple[tuple[str, int], ...]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpe
 from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import widened, worst_error
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import ExportJob
+from shootout.core.exported.request import Request
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
@@ -34,17 +33,16 @@ StepOutputs = tuple[dict[str, Array], dict[str, Array]]
 """The loss, and the sketches of the gradients, of one input buffer."""
 
 
-def take(job: ExportJob) -> ExportedModel:
+def take(request: Request) -> ExportedModel:
     """Make the exported model of a model's training step.
 
     Raises:
         UsageError: a model that has none: a user's own, a changed one, one without weights.
         ModelError: a loss or gradients that prove nothing.
     """
-    asked = job.request
-    model, parameters, batch = models.get(asked.model), asked.parameters, asked.batch
-    if model.write or model.called or asked.variant:
-        raise UsageError(f"{asked.variant} {model.name}: only a shipped model as it is has a training step".strip())
+    model, parameters, batch = models.get(request.model), request.parameters, request.batch
+    if model.write or model.called or request.variant:
+        raise UsageError(f"{request.variant} {model.name}: only a shipped model as it is has a training step".strip())
     if not model.parameter_count(parameters):
         raise UsageError(
             f"{model.name} has no weights to train: only a model with weights has a training step: choose another model"
@@ -52,7 +50,7 @@ def take(job: ExportJob) -> ExportedModel:
     module = model.trained(parameters).eval().requires_grad_(True)
     specs = model.inputs(parameters, batch)
     buffers, output = _make_buffers(model, parameters, batch, module)
-    torch_files.write_weights(module, Path(job.folder))
+    torch_files.write_weights(module, request.folder)
     module.double()
     trained = _trained_weights(module, buffers[0])
     reference_outputs = [step(module, trained, one) for one in buffers]
@@ -76,7 +74,7 @@ def take(job: ExportJob) -> ExportedModel:
         gradients=gradients,
         notes=buffer_notes(specs),
     )
-    return assemble(job, found)
+    return assemble(request, found)
 
 
 def step(

@@ -35,7 +35,7 @@ from shootout.core.messages import Progress
 from shootout.core.units import counted
 from shootout.models.data import table_files, truth_files
 from shootout.models.data.data_files import ROWS_FACTS
-from shootout.models.sources import factory, source
+from shootout.models.sources import source, user_code
 from shootout.models.sources.source import FactorySource
 
 INPUTS, TASK, FAULT = "inputs.npz", "task.json", "fault.json"
@@ -251,7 +251,7 @@ def _describe(value: Any) -> str:
     """Say what was given in place of a row."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{[*value.shape]}"
-    return factory.kind_of(value)
+    return user_code.kind_of(value)
 
 
 def _save_truth(folder: Path, truths: list[Any]) -> None:
@@ -284,12 +284,12 @@ def _as_plain(value: Any) -> Any:
 
 def _list_rows(place: FactorySource, load: Callable[[Path], Any], file: Path) -> Iterator[Any]:
     """Yield what the user's function gives for one file, row by row."""
-    given = factory.call(place, lambda: load(file))
+    given = user_code.call(place, lambda: load(file))
     if not isinstance(given, Iterator | list):
         yield given
         return
     rows, end = iter(given), object()
-    while (row := factory.call(place, lambda: next(rows, end))) is not end:
+    while (row := user_code.call(place, lambda: next(rows, end))) is not end:
         yield row
 
 
@@ -307,7 +307,7 @@ def read_files(
     """
     place, kept = source.find(reader), _Rows(folder=folder)
     look(f"the import of {place.short}")
-    load = factory.find_function(place)
+    load = user_code.find_function(place)
     for file in files:
         number, name = 0, str(file.relative_to(root))
         try:

@@ -13,9 +13,9 @@ import numpy as np
 
 from shootout.core.contract import Arm, Array, TensorSpec
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.client import Request, is_file
+from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import labels_of, may_be_scored, output_names, output_specs
+from shootout.core.exported.request import find_source
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
@@ -70,7 +70,7 @@ def check(
         UsageError: it doesn't fit.
     """
     files: list[str] = []
-    scored = {model: one for model, one in requests.items() if may_be_scored(one)}
+    scored = {model: one for model, one in requests.items() if one.source.may_be_scored(one)}
     given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
     if given and not scored:
         names = ", ".join(map(name_model, requests))
@@ -118,7 +118,7 @@ def find_doubts(
         requests: one for each group.
         arms: those that will be measured.
     """
-    scored, measure = [one for one in requests if may_be_scored(one)], measure_of(study)
+    scored, measure = [one for one in requests if one.source.may_be_scored(one)], measure_of(study)
     metric, is_own = measure.metric, measure.is_own
     if not scored or metric == AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
         return
@@ -193,8 +193,8 @@ def _try_metric(measure: Measure, asked: Request) -> None:
     Raises:
         UsageError: it fails; says the shapes.
     """
-    if outputs := output_specs(asked):
-        labels = labels_of(asked)
+    if outputs := asked.source.output_specs(asked):
+        labels = asked.source.labels(asked)
         right = data_files.read_labels(labels) if labels and not measure.truth else None
         of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
         if fault := try_shapes(measure, outputs, right, TRIAL_S):
@@ -214,7 +214,7 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
         return []
     truth = truth_files.check(rows.truth, counts)
     for model in models:
-        outputs = output_names(model) if is_file(model) else ()
+        outputs = find_source(model).outputs(model)
         check_truth(study.metric or AUTO, study.scores or "", truth, outputs)
     return [data_files.digest(rows.truth)]
 

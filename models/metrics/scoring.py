@@ -32,7 +32,7 @@ from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
-from shootout.models.sources import factory, source
+from shootout.models.sources import source, user_code
 
 SCORES, TASK, LABELS = "scores.json", "task.json", "labels.npy"
 """Files of the folder with outputs: the answer, what to score by, a trial's labels."""
@@ -60,7 +60,7 @@ def find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels
     rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
     right = None if labels is None else labels[rows]
     try:
-        if measure.is_own and _count_arguments(factory.find_function(source.find(measure.metric))) > _OF_TRUTH:
+        if measure.is_own and _count_arguments(user_code.find_function(source.find(measure.metric))) > _OF_TRUTH:
             return ""  # no inputs that are made up fit it
         if measure.truth:
             truth = truth_files.read(Path(measure.truth))
@@ -375,13 +375,13 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
 def _open_own(metric: str) -> ScoredOutput:
     """Import the user's function."""
     place = source.find(metric)
-    own = factory.find_function(place)
+    own = user_code.find_function(place)
     takes_inputs = _count_arguments(own) >= _WITH_INPUTS
     lower, reduce = bool(getattr(own, LOWER, False)), getattr(own, REDUCE, None)
 
     def call(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
         given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
-        return factory.call(place, lambda: own(*given))
+        return user_code.call(place, lambda: own(*given))
 
     if reduce is None:
         return ScoredOutput(name=place.short, lower_is_better=lower, score=call, is_own=True)
@@ -389,7 +389,7 @@ def _open_own(metric: str) -> ScoredOutput:
         raise UsageError(f"{place.short}.{REDUCE}: expected a function of the statistics, received {reduce!r}")
 
     def reduce_rows(statistics: Array) -> float:
-        value = np.asarray(factory.call(place, lambda: reduce(statistics)))
+        value = np.asarray(user_code.call(place, lambda: reduce(statistics)))
         if value.ndim or value.dtype.kind not in "biuf":
             got = f"{value.dtype}{list(value.shape)}"
             raise UsageError(f"{place.short}.{REDUCE} gave {got}: expected one number of all the rows that it gets")

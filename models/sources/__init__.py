@@ -1,1 +1,15 @@
-"""Turn what people bring as a model into an exported model: a zoo's name, an ONNX file, a factory, a folder, trees."""
+"""Kinds of models that people bring: a zoo's name, an ONNX file, a factory, a config, trees.
+
+Plug-ins: they import core, and core finds them by the words that they claim (`shootout.core.exported.request`).
+"""
+
+TABLE = {
+    "zoo": "shootout.models.sources.zoo:Zoo",
+    "probes": "shootout.models.sources.zoo:Probes",
+    "onnx": "shootout.models.sources.onnx_file:OnnxFile",
+    "trees": "shootout.models.sources.trees:Trees",
+    "program": "shootout.models.sources.program:Program",
+    "transformers": "shootout.models.sources.hfconfig:TransformersConfig",
+    "factory": "shootout.models.sources.factory:Factory",
+}
+"""The sources that ship, each where its class is, in the order in which a word is offered to them."""

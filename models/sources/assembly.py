@@ -4,14 +4,16 @@ something.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import ModelError
+from shootout.core.exported import cache
 from shootout.core.exported.fidelity import spread
 from shootout.core.exported.model import (
     BUFFER_ROWS,
@@ -28,7 +30,7 @@ from shootout.core.exported.model import (
     save_sets,
     sha256,
 )
-from shootout.core.exported.request import ExportJob
+from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import Unseen
 from shootout.models.sources.input_sets import RowSplit
@@ -43,7 +45,7 @@ MIXED_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFindings:
-    """Hold what an export found out about a model, whose artifacts lie in the job's folder already.
+    """Hold what an export found out about a model, whose artifacts lie in the request's folder already.
 
     Attributes:
         parameters: complete; of a user's file the sizes of its free axes.
@@ -90,9 +92,9 @@ class ExportFindings:
     stream: Stream | None = None
 
 
-def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
+def assemble(request: Request, found: ExportFindings) -> ExportedModel:
     """Write all arrays of an exported model into its folder, and return it, not sealed yet."""
-    folder = Path(job.folder)
+    folder = request.folder
     sets = {
         INPUTS: found.buffers,
         REFERENCE: found.reference_outputs,
@@ -109,11 +111,11 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         np.save(folder / BUFFER_ROWS, found.buffer_rows)
     if found.split:
         found.split.save(folder)
-    weights = Path(job.opened_folder) if found.shares else folder
+    weights = request.opened.folder if found.shares and request.opened else folder
     return ExportedModel(
         folder=folder,
-        key=job.key,
-        model=job.request.model,
+        key=request.key,
+        model=request.model,
         parameters=found.parameters,
         batch=found.batch,
         inputs=found.inputs,
@@ -124,22 +126,27 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         flips=_positive(found.flips),
         stream=found.stream,
         parameter_count=found.parameter_count,
-        weights_sha256=job.weights_sha256 if job.file else sha256(weights / WEIGHTS),
-        versions=job.versions,
+        weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
+        versions=cache.versions(),
         export_s=0.0,
-        variant=job.request.variant,
-        original=job.request.original,
+        variant=request.variant,
+        original=request.original,
         calibration_fault=found.calibration_fault,
         notes=(*found.notes, *_note_infinite(found.reference_outputs)),
         unmade=found.unmade,
         unmade_fix=found.unmade_fix,
-        source_sha256=job.source_sha256,
+        source_sha256=request.source_sha256,
         drawn=found.drawn,
         spread=spread(found.reference_outputs),
         trained=tuple(found.gradients[0]) if found.gradients else (),
         shared=weights.name if found.shares else "",
-        graph=f"{job.key}{ONNX_SUFFIX}" if found.shares else "",
+        graph=f"{request.key}{ONNX_SUFFIX}" if found.shares else "",
     )
+
+
+def _hash_contents(request: Request) -> str:
+    """Hash a user's file and its weights' contents."""
+    return hashlib.sha256(json.dumps(dict(request.contents)).encode()).hexdigest()
 
 
 def note_mixed_rows(

@@ -9,7 +9,6 @@ import dataclasses
 import inspect
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from shootout.core.contract import Array
 from shootout.core.errors import UsageError
-from shootout.models.base import Parameters
-from shootout.models.sources.factory import call, find_function, kind_of
+from shootout.models.base import Called, Parameters
 from shootout.models.sources.source import FactorySource
+from shootout.models.sources.user_code import call, find_function, kind_of
 
 FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
 SEED = 0
@@ -31,33 +29,6 @@ MOST_NAMED = 3
 _OF_TORCH = frozenset(vars(nn.Module()))
 """The attributes that every module has."""
 Key = str | int
-Draw = Callable[[int, int], list[dict[str, Array]]]
-"""Takes (how many, seed) and returns input sets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
-    """Hold what running a user's model gives.
-
-    Attributes:
-        module: float32, on the CPU, in eval mode; takes the inputs in order, returns a tensor or a tuple of them.
-        inputs: the example, by name.
-        outputs: names, in order.
-        dtypes: of the outputs, as NumPy names them.
-        labels: the right class of each row of the inputs, or None.
-        draw: more input sets like the example; None: only the example itself is known to be valid.
-        batch: the batch size that the inputs were asked for; None where the model can't be told one.
-        notes: what was done to the module, one line each.
-    """
-
-    module: nn.Module
-    inputs: dict[str, Array]
-    outputs: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    labels: Array | None = None
-    draw: Draw | None = None
-    batch: int | None = None
-    notes: tuple[str, ...] = ()
 
 
 class Flat(nn.Module):

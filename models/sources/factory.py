@@ -1,173 +1,47 @@
-"""Turn a factory in Python or a transformers config into a `Model`; find and run a user's own function.
-
-Reading a model, as the main process does, runs none of the user's code. Its `module`, `trained` and `called` do, and so
-does `find_function`: these are for processes of their own alone. An exception of the user's code becomes one line, with
-the place in the user's source.
-"""
+"""A user's own factory, `net.py:make` or `package.module:make`: its source is read, none of its code is run here."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Artifact
-from shootout.core.errors import UsageError, shorten, unknown
 from shootout.core.study.axes import BATCH
-from shootout.models.base import Model, Parameters, SameType
-from shootout.models.sources import hfconfig, program, source
-from shootout.models.sources.source import FactorySource
-
-if TYPE_CHECKING:
-    from shootout.models.sources.called import Called
-    from shootout.models.sources.source import FactorySource
-
-PACKAGES = {
-    "Bio": "biopython",
-    "PIL": "pillow",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "faiss": "faiss-cpu",
-    "fitz": "pymupdf",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-    **dict.fromkeys(("imageio", "librosa", "matplotlib", "pandas", "pycocotools", "scipy"), ""),
-    **dict.fromkeys(("soundfile", "torchaudio", "torchvision", "tqdm", "transformers"), ""),
-}
-"""By module: the package that installs it, or "" if it has the same name. What isn't installed tells no names."""
+from shootout.models.base import Called, Model, Parameters, SameType
+from shootout.models.sources import source
+from shootout.models.sources.own import OwnModel
 
 
-def is_meant(name: str) -> bool:
-    """Return whether `name` is meant as a user's own model rather than a registered one."""
-    return hfconfig.is_meant(name) or program.is_meant(name) or source.is_meant(name)
+class Factory(OwnModel):
+    """A function of the user's that makes a torch module and its inputs."""
 
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as such a function."""
+        return source.is_meant(word)
 
-def model(name: str) -> Model:
-    """Return the user's model called `name`.
+    def model(self, word: str) -> Model:
+        """Return what the function's source tells; a UsageError says the nearest function."""
+        place = source.find(word)
+        said = source.signature(place)
 
-    Raises:
-        UsageError: the file, module, function or config isn't there or can't be read; says the nearest function.
-    """
-    if program.is_meant(name):
-        return program.model(name)
-    return hfconfig.model(name) if hfconfig.is_meant(name) else _model_of_factory(source.find(name))
+        def called(parameters: Parameters) -> Called:
+            from shootout.models.sources.called import run
 
+            asked = {key: value for key, value in parameters.items() if said.takes_batch or key != BATCH}
+            batch = int(asked[BATCH]) if said.takes_batch else None
+            return dataclasses.replace(run(place, asked), batch=batch)
 
-@functools.cache
-def source_now(name: str) -> str:
-    """Hash of a user's own source when this process first asked, which a worker does before any clock runs."""
-    found = model(name).source
-    assert found, "a user's own model has a source"
-    return found()
-
-
-def _model_of_factory(place: FactorySource) -> Model:
-    said = source.signature(place)
-
-    def called(parameters: Parameters) -> Called:
-        from shootout.models.sources.called import run
-
-        asked = {key: value for key, value in parameters.items() if said.takes_batch or key != BATCH}
-        batch = int(asked[BATCH]) if said.takes_batch else None
-        return dataclasses.replace(run(place, asked), batch=batch)
-
-    return Model(
-        name=place.name,
-        description=f"{place.short}, the user's own",
-        parameters={key: SameType(default=default) for key, default in said.defaults.items()},
-        parameter_count=lambda _: 0,
-        inputs=lambda _, __: (),
-        forward=None,
-        module=lambda parameters: called(parameters).module,
-        trained=lambda parameters: called(parameters).module,
-        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
-        takes_batch=said.takes_batch,
-        called=called,
-        source=place.digest,
-        folder=place.tree,
-    )
-
-
-def kind_of(value: Any) -> str:
-    """Describe a value's kind, for messages."""
-    if value is None:
-        return "None"
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
-
-
-def find_function(source: FactorySource) -> Callable[..., Any]:
-    """Import the user's function now.
-
-    Raises:
-        UsageError: its file raises, or has no such function.
-    """
-    root = str(source.root)
-    if root not in sys.path:
-        sys.path.insert(0, root)  # first, as for a script: its own modules, whatever ours or others are called
-    module = call(source, lambda: _import_source(source))
-    function = getattr(module, source.function, None)
-    if function is None:
-        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
-    if not callable(function):
-        raise UsageError(
-            f"{source.short} is {kind_of(function)}, not a function: name one that returns the module and its inputs"
+        return Model(
+            name=place.name,
+            description=f"{place.short}, the user's own",
+            parameters={key: SameType(default=default) for key, default in said.defaults.items()},
+            parameter_count=lambda _: 0,
+            inputs=lambda _, __: (),
+            forward=None,
+            module=lambda parameters: called(parameters).module,
+            trained=lambda parameters: called(parameters).module,
+            artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+            takes_batch=said.takes_batch,
+            called=called,
+            source=place.digest,
+            folder=place.tree,
         )
-    found: Callable[..., Any] = function
-    return found
-
-
-def _import_source(source: FactorySource) -> ModuleType:
-    if source.module:
-        return importlib.import_module(source.module)
-    name = source.file.stem
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(source.file):
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(
-        name if name not in sys.modules else f"{name}_of_the_user", source.file
-    )
-    assert spec is not None, "a .py file has a spec"
-    assert spec.loader is not None, "and a loader"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # as dataclasses and pickles of its classes expect
-    spec.loader.exec_module(module)
-    return module
-
-
-def call(source: FactorySource, run: Callable[[], Any]) -> Any:
-    """Run user's code; whatever it raises becomes one line, with the place in the user's own source."""
-    try:
-        return run()
-    except UsageError:
-        raise
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise
-        said = f"{type(error).__name__}: {shorten(' '.join(str(error).split())) or 'without a message'}"
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            said = f"{said} ({_tell_install(error.name.partition('.')[0])})"
-        raise UsageError(f"{source.short} raised {said}{_place_of_error(source, error)}") from error
-
-
-def _tell_install(module: str) -> str:
-    """Say how to install a module that the user's code imports, which may have a name of its own among packages."""
-    if module in PACKAGES:
-        return f"install it into this environment: python -m pip install {PACKAGES[module] or module}"
-    return f"install the package that has {module!r} into this environment"
-
-
-def _place_of_error(source: FactorySource, error: BaseException) -> str:
-    """Return the last line of the user's own that the error came through, "" if there is none."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({Path(error.filename).name} line {error.lineno})"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if source.holds(Path(frame.filename))]
-    return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

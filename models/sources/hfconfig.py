@@ -21,14 +21,14 @@ import numpy as np
 
 from shootout.core.contract import Array, Artifact
 from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.exported.request import Request
 from shootout.core.study.axes import BATCH
-from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
+from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
+from shootout.models.sources.own import OwnModel
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from shootout.models.sources.called import Called
 
 SAFE = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
@@ -41,9 +41,8 @@ IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bi
 FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
 INSIDE = ("state_dict", "model_state_dict", "model")
 """The words under which training scripts store the weights among other things."""
+SEEDED = " with seeded weights: fidelity only"
 SUFFIX, CONFIG = ".json", "config.json"
-WEIGHTS_PARAMETER = "weights"
-"""The parameter of a call that says where its weights are; random ones without it."""
 TOKENS, IMAGE_SIZE = 128, 224
 """Length of a text and side of an image where neither the config nor the user says another."""
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -54,43 +53,51 @@ STATISTICS_IMAGES = 16
 EXAMPLE_SEED, STATISTICS_SEED = 1, 4
 
 
-def is_meant(name: str) -> bool:
-    """Return whether `name` is meant as a config, or as the folder of one with its weights."""
-    try:
-        return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
-    except (OSError, RuntimeError):  # too long for a file's name, or `~` of an unknown user
-        return False
+class TransformersConfig(OwnModel):
+    """A transformers model by its `config.json`, alone or in a folder with its weights."""
 
+    takes_weights = True
 
-def model(name: str) -> Model:
-    """Return the model of the config in the file `name`, or of the config and the weights in the folder `name`.
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as a config, or as the folder of one with its weights."""
+        try:
+            return word.endswith(SUFFIX) or (Path(word).expanduser() / CONFIG).is_file()
+        except (OSError, RuntimeError):  # too long for a file's name, or `~` of an unknown user
+            return False
 
-    Raises:
-        UsageError: it can't be read, or is no transformers config.
-    """
-    place = Path(name).expanduser().absolute()
-    folder = place if place.is_dir() else None
-    path = place / CONFIG if folder else place
-    config = _read_config(path)
+    def model(self, word: str) -> Model:
+        """Return the model of the config in a file, or of the config and the weights in a folder.
 
-    def called(parameters: Parameters) -> Called:
-        return _call_config(path, parameters)
+        Raises:
+            UsageError: it can't be read, or is no transformers config.
+        """
+        place = Path(word).expanduser().absolute()
+        folder = place if place.is_dir() else None
+        path = place / CONFIG if folder else place
+        config = _read_config(path)
 
-    return Model(
-        name=str(path),
-        title=f"{_name_architecture(config)} ({folder.name if folder else _name_place(path)})",
-        description=f"transformers' {config['model_type']}{'' if folder else ' with seeded weights: fidelity only'}",
-        parameters=_free_parameters(config),
-        parameter_count=lambda _: 0,
-        inputs=lambda _, __: (),
-        forward=None,
-        module=lambda parameters: _call_config(path, parameters, settle=False).module,
-        trained=lambda parameters: called(parameters).module,
-        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
-        called=called,
-        source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
-        weights=folder,
-    )
+        def called(parameters: Parameters) -> Called:
+            return _call_config(path, parameters)
+
+        return Model(
+            name=str(path),
+            title=f"{_name_architecture(config)} ({folder.name if folder else _name_place(path)})",
+            description=f"transformers' {config['model_type']}{'' if folder else SEEDED}",
+            parameters=_free_parameters(config),
+            parameter_count=lambda _: 0,
+            inputs=lambda _, __: (),
+            forward=None,
+            module=lambda parameters: _call_config(path, parameters, settle=False).module,
+            trained=lambda parameters: called(parameters).module,
+            artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+            called=called,
+            source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
+            weights=folder,
+        )
+
+    def hash_weights(self, request: Request) -> dict[str, str]:
+        """Return the hash of the weights; see `OwnModel.hash_weights`."""
+        return {WEIGHTS_PARAMETER: weights_digest(request.weights)} if request.weights else {}
 
 
 def _name_architecture(config: dict[str, Any]) -> str:

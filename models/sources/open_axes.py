@@ -21,6 +21,7 @@ import numpy as np
 from shootout import models
 from shootout.core.contract import Array, Arrays, Artifact, Value
 from shootout.core.errors import ModelError, UsageError, explained
+from shootout.core.exported import cache
 from shootout.core.exported.model import (
     ALONE,
     FILES,
@@ -31,11 +32,10 @@ from shootout.core.exported.model import (
     ExportedModel,
     open_exported,
 )
-from shootout.core.exported.request import ExportJob
+from shootout.core.exported.request import Request
 from shootout.core.study.axes import BATCH
-from shootout.models.base import draw
+from shootout.models.base import WEIGHTS_PARAMETER, draw
 from shootout.models.sources.assembly import ROUNDING
-from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
 
 if TYPE_CHECKING:
     import torch
@@ -51,41 +51,41 @@ class ModelAtSize:
     outputs: Sequence[str]
 
 
-def take(job: ExportJob) -> ExportedModel:
+def take(request: Request) -> ExportedModel:
     """Make the export with open axes that all sizes of a sweep share; `unmade` says why there is none."""
-    folder = Path(job.folder)
+    folder = request.folder
     why = ""
-    if job.file:
+    if request.file:
         from shootout.models.onnx import onnx_files, onnx_versions
 
-        model = onnx_files.load(Path(job.file))
-        onnx_versions.lower_versions(model, Path(job.file).name)
+        model = onnx_files.load(Path(request.file))
+        onnx_versions.lower_versions(model, Path(request.file).name)
         onnx_versions.inline_functions(model)
         onnx_files.save_apart(model, folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
     else:
-        why = _write_module(job, folder)
+        why = _write_module(request, folder)
         for path in folder.iterdir() if why else ():
             path.unlink()
     return ExportedModel(
         folder=folder,
-        key=job.key,
-        model=job.request.model,
-        parameters=job.request.parameters,
-        batch=job.request.batch,
+        key=request.key,
+        model=request.model,
+        parameters=request.parameters,
+        batch=request.batch,
         inputs=(),
         outputs=(),
         artifacts=() if why else (Artifact.OPEN,),
         error_bounds={},
         parameter_count=0,
         weights_sha256="",
-        versions=job.versions,
+        versions=cache.versions(),
         export_s=0.0,
-        source_sha256=job.source_sha256,
+        source_sha256=request.source_sha256,
         unmade=why,
     )
 
 
-def write_size(job: ExportJob, module: nn.Module, example: Arrays) -> str | None:
+def write_size(request: Request, module: nn.Module, example: Arrays) -> str | None:
     """Write a torch module's artifacts for one size, from the export with open axes that it shares.
 
     Args:
@@ -95,26 +95,27 @@ def write_size(job: ExportJob, module: nn.Module, example: Arrays) -> str | None
     Returns:
         A note on why it can't share one and nothing was written, "" if no other size is there; None if all is written.
     """
-    if job.opened is None:
+    if request.opened is None:
         return ""
-    if why := _find_obstacle(Path(job.opened_folder), module, example):
+    if why := _find_obstacle(request.opened.folder, module, example):
         return f"{ALONE}: {why}"
-    _write_fixed(place_of_graph(job), example)
+    _write_fixed(place_of_graph(request), example)
     return None
 
 
-def place_of_graph(job: ExportJob) -> Path:
+def place_of_graph(request: Request) -> Path:
     """Return where the ONNX file of a size is that shares an open export."""
-    return Path(job.opened_folder) / f"{job.key}{ONNX_SUFFIX}"
+    assert request.opened, "it shares one"
+    return request.opened.folder / f"{request.key}{ONNX_SUFFIX}"
 
 
-def write_file_size(job: ExportJob, sizes: Mapping[str, int]) -> Path | None:
+def write_file_size(request: Request, sizes: Mapping[str, int]) -> Path | None:
     """Write a user's file for one size, from the file with open axes that it shares; None if there is none."""
     from shootout.models.onnx import onnx_axes, onnx_files
 
-    if job.opened is None or not (Path(job.opened_folder) / MANIFEST).exists():
+    if request.opened is None or not (request.opened.folder / MANIFEST).exists():
         return None
-    place = place_of_graph(job)
+    place = place_of_graph(request)
     model = onnx_files.parse(place.with_name(FILES[Artifact.OPEN]))
     onnx_axes.fix_axes(model, sizes)
     with _appearing(place) as part:
@@ -136,12 +137,12 @@ def _find_obstacle(opened: Path, module: nn.Module, example: Arrays) -> str:
     return "" if agrees else "the program with open axes gives other outputs at this size"
 
 
-def _write_module(job: ExportJob, folder: Path) -> str:
+def _write_module(request: Request, folder: Path) -> str:
     """Write weights, program and graph of a torch model with open axes; return why they can't be."""
     from shootout.models.sources import torch_files
 
     try:
-        large, small = _make_at(job, 1), _make_at(job, 0)
+        large, small = _make_at(request, 1), _make_at(request, 0)
         open_dims = _find_open_dims(large.inputs, small.inputs)
         if not any(open_dims.values()):
             return "its inputs have the same shapes at each size"
@@ -158,14 +159,13 @@ def _write_module(job: ExportJob, folder: Path) -> str:
     return ""
 
 
-def _make_at(job: ExportJob, end: int) -> ModelAtSize:
+def _make_at(request: Request, end: int) -> ModelAtSize:
     """Make the model at one end of its sweep: 0 for the least of each size, 1 for the largest."""
-    asked = job.request
-    sizes: dict[str, Value] = {name: ends[end] for name, ends in asked.sweep.items()}
-    batch = int(sizes.pop(BATCH, asked.batch))
-    model, parameters = models.get(asked.model), {**asked.parameters, **sizes}
+    sizes: dict[str, Value] = {name: ends[end] for name, ends in request.sweep.items()}
+    batch = int(sizes.pop(BATCH, request.batch))
+    model, parameters = models.get(request.model), {**request.parameters, **sizes}
     if model.called:
-        own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
+        own = {WEIGHTS_PARAMETER: str(request.weights)} if request.weights else {}
         called = model.called({**parameters, BATCH: batch, **own})
         return ModelAtSize(module=called.module, inputs=called.inputs, outputs=called.outputs)
     inputs = model.draw(parameters, batch) if model.draw else draw(model.inputs(parameters, batch), 1, 0)

@@ -18,21 +18,52 @@ from shootout.core.errors import UsageError, explained
 from shootout.core.exported.model import PROGRAM_SUFFIX, sha256
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder, mark_used
-from shootout.models.base import Model, Parameters
+from shootout.models.base import Called, Model, Parameters
+from shootout.models.sources.own import OwnModel
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from shootout.models.sources.called import Called
 
 FACTS, INPUTS = "facts.json", "inputs.npz"
 KEPT = "kept of the module: the operators of a call at these shapes, and the weights (torch.export)"
 INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
 
 
-def is_meant(name: str) -> bool:
-    """Return whether `name` is meant as such a program."""
-    return name.endswith(PROGRAM_SUFFIX)
+class Program(OwnModel):
+    """A torch module that a Python caller handed over, kept as an exported program."""
+
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as such a program."""
+        return word.endswith(PROGRAM_SUFFIX)
+
+    def model(self, word: str) -> Model:
+        """Return the program kept under a name; see `store`.
+
+        Raises:
+            UsageError: it isn't one that `store` wrote: to open it might run anybody's code.
+        """
+        path = Path(word)
+        if path.parent.parent != cache_folder() or not path.is_file():
+            raise UsageError(f"{word} isn't opened, it may run code: give the module itself, in Python, or {INSTEAD}")
+
+        def called(_: Parameters) -> Called:
+            return _open_program(path)
+
+        return Model(
+            name=str(path),
+            title=path.stem,
+            description=f"{path.stem}, a module of the user's own",
+            parameters={},
+            parameter_count=lambda _: 0,
+            inputs=lambda _, __: (),
+            forward=None,
+            module=lambda parameters: called(parameters).module,
+            trained=lambda parameters: called(parameters).module,
+            artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
+            takes_batch=False,
+            called=called,
+            source=lambda: sha256(path.parent / FACTS),
+        )
 
 
 def store(module: Any, inputs: Any) -> str:
@@ -78,41 +109,9 @@ def store(module: Any, inputs: Any) -> str:
     return str(place / f"{name}{PROGRAM_SUFFIX}")
 
 
-def model(name: str) -> Model:
-    """Return the program kept under this name.
-
-    Raises:
-        UsageError: it isn't one that `store` wrote: to open it might run anybody's code.
-    """
-    path = Path(name)
-    if path.parent.parent != cache_folder() or not path.is_file():
-        raise UsageError(f"{name} isn't opened, it may run code: give the module itself, in Python, or {INSTEAD}")
-
-    def called(_: Parameters) -> Called:
-        return _open_program(path)
-
-    return Model(
-        name=str(path),
-        title=path.stem,
-        description=f"{path.stem}, a module of the user's own",
-        parameters={},
-        parameter_count=lambda _: 0,
-        inputs=lambda _, __: (),
-        forward=None,
-        module=lambda parameters: called(parameters).module,
-        trained=lambda parameters: called(parameters).module,
-        artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
-        takes_batch=False,
-        called=called,
-        source=lambda: sha256(path.parent / FACTS),
-    )
-
-
 def _open_program(path: Path) -> Called:
     import numpy as np
     import torch
-
-    from shootout.models.sources.called import Called
 
     facts = json.loads((path.parent / FACTS).read_text(encoding="utf-8"))
     if any(sha256(path.parent / name) != digest for name, digest in facts["files"].items()):

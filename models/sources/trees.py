@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +32,7 @@ from shootout.core.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN, CONVERTED
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, UsageError, explained, install, tell_refusal
 from shootout.core.exported.model import FILES, ONNX_SUFFIX, sha256
+from shootout.core.exported.request import Model, Request, Source, find_model
 from shootout.core.host.child import ONE_THREAD, leave_with, run
 from shootout.core.host.environment import version_of
 from shootout.core.host.scratch import scratch
@@ -80,6 +81,27 @@ class ConvertedFile:
     artifact: Artifact
     file: Path
     unmade: str = ""
+
+
+class Trees(Source):
+    """Files of scikit-learn, LightGBM and XGBoost, each taken as the ONNX file that it is converted to."""
+
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as a library's own file."""
+        return find_library(word) is not None
+
+    def resolve(self, word: str) -> str:
+        """Return the ONNX file; see `convert_file`."""
+        return convert_file(word)
+
+    def model(self, word: str) -> Model:
+        """Return what is known of the ONNX file."""
+        return find_model(convert_file(word))
+
+    def check(self, request: Request, known: dict[str, Any]) -> Request:
+        """Return a request for the ONNX file; see `Source.check`."""
+        made = replace(request, model=convert_file(request.model))
+        return made.source.check(made, known)
 
 
 def find_library(name: str) -> Artifact | None:

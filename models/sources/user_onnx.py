@@ -24,11 +24,12 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.core.errors import UNINSTALLED, ModelError, UsageError, explained, install, pip_install
+from shootout.core.exported import cache
 from shootout.core.exported.cost import ModelSize, module_s
 from shootout.core.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
-from shootout.core.exported.request import ExportJob, Request, axis_sizes_of, stream_of, tell_row_sizes
+from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import make_unseen
 from shootout.core.host import environment
@@ -42,7 +43,9 @@ from shootout.models.onnx.onnx_files import header
 from shootout.models.sources import input_sets, onnx_inputs, open_axes, states, trees
 from shootout.models.sources.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.models.sources.input_sets import read_split, save_rows
+from shootout.models.sources.onnx_sizes import axis_sizes, tell_row_sizes
 from shootout.models.sources.trees import ConvertedFile
+from shootout.models.sources.user_data import stream_of
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
 
@@ -100,18 +103,18 @@ class PreparedFile:
         return self.error_bounds.by_mark[-1] or 0.0
 
 
-def take(job: ExportJob, effort: Effort) -> ExportedModel:
+def take(asked: Request, effort: Effort) -> ExportedModel:
     """Make the exported model of a user's file.
 
     Raises:
         UsageError: sizes, inputs or labels don't fit the file.
         ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
     """
-    asked, folder, source = job.request, Path(job.folder), Path(job.file)
-    original = open_exported(Path(job.base_folder)) if asked.original else None
-    effort.wait_for([name for one in job.holds for name in _bounds_behind(one)])
+    folder, source = asked.folder, Path(asked.file)
+    original = open_exported(asked.base.folder) if asked.original and asked.base else None
+    effort.wait_for([name for one in asked.facts.holds for name in _bounds_behind(one)])
     native = trees.open_converted(source)
-    share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, job)
+    share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, asked)
     prepared = prepare(source, folder, asked, original, effort, native, share)
     found = prepared.found
     if original:
@@ -139,13 +142,13 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     flips: Flips = flips_by_precision({Precision.FP32: prepared.error_bounds})
     if not native:
         by_mark, flips = onnx_error_bounds.error_bounds(reference_run, prepared.error_bounds, effort)
-    as_they_are = [native_error_bound(job.holds, bounds, effort.unpredicted) for bounds in by_mark]
+    as_they_are = [native_error_bound(asked.facts.holds, bounds, effort.unpredicted) for bounds in by_mark]
     as_it_is = as_they_are[-1]
     by_mark = [
         bounds if own is None else {**bounds, Precision.NATIVE: own}
         for bounds, own in zip(by_mark, as_they_are, strict=True)
     ]
-    found = replace(found, flips=_with_own_flips(job.holds, flips))
+    found = replace(found, flips=_with_own_flips(asked.facts.holds, flips))
     unmade, fix = native.unmade if native else "", ""
     if asked.module and not unmade:
         unmade, fix = _write_module(prepared.graph, folder, found, as_it_is)
@@ -160,12 +163,12 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         bounds_by_mark=by_mark,
         calibration=sets,
         calibration_fault=fault,
-        notes=(*_make_notes(job.holds, prepared, original, as_it_is, native), *sampled),
+        notes=(*_make_notes(asked.facts.holds, prepared, original, as_it_is, native), *sampled),
         unmade=unmade,
         unmade_fix=fix,
     )
     if original is None:
-        return assemble(job, found)
+        return assemble(asked, found)
     right = [{spec.name: one[spec.name] for spec in found.outputs} for one in original.reference_outputs()]
     beside = replace(
         found,
@@ -174,10 +177,10 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         shared_outputs=found.reference_outputs,
         drawn=original.drawn,
     )
-    return replace(assemble(job, beside), whole_s=original.whole_s)
+    return replace(assemble(asked, beside), whole_s=original.whole_s)
 
 
-def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
+def take_module(asked: Request, effort: Effort) -> ExportedModel:
     """Make the exported model of a user's file as a torch module, from that of the file.
 
     The file itself isn't in it: whatever runs that has it from the other one.
@@ -185,7 +188,8 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
     Raises:
         SkippedArm: there is no time for it.
     """
-    base, folder = open_exported(Path(job.base_folder)), Path(job.folder)
+    assert asked.base, "it is made from the file's"
+    base, folder = open_exported(asked.base.folder), asked.folder
     buffers = base.input_buffers()
     nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(header(base.path(Artifact.ONNX))))
     weight_bytes = FLOAT_BYTES * base.parameter_count
@@ -206,7 +210,7 @@ def take_module(job: ExportJob, effort: Effort) -> ExportedModel:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
     made = () if unmade else (Artifact.MODULE, Artifact.PT2)
-    here = replace(base, folder=folder, artifacts=made, versions=job.versions, shared="", graph="")
+    here = replace(base, folder=folder, artifacts=made, versions=cache.versions(), shared="", graph="")
     return replace(here, unmade=unmade, unmade_fix=fix)
 
 
@@ -269,7 +273,7 @@ def prepare(
     effort = effort or Effort()
     model = onnx_files.load_graph(path)
     onnx_axes.require_tensor_outputs(model)
-    axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
+    axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes(asked.parameters), path.name)
     onnx_axes.fix_axes(model, axes.sizes)
     onnx_versions.lower_versions(model, path.name)
     onnx_versions.inline_functions(model)

@@ -23,16 +23,16 @@ from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import ExportJob, Request, stream_of
+from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream
 from shootout.core.exported.unseen import is_like
 from shootout.core.study.axes import BATCH
-from shootout.models.base import buffer_count, set_bytes, set_count
+from shootout.models.base import WEIGHTS_PARAMETER, Called, buffer_count, set_bytes, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
-from shootout.models.sources.called import Called, find_state
-from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
+from shootout.models.sources.called import find_state
+from shootout.models.sources.user_data import stream_of
 from shootout.quantize import torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
@@ -56,49 +56,48 @@ class InputData:
     whole: int = 0
 
 
-def take(job: ExportJob, effort: Effort) -> ExportedModel:
+def take(request: Request, effort: Effort) -> ExportedModel:
     """Run the user's code and export the module.
 
     Raises:
         UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
         ModelError: its outputs prove nothing.
     """
-    asked = job.request
-    model = models.get(asked.model)
+    model = models.get(request.model)
     assert model.called, "only a user's own model comes here"
-    own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
-    called = model.called({**asked.parameters, BATCH: asked.batch, **own})
-    specs, batch = _input_specs(job, called)
-    stream = _find_stream(asked, called, specs)
-    data = _choose_sets(job, called, specs, stream)
-    alone = open_axes.write_size(job, called.module, data.buffers[0])
+    own = {WEIGHTS_PARAMETER: str(request.weights)} if request.weights else {}
+    called = model.called({**request.parameters, BATCH: request.batch, **own})
+    specs, batch = _input_specs(request, called)
+    stream = _find_stream(request, called, specs)
+    data = _choose_sets(request, called, specs, stream)
+    alone = open_axes.write_size(request, called.module, data.buffers[0])
     made, unmade = SHARED, ""
     if alone is not None:
-        made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
+        made, unmade = _write_artifacts(called, data.buffers[0], request.folder)
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers, found = _usable_buffers(job, called, data, stream)
+    buffers, found = _usable_buffers(request, called, data, stream)
     calibration = data.calibration
     if stream:
         buffers = stream.fill(buffers, found)
         calibration = calibration[: max(len(buffers), CALIBRATION_ROWS)]
         ran = torch_error_bounds.outputs(called.module, calibration, by_rows=False, names=called.outputs, stream=stream)
         calibration = stream.fill(calibration, list(ran))
-    sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, calibration)
+    sets, fault = input_sets.choose_calibration(request.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, found)
-    scored = data.split.report_calls if data.split and asked.scored == "outputs" else 0
+    scored = data.split.report_calls if data.split and request.scored == "outputs" else 0
     mixed = () if stream else _note_rows(called, specs, batch, buffers[0], found[0])
     reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
     buffers = buffers[: len(reference_outputs)]
-    calibrating = 0 if asked.calibration_npz or fault or data.split else len(sets)
+    calibrating = 0 if request.calibration_npz or fault or data.split else len(sets)
     outputs = _output_specs(called, reference_outputs)
-    require_telling(job.short, outputs, reference_outputs)
-    if data.split and data.split.report_labels is None and asked.scored == "outputs":
+    require_telling(request.short, outputs, reference_outputs)
+    if data.split and data.split.report_labels is None and request.scored == "outputs":
         effort.tell("running the rows that the metric scores")
         run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
-        data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(run(sets)))
+        data.split.save_outputs(request.folder, [spec.name for spec in outputs], lambda sets: list(run(sets)))
     findings = ExportFindings(
         inputs=specs,
         outputs=outputs,
@@ -111,7 +110,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         stream=stream,
         parameter_count=count,
         batch=batch,
-        parameters={**asked.parameters, **({} if called.batch is None else {BATCH: called.batch})},
+        parameters={**request.parameters, **({} if called.batch is None else {BATCH: called.batch})},
         calibration=sets,
         calibration_fault=fault,
         split=data.split,
@@ -120,7 +119,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
             *([stream.note] if stream else []),
             *(data.split.notes if data.split else ()),
             *input_sets.note_sample(len(buffers), data.whole, calibrating),
-            *([] if stream else note_repeated(asked.inputs_npz, specs)),
+            *([] if stream else note_repeated(request.inputs_npz, specs)),
             *filter(None, [alone]),
             *mixed,
         ),
@@ -129,29 +128,29 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         drawn=data.drawn,
         unseen=unseen,
     )
-    return assemble(job, findings)
+    return assemble(request, findings)
 
 
-def _find_stream(asked: Request, called: Called, specs: Sequence[TensorSpec]) -> Stream | None:
+def _find_stream(request: Request, called: Called, specs: Sequence[TensorSpec]) -> Stream | None:
     """Return how calls make clips; None for single calls.
 
     Raises:
         UsageError: what the user calls a state is none.
     """
-    if len(specs) < 2 and asked.state is None and not asked.steps:
+    if len(specs) < 2 and request.state is None and not request.steps:
         return None
     example = torch_error_bounds.run(called.module, called.inputs, names=called.outputs)
     dtypes = dict(zip(called.outputs, called.dtypes, strict=True))
-    return stream_of(asked, specs, {name: (dtypes[name], array.shape) for name, array in example.items()})
+    return stream_of(request, specs, {name: (dtypes[name], array.shape) for name, array in example.items()})
 
 
-def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
+def _input_specs(request: Request, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
     """Return the inputs of one call, and the rows in it; of labeled example inputs a call takes `batch` rows.
 
     Raises:
         UsageError: the model has no batch of this size.
     """
-    batch = job.request.batch
+    batch = request.batch
     shapes = {name: array.shape for name, array in called.inputs.items()}
     firsts = {shape[0] if shape else None for shape in shapes.values()}
     rows = firsts.pop() if len(firsts) == 1 else None
@@ -159,8 +158,8 @@ def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...]
         shapes = {name: (batch, *shape[1:]) for name, shape in shapes.items()}
     elif called.batch is None and batch not in (1, rows):
         given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
-        raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
-    elif called.batch is None and job.request.scored:
+        raise UsageError(f"batch {batch}: {request.short} has no parameter `{BATCH}`, and {given}: give it one")
+    elif called.batch is None and request.scored:
         batch = rows or batch
     specs = tuple(
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
@@ -227,20 +226,19 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
     return tuple(made), ""
 
 
-def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> InputData:
-    """Choose the sets that the user gave for an export job, or make some from the example.
+def _choose_sets(request: Request, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> InputData:
+    """Choose the sets that the user gave for a request, or make some from the example.
 
     Raises:
         UsageError: the user's inputs or labels can't be read, or don't fit.
     """
-    asked = job.request
-    npz = asked.inputs_npz
+    npz = request.inputs_npz
     split = None
-    if npz and asked.scored:
-        whole = asked.scores_all
-        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by, stream, scores_all=whole)
+    if npz and request.scored:
+        whole = request.scores_all
+        split = input_sets.read_split(npz, request.labels_npz, specs, request.rows_by, stream, scores_all=whole)
     elif called.labels is not None and not npz:
-        split = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=asked.scores_all)
+        split = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=request.scores_all)
     most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
     if split and not stream:
         return _sample(split.sample(specs), split)
@@ -250,10 +248,10 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...], 
         sets = read_sets(npz, specs, stream)
         if stream:
             return InputData(buffers=sets[:most], calibration=sets)
-        return _sample(input_sets.sample_sets(sets, specs, asked.batch))
-    if not stream and (real := input_sets.calibration_as_inputs(asked.calibration_npz, specs)):
+        return _sample(input_sets.sample_sets(sets, specs, request.batch))
+    if not stream and (real := input_sets.calibration_as_inputs(request.calibration_npz, specs)):
         return InputData(buffers=real, calibration=real)
-    more = set_count(CALIBRATION_ROWS, asked.batch, specs)
+    more = set_count(CALIBRATION_ROWS, request.batch, specs)
     begun = {name: called.inputs[name] for name in stream.state} if stream else {}  # as the example begins
     draw = called.draw or (lambda count, seed: _shuffle_example(called.inputs, count, seed))
     buffers, calibration = (
@@ -288,7 +286,7 @@ def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
 
 
 def _usable_buffers(
-    job: ExportJob, called: Called, data: InputData, stream: Stream | None
+    request: Request, called: Called, data: InputData, stream: Stream | None
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """Return the buffers, or the example alone if shuffled ones aren't valid inputs; and the outputs for each.
 
@@ -300,7 +298,7 @@ def _usable_buffers(
     run = partial(torch_error_bounds.run, called.module, buffers[0], names=called.outputs)
     first, again = run(), run()
     if not _is_same(first, again):
-        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
+        raise ModelError(f"{request.short} {_explain_difference(called, buffers)}")
     ours = data.drawn and not called.draw
     try:
         found = list(
@@ -309,9 +307,9 @@ def _usable_buffers(
     except Exception as error:
         if ours:
             return buffers[:1], [first]
-        raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
+        raise UsageError(f"{request.short} can't run on these inputs: {explained(error)}") from error
     if not _is_same(first, run()):  # of a state that goes by the inputs before
-        raise ModelError(f"{job.short} {_explain_difference(called, buffers)}")
+        raise ModelError(f"{request.short} {_explain_difference(called, buffers)}")
     valid = all(is_like(one, first) for one in found)
     return (buffers, found) if valid or not ours else (buffers[:1], [first])
 

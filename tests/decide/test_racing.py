@@ -321,7 +321,7 @@ def test_a_run_of_several_questions_is_refused_before_it_takes_time():
 def test_a_policy_on_a_metric_is_refused_likewise_if_its_scores_are_shares(
     metric: str, drop: float, told: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("shootout.apps.judge.decide.racing.check_sizes", lambda _: 200)
+    monkeypatch.setattr("shootout.models.sources.onnx_file.OnnxFile.check_sizes", lambda *_: 200)
     study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
     policy, asked = Policy(limits={Limit.DROP: drop}), Request(model="m.onnx")
     with pytest.raises(UsageError) if told else nullcontext() as caught:

@@ -19,7 +19,7 @@ from shootout.core.exported.client import Request, check
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import INPUTS, ExportedModel, open_exported
-from shootout.core.exported.request import ExportJob, brief_key, checked
+from shootout.core.exported.request import brief_key, checked
 from shootout.models.sources import __main__ as exporter
 from shootout.testing.cases import exported_models
 
@@ -74,13 +74,13 @@ def test_after_a_hurried_original_it_is_kept_as_hurried_too(
     monkeypatch.setattr(budget, "LITTLE", 0.0)
     first = str(linear(tmp_path / "a.onnx"))
     second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
-    assert isinstance(second, ExportJob), second
+    assert isinstance(second, Request), second
     assert second.base is not None
     folders = [tmp_path / "one", tmp_path / "two"]
     for job, folder, hurry in zip((second.base, second), folders, (True, is_hurried), strict=True):
         folder.mkdir()
         plan = Deadline(0.0 if hurry else None)
-        placed = replace(job, folder=str(folder), base_folder=str(folders[0]))
+        placed = replace(job, folder=folder, base=job.base and replace(job.base, folder=folders[0]))
         exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, leading=["native"]))
     made = open_exported(folders[1])
     assert made.key == brief_key(second.key, ["native"])
@@ -106,7 +106,7 @@ def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(t
             UsageError, match=rf"{other.name} can't race a\.onnx, it has other inputs: .*beside x float32"
         ):
             check(Request(model=str(other), original=original))
-    assert check(Request(model=str(half(tmp_path / "h.onnx")), original=original)).holds == ("fp16",)
+    assert check(Request(model=str(half(tmp_path / "h.onnx")), original=original)).facts.holds == ("fp16",)
 
 
 def test_other_outputs_are_refused(tmp_path: Path):

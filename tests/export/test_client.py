@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ from shootout.core.exported import cache, client, effort
 from shootout.core.exported.client import Request, check, obtain_all
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import MANIFEST, ExportedModel
-from shootout.core.exported.request import JOBS, ExportJob, checked, from_json, to_json
+from shootout.core.exported.request import JOBS, checked
 from shootout.core.host.child import Ending, run
 from shootout.models.sources import __main__ as exporter
 
@@ -53,10 +54,10 @@ def test_a_known_exported_comes_from_the_cache(request: pytest.FixtureRequest):
 def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
     np.savez(tmp_path / "data.npz", x=np.ones((3, 2, 64), np.float32))
     job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
-    assert isinstance(job, ExportJob), job
+    assert isinstance(job, Request), job
     assert job.base
     assert job.base.data == job.data
-    assert from_json(json.loads(json.dumps(to_json(job)))) == job
+    assert pickle.loads(pickle.dumps(job)) == job
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -71,7 +72,7 @@ def test_a_variant_is_made_from_the_plain_exported(monkeypatch: pytest.MonkeyPat
     jobs: list[str] = []
 
     def noted(module: str, files: list[Path], *rest: Any) -> Ending:
-        jobs.extend(job["key"] for place in files for job in json.loads((place / JOBS).read_text())["jobs"])
+        jobs.extend(job.key for place in files for job in pickle.loads((place / JOBS).read_bytes())["jobs"])
         return run(module, files, *rest)
 
     monkeypatch.setattr(client, "run", noted)
@@ -183,7 +184,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._make_or_explain(ExportJob(request=Request(model="m")), Effort())
+    error = exporter._make_or_explain(Request(model="m"), Effort())
     assert type(error) is kind
     assert says in str(error)
 
@@ -194,7 +195,7 @@ def test_what_an_export_prints_goes_where_too_much_is_cut_off(tmp_path: Path, mo
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)
     monkeypatch.setattr(exporter, "rare_collector", lambda: None)
     monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "1"])
-    (tmp_path / JOBS).write_text(json.dumps({"jobs": [], "needs": []}))
+    (tmp_path / JOBS).write_bytes(pickle.dumps({"jobs": [], "needs": []}))
     exporter.main()
     assert duplicated == [(2, 1)]
 
@@ -224,14 +225,12 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     monkeypatch.setattr(budget, "LITTLE", 0.0)
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     job, needs = checked(request), ["fp32", "int8"]
-    assert isinstance(job, ExportJob), job
+    assert isinstance(job, Request), job
     with cache.workshop() as place:
         folder = place / job.key
         folder.mkdir()
-        exporter.make(
-            replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), leading=needs)
-        )
-        made = client._collect_result(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
+        exporter.make(replace(job, folder=folder), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), leading=needs))
+        made = client._collect_result(replace(job, folder=folder), Ending(code=0, said="", how=""), None)
     assert isinstance(made, ExportedModel), made
     assert made.key != job.key
     assert len(made.input_buffers()) == 2
@@ -239,14 +238,14 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
     hurried, patient = Left(made.whole_s / 2), Left(1e4)
-    assert list(client._find_cached([job.key], cache.lookup, hurried, needs, ())) == [job.key], (
-        "there is no time for more now either"
-    )
-    assert list(client._find_cached([job.key], cache.lookup, Left(2 * made.whole_s), needs, ())) == [job.key], (
-        "an export has a third of it"
-    )
-    assert not client._find_cached([job.key], cache.lookup, patient, needs, ())
-    assert not client._find_cached([job.key], cache.lookup, hurried, ["fp32"], ())
+
+    def kept(limit: Deadline, needs: list[str]) -> ExportedModel | None:
+        return client._find_cached(job.key, cache.lookup, limit, needs, is_brief=False)
+
+    assert kept(hurried, needs) == made, "there is no time for more now either"
+    assert kept(Left(2 * made.whole_s), needs) == made, "an export has a third of it"
+    assert not kept(patient, needs)
+    assert not kept(hurried, ["fp32"])
     whole, again = (obtain_all([request], None, patient, needs, begun_on)[0] for begun_on in ((), {made.key}))
     assert isinstance(whole, ExportedModel)
     assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
@@ -259,7 +258,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
         json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
     )
     (tmp_path / "job").mkdir()
-    job = ExportJob(request=Request(model="m.onnx"), folder=str(tmp_path / "job"))
+    job = Request(model="m.onnx", folder=tmp_path / "job")
     alone = client.WatchedExport(progress, Left(30.0), is_needed=True)
     assert alone.goes_on(tmp_path, [job])
     assert told == [
@@ -283,9 +282,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     error = client._collect_result(job, ended, late.report(tmp_path), is_late=True)
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect_result(
-        replace(job, request=Request(model="probe")), ended, late.report(tmp_path), is_late=True
-    )
+    other = client._collect_result(replace(job, model="probe"), ended, late.report(tmp_path), is_late=True)
     assert "11 min" not in str(other), "that is what m.onnx takes"
 
 
@@ -324,11 +321,11 @@ def test_a_loop_without_end_ends_the_export(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_call_that_outlasts_the_run_names_a_loop(tmp_path: Path):
-    job = ExportJob(request=Request(model="loop.onnx"), folder=str(tmp_path))
+    job = Request(model="loop.onnx", folder=tmp_path)
     ended = Ending(code=None, said="", how="killed")
     last = effort.ExportProgress(model="loop.onnx", doing=effort.FIRST_CALL)
     assert "so a loop in it may have no end" in str(client._collect_result(job, ended, last, is_late=True))
-    other = replace(job, request=Request(model="other.onnx"))
+    other = replace(job, model="other.onnx")
     assert "loop" not in str(client._collect_result(other, ended, last, is_late=True))
 
 
@@ -339,7 +336,7 @@ def test_the_longest_call_is_one_that_no_export_has_time_for():
 
 @pytest.mark.parametrize("doing", ["exporting", ""])
 def test_an_export_that_was_ended_names_its_last_step(tmp_path: Path, doing: str):
-    job = ExportJob(request=Request(model="m.onnx"), folder=str(tmp_path))
+    job = Request(model="m.onnx", folder=tmp_path)
     ended = Ending(code=None, said="", how="took longer than 1800 s and was killed")
     error = client._collect_result(job, ended, effort.ExportProgress(model="m.onnx", doing=doing))
     assert str(error).endswith("and was killed; its last step was: exporting" if doing else "and was killed")
@@ -351,7 +348,7 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
 ):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(client, "run", lambda *_: Ending(code=code, said="", how="killed"))
-    job = ExportJob(request=Request(model="m.onnx"), key="k")
+    job = Request(model="m.onnx", key="k")
     watched = client.WatchedExport(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
     assert type(client._make_missing([job], {}, watched, ())["k"]) is kind
@@ -367,7 +364,7 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
     asked: list[list[str]] = []
 
     def export(_: str, files: list[Path], *__: Any) -> Ending:
-        jobs = [from_json(job) for job in json.loads((files[0] / JOBS).read_text())["jobs"]]
+        jobs = pickle.loads((files[0] / JOBS).read_bytes())["jobs"]
         asked.append([job.key for job in jobs])
         assert not any(Path(job.folder, "half").exists() for job in jobs)
         is_killed = len(asked) <= kills
@@ -378,7 +375,7 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
 
     monkeypatch.setattr(client, "run", export)
     watched = client.WatchedExport(None, Left(1e3), is_needed=True)
-    found: Any = client._make_missing([ExportJob(request=Request(model="m"), key=key) for key in "ab"], {}, watched, ())
+    found: Any = client._make_missing([Request(model="m", key=key) for key in "ab"], {}, watched, ())
     assert asked == [["a", "b"], ["b"]]
     assert found["a"] == "a"
     if kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -19,6 +19,7 @@ from support.console import deaf_here
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
 from torch import nn
 
+from shootout import models
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.core.contract import Arm, Artifact, Scenario, Target, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError
@@ -26,11 +27,11 @@ from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import JOBS, ExportJob, checked, to_json
+from shootout.core.exported.request import JOBS, checked
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_files
 from shootout.models.sources import __main__ as exporter
-from shootout.models.sources import factory, user_torch
+from shootout.models.sources import user_torch
 from shootout.quantize import torch_error_bounds, variants
 
 COLLIDING = f"""{HEAD}
@@ -132,10 +133,10 @@ def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
 
     folder.mkdir()
     job = checked(request)
-    assert isinstance(job, ExportJob)
+    assert isinstance(job, Request)
     path, loaded = list(sys.path), set(sys.modules)
     try:
-        return user_torch.take(dataclasses.replace(job, folder=str(folder)), Effort())
+        return user_torch.take(dataclasses.replace(job, folder=folder), Effort())
     except ShootoutError as error:
         return error
     finally:
@@ -199,9 +200,9 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
 
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = ExportJob(request=Request(model="m.py:make"), key="k", folder=str(tmp_path))
-    jobs = write(tmp_path / JOBS, json.dumps({"jobs": [to_json(job)], "needs": []}))
-    monkeypatch.setattr(sys, "argv", ["exporter", str(jobs.parent), "0"])
+    job = Request(model="m.py:make", key="k", folder=tmp_path)
+    (tmp_path / JOBS).write_bytes(pickle.dumps({"jobs": [job], "needs": []}))
+    monkeypatch.setattr(sys, "argv", ["exporter", str(tmp_path), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)
     monkeypatch.setattr(exporter, "_make_or_explain", lambda *_: SkippedArm("why", "what to do"))
     exporter.main()
@@ -270,11 +271,11 @@ def test_a_worker_runs_the_same_code_or_none(made):
         float32_module(wide)
     path.write_text(f"{LINEAR}# edited\n")
     float32_module(exported)  # a process looks once, before it imports
-    factory.source_now.cache_clear()
+    models.source_now.cache_clear()
     with pytest.raises(ValueError, match="was changed after it was exported"):
         architecture(exported)
     path.write_text(LINEAR)
-    factory.source_now.cache_clear()
+    models.source_now.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -317,7 +318,7 @@ def test_rows_that_mix_only_in_a_large_batch_are_found(module: nn.Module, by_row
 
 def test_of_many_rows_a_module_gets_a_sample_and_says_so(tmp_path: Path):
     np.savez(tmp_path / "rows.npz", x=np.arange(1_000, dtype=np.float32)[:, None])
-    job: Any = SimpleNamespace(request=Request(model="net.py:make", inputs_npz=tmp_path / "rows.npz"))
+    job: Any = Request(model="net.py:make", inputs_npz=tmp_path / "rows.npz")
     called: Any = SimpleNamespace(labels=None)
     data = user_torch._choose_sets(job, called, (TensorSpec(name="x", shape=(1, 1), dtype="float32"),), None)
     assert [len(data.buffers), len(data.calibration)] == [64, 256]

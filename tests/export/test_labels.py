@@ -17,7 +17,6 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
-from shootout.core.exported.request import labels_of
 from shootout.core.scoring import Measure, saving
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets
@@ -282,14 +281,14 @@ def test_labels_among_the_inputs_need_no_file_of_their_own(tmp_path: Path):
     path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     np.savez(tmp_path / "both.npz", x=ROWS, labels=CLASSES)
     asked = Request(model=str(path), batch=2, inputs_npz=tmp_path / "both.npz")
-    assert labels_of(asked) == tmp_path / "both.npz"
+    assert asked.source.labels(asked) == tmp_path / "both.npz"
     split = input_sets.read_split(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
     assert np.array_equal(split.report_labels, CLASSES[::2])
     _, given = files(tmp_path, ROWS, CLASSES)
     with pytest.raises(UsageError, match=r"both\.npz holds labels, and --labels gives some too"):
         client.check(replace(asked, labels_npz=given))
     linear(path, ("n", 4), ("n", 3), name="labels")
-    assert labels_of(asked) is None, "an input may be called so"
+    assert asked.source.labels(asked) is None, "an input may be called so"
 
 
 def test_labels_need_inputs_and_a_model_of_the_users_own(tmp_path: Path):

@@ -13,7 +13,8 @@ from support.onnx_made import value, write
 from shootout.core.contract import Precision, Target
 from shootout.core.exported.fidelity import compare, gate, useful_flips
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request, output_specs
+from shootout.core.exported.request import Request
+from shootout.models.sources.onnx_file import OnnxFile
 from shootout.quantize import torch_error_bounds
 
 ROWS, WIDTH = 64, 32
@@ -120,7 +121,7 @@ def test_a_batch_whose_inputs_are_outputs_too_is_exported(tmp_path: Path):
     assert not made.stream
     assert all(one["x"].any() for one in made.input_buffers()), "no state, which begins as zeros"
     assert not any("rows of a call mix" in note for note in made.notes)
-    told = output_specs(Request(model=str(path), batch=3))
+    told = OnnxFile().output_specs(Request(model=str(path), batch=3))
     assert [(one.name, one.shape, one.dtype) for one in told] == [
         (one.name, one.shape, one.dtype) for one in made.outputs
     ], "which a metric is tried with"

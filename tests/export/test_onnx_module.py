@@ -22,7 +22,7 @@ from shootout.core.exported.client import obtain, obtain_all
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported, sha256
-from shootout.core.exported.request import ExportJob, Request, checked
+from shootout.core.exported.request import Request, checked
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_module
 from shootout.models.sources import user_onnx
@@ -34,9 +34,8 @@ EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
 def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ExportedModel:
     (folder / "out").mkdir()
-    asked = Request(model=path.name, batch=batch, module=module)
-    job = ExportJob(request=asked, file=str(path), folder=str(folder / "out"))
-    user_onnx.take(job, Effort()).seal()
+    asked = Request(model=path.name, batch=batch, module=module, file=str(path), folder=folder / "out")
+    user_onnx.take(asked, Effort()).seal()
     return open_exported(folder / "out")
 
 
@@ -213,10 +212,10 @@ def test_a_program_is_stored_without_its_weights(tmp_path: Path):
 def test_a_module_that_there_is_no_time_for_costs_the_file_nothing(tmp_path: Path):
     request = Request(model=str(linear(tmp_path / "m.onnx")), module=True)
     job = checked(request)
-    assert isinstance(job, ExportJob)
+    assert isinstance(job, Request)
     assert job.base
     of_file = obtain(replace(request, module=False))
-    placed = replace(job, folder=str(tmp_path / "module"), base_folder=str(of_file.folder))
+    placed = replace(job, folder=tmp_path / "module", base=replace(job.base, folder=of_file.folder))
     (tmp_path / "module").mkdir()
     told = r"making the torch module of m\.onnx takes about \d+ s, and --max-time leaves 1 s for it"
     with pytest.raises(SkippedArm, match=told) as out:

@@ -13,10 +13,11 @@ from support.exports import obtain
 from support.onnx_made import value, write
 
 from shootout.core.errors import UsageError
-from shootout.core.exported import request
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import checked
 from shootout.core.exported.stream import Stream
+from shootout.models.sources.onnx_file import OnnxFile
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {"w": RNG.standard_normal((4, 4)).astype(np.float32), "v": RNG.standard_normal((4, 3)).astype(np.float32)}
@@ -171,11 +172,11 @@ def test_what_makes_no_stream_is_refused_before_anything_is_exported(asked: dict
     if name := asked.get("inputs_npz"):
         asked = {**asked, "inputs_npz": saved(tmp_path / "d.npz", files[name])}
     with pytest.raises(UsageError, match=says):
-        request.check_sizes(Request(model=str(recurrent(tmp_path / "m.onnx")), **asked))
+        OnnxFile().check_sizes(Request(model=str(recurrent(tmp_path / "m.onnx")), **asked))
 
 
 def test_a_named_model_has_no_state():
-    found = request.checked(Request(model="digits", steps=10))
+    found = checked(Request(model="digits", steps=10))
     assert isinstance(found, UsageError)
     assert "--state and --stream are for a model of your own" in str(found)
 

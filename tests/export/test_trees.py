@@ -20,7 +20,6 @@ from shootout.core import backends
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.core.errors import ModelError, NotRunKind, UsageError
-from shootout.core.exported import request
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import FILES
@@ -181,8 +180,8 @@ def test_missing_values_are_inputs_of_trees_and_a_conversion_that_sends_them_els
     np.savez(tmp_path / "rows.npz", X=rows)
     made = convert_here(tmp_path / "f.pkl")
     asked = Request(model=made, batch=50, inputs_npz=tmp_path / "rows.npz")
-    assert request.check_sizes(asked) == 50
-    request.check_data(asked)
+    assert asked.source.check_sizes(asked) == 50
+    asked.source.check_data(asked)
     exported = obtain(asked)
     np.testing.assert_array_equal(exported.input_buffers()[0]["X"], rows)
     found = onnx_files.run(Path(made), exported.input_buffers(), "f.onnx")

@@ -19,7 +19,6 @@ from shootout.core.contract import Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.effort import Effort
-from shootout.core.exported.request import check_sizes
 from shootout.models.onnx import onnx_files
 from shootout.models.sources import input_sets, onnx_inputs, user_onnx
 from shootout.models.sources.assembly import ExportFindings
@@ -612,4 +611,4 @@ def test_data_that_cannot_be_read_are_told_before_the_axes_that_they_would_have_
         np.savez(tmp_path / name, **content)
     asked = Request(model=str(model), **{option: tmp_path / name})
     with pytest.raises(UsageError, match=told):
-        check_sizes(asked)
+        asked.source.check_sizes(asked)

@@ -20,7 +20,6 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported
-from shootout.core.exported.request import ExportJob
 from shootout.core.exported.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import input_sets
@@ -205,10 +204,10 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
             sys.modules[name] = None  # importing it fails
         from shootout.models.sources.__main__ import make
-        from shootout.core.exported.request import ExportJob, Request
+        from shootout.core.exported.request import Request
         from shootout.core.exported.effort import Effort
-        make(ExportJob(folder={str(tmp_path)!r}, request=Request(model="identity", batch=2)), Effort())
         from pathlib import Path
+        make(Request(model="identity", batch=2, folder=Path({str(tmp_path)!r})), Effort())
         from shootout.core.exported.model import open_exported
         exported = open_exported(Path({str(tmp_path)!r}))
         assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
@@ -328,9 +327,7 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
-    exporter.make(
-        ExportJob(folder=str(tmp_path), request=Request(model="residual_mlp", parameters=parameters)), Effort()
-    )
+    exporter.make(Request(model="residual_mlp", parameters=parameters, folder=tmp_path), Effort())
     exported = open_exported(tmp_path)
     assert exported.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(exported, Artifact.ONNX), exported.reference_outputs())

@@ -15,7 +15,7 @@ from support.onnx_made import linear, value, write
 
 from shootout.apps.fleet import parcel
 from shootout.apps.fleet.parcel import Parcel, pack
-from shootout.core.exported.request import ExportJob, Request
+from shootout.core.exported.request import Request
 from shootout.core.exported.request import checked as checked_request
 from shootout.core.study.schema import Study, checked
 
@@ -103,9 +103,9 @@ def test_a_file_whose_weights_come_with_its_export_goes_without_them(here: Path)
     there = write_files(sent, here / "there") / "m.onnx"
     assert there.stat().st_size < 1_000 < weight.nbytes
     job, real = (checked_request(Request(model=str(path))) for path in (there, file))
-    assert isinstance(job, ExportJob)
-    assert isinstance(real, ExportJob)
-    assert (job.file_bytes, job.holds) == (real.file_bytes, real.holds)
+    assert isinstance(job, Request)
+    assert isinstance(real, Request)
+    assert job.facts == real.facts
     write(file, [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": 2 * weight})
     assert pack(study("m.onnx"), weights=False).files != sent.files, "a node goes on with the same weights alone"
 
@@ -119,8 +119,8 @@ def test_weights_beside_a_file_are_left_out_with_it(here: Path):
     sent = pack(study("m.onnx"), weights=False)
     assert names(sent) == ["m.onnx"]
     job = checked_request(Request(model=str(write_files(sent, here / "there") / "m.onnx")))
-    assert isinstance(job, ExportJob)
-    assert job.file_bytes == file.stat().st_size + (here / "m.data").stat().st_size
+    assert isinstance(job, Request)
+    assert job.facts.bytes == file.stat().st_size + (here / "m.data").stat().st_size
 
 
 def test_a_users_source_goes_with_the_python_of_its_folder_and_nothing_else(here: Path):

@@ -12,7 +12,7 @@ import pytest
 from shootout import models
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError
-from shootout.core.exported.request import ExportJob, Request, checked
+from shootout.core.exported.request import Request, checked, is_own
 from shootout.models import probes
 from shootout.models.zoo import digits, digits_cnn
 
@@ -47,12 +47,12 @@ def test_a_folder_of_a_models_name_does_not_take_its_place(tmp_path: Path, monke
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text('{"model_type": "vit"}')
     monkeypatch.chdir(tmp_path)
-    found = {name: models.is_own(name) for name in ("residual_mlp", "identity", "vit", "./residual_mlp")}
+    found = {name: is_own(name) for name in ("residual_mlp", "identity", "vit", "./residual_mlp")}
     assert found == {"residual_mlp": False, "identity": False, "vit": True, "./residual_mlp": True}
     assert models.get("identity").name == "identity"
     job = checked(Request(model="residual_mlp"))
-    assert isinstance(job, ExportJob)
-    assert job.request.model == "residual_mlp"
+    assert isinstance(job, Request)
+    assert job.model == "residual_mlp"
 
 
 def test_an_unknown_model_names_the_nearest():

@@ -13,7 +13,7 @@ from support.onnx_made import F32, I64, value, write
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
-from shootout.core.exported.request import Request, check_data
+from shootout.core.exported.request import Request
 from shootout.models import drawing
 from shootout.models.base import draw
 from shootout.models.onnx.onnx_axes import axis_sizes, input_specs
@@ -340,11 +340,11 @@ def test_given_row_numbers_beyond_a_table_are_refused_with_the_row_the_value_and
     np.savez(tmp_path / "d.npz", ids=ids)
     asked = Request(model=str(path), parameters={"n": 5}, inputs_npz=tmp_path / "d.npz")
     if numbers is None:
-        check_data(asked)
+        asked.source.check_data(asked)
         return
     takes = f"input 'ids': row 7 holds 5000, and the model's table takes {max(numbers.start, 0)} to {numbers.stop - 1}"
     with pytest.raises(UsageError, match=takes):
-        check_data(asked)
+        asked.source.check_data(asked)
     ids[7, 1] = numbers.stop - 1
     np.savez(tmp_path / "d.npz", ids=ids)
-    check_data(asked)
+    asked.source.check_data(asked)

@@ -12,11 +12,11 @@ from support.factories import LINEAR, write
 
 from shootout import models
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.exported import client, request
+from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.request import ExportJob, checked
+from shootout.core.exported.request import FileFacts, checked, is_own
 from shootout.core.host import environment
-from shootout.models.sources import factory, source
+from shootout.models.sources import own, source
 
 
 def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -32,7 +32,7 @@ def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pyt
         assert found.check({"rate": 1, "kind": 3})["rate"] == 1.0
         assert source.signature(source.find(name)).takes_batch
         found = client.check(Request(model=name))
-        assert (found.file_bytes, len(found.hashes), found.holds) == (0, 1, ())
+        assert (found.facts, len(found.hashes)) == (FileFacts(), 1)
     assert source.find("pack.sub.mod:make").root == tmp_path
     assert not {"pack", "pack.sub", "pack.sub.mod", "mod"} & set(sys.modules)
 
@@ -70,7 +70,7 @@ def test_what_reading_already_shows_is_refused(
 ):
     write(tmp_path / "m.py", text)
     monkeypatch.chdir(tmp_path)
-    assert factory.is_meant(name)
+    assert is_own(name)
     with pytest.raises(UsageError) as caught:
         client.check(Request(model=name))
     assert says in str(caught.value)
@@ -91,7 +91,7 @@ def test_a_change_of_any_source_in_its_folder_is_another_model(tmp_path: Path):
 def test_the_same_source_in_another_folder_is_another_export(tmp_path: Path):
     def key(folder: Path) -> str:
         job = checked(Request(model=f"{write(folder / 'm.py', LINEAR)}:make"))
-        assert isinstance(job, ExportJob)
+        assert isinstance(job, Request)
         return job.keyed().key
 
     digests = {source.find(f"{write(tmp_path / one / 'm.py', LINEAR)}:make").digest() for one in ("one", "other")}
@@ -181,9 +181,9 @@ def test_another_version_of_any_package_is_another_export(tmp_path: Path, monkey
 
     def key() -> str:
         job = checked(Request(model=place.name))
-        assert isinstance(job, ExportJob)
+        assert isinstance(job, Request)
         return job.key
 
     first, installed = key(), environment.installed()
-    monkeypatch.setattr(request, "installed", lambda: {**installed, "timm": "9.9"})
+    monkeypatch.setattr(own, "installed", lambda: {**installed, "timm": "9.9"})
     assert key() != first

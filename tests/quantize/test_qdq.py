@@ -17,7 +17,7 @@ from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import ExportJob, checked
+from shootout.core.exported.request import checked
 from shootout.core.host import environment
 from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq, variants
@@ -210,9 +210,9 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
 ):
     monkeypatch.setattr(environment, "saturates", lambda: saturates)
     jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
-    assert [isinstance(one, ExportJob) and one.reduced for one in jobs] == [False, saturates]
+    assert [isinstance(one, Request) and one.reduced for one in jobs] == [False, saturates]
     on_gpu = checked(Request(model="digits", variant="shared", device=Device.CUDA))
-    assert isinstance(on_gpu, ExportJob)
+    assert isinstance(on_gpu, Request)
     assert not on_gpu.reduced, "a GPU has no such kernels"
     assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 
@@ -221,10 +221,10 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
 def test_for_another_machine_its_own_cpu_settles_them(there: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "saturates", lambda: not there)
     job = checked(Request(model="digits", variant="shared", saturates=there))
-    assert isinstance(job, ExportJob)
+    assert isinstance(job, Request)
     assert job.reduced is there
     plain = [checked(Request(model="digits", saturates=one)) for one in (True, False, None)]
-    assert len({one.key for one in plain if isinstance(one, ExportJob)}) == 1, "a model as it is, is one for all"
+    assert len({one.key for one in plain if isinstance(one, Request)}) == 1, "a model as it is, is one for all"
 
 
 def test_what_another_cpu_saturates_is_read_from_its_facts():

@@ -10,7 +10,7 @@ import pytest
 from support.words import chosen
 
 from shootout.core.errors import UsageError
-from shootout.core.exported.request import Request, axis_sizes_of
+from shootout.core.exported.request import find_model
 from shootout.core.study import axes, points, schema
 from shootout.core.study.schema import Study, checked
 from shootout.tell import option_values
@@ -206,9 +206,8 @@ def test_shapes_are_read_as_other_tools_write_them():
 def test_a_size_of_0_is_refused_as_one():
     with pytest.raises(UsageError, match=r"a size of 0 can't be measured.* give 1 or more"):
         option_values.read_shapes("--shape", ["past=1x0x32"])
-    request = Request(model="m.onnx", parameters={"past": 0}, batch=1)
     with pytest.raises(UsageError, match=r"past=0: a size of 0 can't be measured.* give 1 or more"):
-        axis_sizes_of(request)
+        find_model("m.onnx").check({"past": 0})
 
 
 def test_an_axis_that_is_arithmetic_may_be_set():

@@ -15,13 +15,16 @@ from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.cost import ModelSize
-from shootout.core.exported.request import axis_sizes_of, may_be_scored, path_of, stream_of, takes_nan, tell_row_sizes
+from shootout.core.exported.request import is_own
 from shootout.core.exported.workload import Work
 from shootout.models.base import Model, buffer_count, draw, set_bytes
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.sources import input_sets, trees
+from shootout.models.sources.onnx_file import takes_nan
+from shootout.models.sources.onnx_sizes import axis_sizes, path_of, tell_row_sizes
 from shootout.models.sources.states import Forms
+from shootout.models.sources.user_data import stream_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -83,7 +86,7 @@ def preview(request: Request) -> Preview:
     calibration = f"sets of {request.calibration_npz}" if request.calibration_npz else ""
     if is_file(request.model):
         return _preview_file(request, calibration)
-    if models.is_own(request.model):
+    if is_own(request.model):
         return Preview(calibration=calibration or (_describe_rows(request) if request.inputs_npz else "its inputs"))
     model = models.get(request.model)
     specs = model.inputs(request.parameters, request.batch)
@@ -108,14 +111,14 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
     """
     if is_file(request.model):
         status = path_of(request.model).stat()
-        sizes = tuple(sorted(axis_sizes_of(request).items()))
+        sizes = tuple(sorted(axis_sizes(request.parameters).items()))
         work, nodes, specs, outputs = _read_size(
             request.model, status.st_mtime_ns, status.st_size, request.batch, sizes
         )
         stream = stream_of(request, specs, outputs, work.flops if work else None)
         sets = stream.steps * stream.count_clips(set_bytes(specs)) if stream else _count_sets(request, specs)
         return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
-    if models.is_own(request.model):
+    if is_own(request.model):
         return ModelSize(weight_bytes=weight_bytes)
     model = models.get(request.model)
     count = model.count_weights(request.parameters)
@@ -183,11 +186,11 @@ def _preview_file(request: Request, calibration: str) -> Preview:
     from shootout.models.sources import onnx_inputs
 
     head = header(path_of(request.model))
-    fixed, axes = _fix_axes(request.model, request.batch, axis_sizes_of(request))
+    fixed, axes = _fix_axes(request.model, request.batch, axis_sizes(request.parameters))
     specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
     if request.calibration_npz:
         try:
-            data_files.check(request.calibration_npz, specs, takes_nan=takes_nan(request))
+            data_files.check(request.calibration_npz, specs, takes_nan=takes_nan(request.model))
         except UsageError as error:  # fails what needs it, and nothing else
             calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz
@@ -244,7 +247,7 @@ def _try_shapes(request: Request, specs: Sequence[TensorSpec], ways: Mapping[str
     path, sets = path_of(request.model), draw(tuple(specs), TRIED_SETS, TRIED_SEED, ways)
     if request.inputs_npz:
         with suppress(UsageError):  # data that only the other machine has
-            given = data_files.read_sets(request.inputs_npz, specs, takes_nan=takes_nan(request))
+            given = data_files.read_sets(request.inputs_npz, specs, takes_nan=takes_nan(request.model))
             sets = [given[len(given) * index // TRIED_SETS] for index in range(TRIED_SETS)]
     onnx_cuts.require_fixed_shapes(onnx_files.run(path, sets, path.name), path)
 
@@ -264,7 +267,7 @@ def _describe_filling(model: Model, spec: TensorSpec) -> str:
 
 def _describe_rows(request: Request) -> str:
     """Return which of the user's rows calibrate: none if all are scored."""
-    if request.scores_all and may_be_scored(request):
+    if request.scores_all and request.source.may_be_scored(request):
         return "none of the rows, which are all scored"
     return f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else ""
 

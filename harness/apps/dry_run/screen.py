@@ -40,7 +40,6 @@ from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.exported.client import is_file
 from shootout.core.exported.cost import MODULE_S, ModelSize, export_of, module_s
 from shootout.core.exported.effort import ALL_RUNS, beside
-from shootout.core.exported.request import may_be_scored
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
@@ -412,7 +411,7 @@ def tell_policy(policy: Policy) -> str:
 def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
     asked = dict.fromkeys(scenario_of(arm).measures for group in planned.groups for arm in group.record.arms)
-    scored = any(may_be_scored(group.request) for group in planned.groups[:1])
+    scored = any(group.request.source.may_be_scored(group.request) for group in planned.groups[:1])
     others = (measure_of(planned.study).metric, "error") if scored else ("error",)
     return f"each row: {', '.join([*asked, *others])}, what ran, sizes, memory"
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import shootout
-from shootout import models
 from shootout.apps.fleet.transport import Contents
 from shootout.core import backends
 from shootout.core.errors import SENT
 from shootout.core.exported.delivery import FLEET
 from shootout.core.exported.model import sha256
-from shootout.core.exported.request import is_file, path_of
+from shootout.core.exported.request import is_file, is_own
 from shootout.core.scoring import Measure
 from shootout.core.study.schema import Study
 from shootout.models.data import data_files, reading
@@ -108,18 +107,18 @@ def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> 
     if is_file(name):
         from shootout.models.onnx.onnx_files import external_files, without_weights
 
-        path = path_of(name)
+        path = Path(name).expanduser().absolute()
         given = _add_files(Path(name), [path], packed)
         if weights:  # each beside the model, however far the links lead that stand for it here
             packed |= {str(Path(given).parent / place): file for place, file in external_files(path).items()}
         if not weights:
             packed[given] = without_weights(path)
         return given
-    if hfconfig.is_meant(name):
+    if hfconfig.TransformersConfig().claims(name):
         place = Path(name).expanduser().absolute()
         files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
         return _add_files(Path(name), files, packed)
-    return _add_source(name, packed) if models.is_own(name) else name
+    return _add_source(name, packed) if is_own(name) else name
 
 
 def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:

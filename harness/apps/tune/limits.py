@@ -18,7 +18,6 @@ from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
-from shootout.core.exported.request import check_sizes, labels_of
 from shootout.core.scoring import scorer
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.points import rows_of
@@ -77,7 +76,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
     if study.metric or labeled:
-        scorer().refuse_unshown(study, {*filter(None, [check_sizes(request)])}, request)
+        scorer().refuse_unshown(study, {*filter(None, [request.source.check_sizes(request)])}, request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"
@@ -89,7 +88,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
 
 def _has_labels(request: Request) -> bool:
     if is_file(request.model) or request.inputs_npz:
-        return labels_of(request) is not None
+        return request.source.labels(request) is not None
     return models.get(request.model).task is not None
 
 

@@ -29,7 +29,6 @@ from shootout.core.exported import cache, client
 from shootout.core.exported.client import Request
 from shootout.core.exported.delivery import Delivery, ModelKey, ProbeKey, name_build
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
-from shootout.core.exported.request import labels_of
 from shootout.core.host import cuda_driver
 from shootout.core.host.environment import version_of
 from shootout.core.host.placement import Placement, child_environment
@@ -181,7 +180,7 @@ def leading_of(groups: Iterable[PlannedGroup], *, any_error: bool) -> set[str]:
         any_error: whether the user allows an error.
     """
     groups = list(groups)
-    if any_error or any(group.request.scored or labels_of(group.request) for group in groups):
+    if any_error or any(group.request.scored or group.request.source.labels(group.request) for group in groups):
         return needs_of(groups)
     return needs_of(groups) & set(map(str, FULL))
 

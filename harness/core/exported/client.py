@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shootout.core import budget
 from shootout.core.clock import Deadline
@@ -19,15 +21,11 @@ from shootout.core.exported.effort import FIRST_CALL, LONGEST_CALL_S, MORE_TIME,
 from shootout.core.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.core.exported.request import (
     JOBS,
-    ExportJob,
     Request,
-    Sources,
     brief_key,
-    check_data,
     checked,
     error_from_json,
     is_file,
-    to_json,
 )
 from shootout.core.host.child import ONE_THREAD, Ending, run
 from shootout.core.messages import Progress
@@ -60,18 +58,18 @@ def obtain(request: Request) -> ExportedModel:
     return found
 
 
-def check(request: Request) -> ExportJob:
+def check(request: Request) -> Request:
     """Check a request as far as is possible before the model is exported.
 
     Raises:
         UsageError: an unknown name, a bad value, a file that can't be read.
         ModelError: an ONNX file that is broken or reaches outside its folder.
     """
-    job = checked(request)
-    if isinstance(job, ShootoutError):
-        raise job
-    check_data(request)
-    return job
+    found = checked(request)
+    if isinstance(found, ShootoutError):
+        raise found
+    request.source.check_data(request)
+    return found
 
 
 def obtain_all(
@@ -97,60 +95,72 @@ def obtain_all(
     Raises:
         UsageError: the cache folder can't be used at all.
     """
-    sources: Sources = {}
-    jobs = [checked(request, sources) for request in requests]
-    wanted = {job.key: job for job in jobs if not isinstance(job, ShootoutError)}
+    known = dict[str, Any]()
+    asked = [checked(request, known) for request in requests]
+    wanted = {one.key: one for one in asked if isinstance(one, Request)}
     limit = limit or Deadline(None)
     brief = _begun_briefly(wanted.values(), needs, begun_on)
-    look_up = partial(cache.lookup, progress=progress)
-    found = _find_cached(wanted, look_up, limit, needs, brief)
-    bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _find_cached(bases, look_up, limit, needs, brief)
-    lacking = {key: job for key, job in {**bases, **wanted}.items() if key not in found}
-    opened = {job.opened.key: job.opened for job in lacking.values() if job.opened}
-    ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
-    found |= _find_cached(opened, look_up, limit, needs, brief)
-    missing = [job for key, job in {**opened, **lacking}.items() if key not in found]  # each behind what it is made of
-    missing.sort(key=lambda job: job.request.module)  # which may be cut, and all else is there then
-    found |= (
-        _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
-    )
-    return [job if isinstance(job, ShootoutError) else _named(found[job.key], job) for job in jobs]
+    found = dict[str, ExportedModel | ShootoutError]()
+    missing = dict[str, Request]()
+
+    def look_up(request: Request) -> None:
+        """Find a request's exported model; what is missing stands behind what it is made from."""
+        key = request.key
+        if key in found or key in missing:
+            return
+        if made := _find_cached(key, partial(cache.lookup, progress=progress), limit, needs, is_brief=key in brief):
+            found[key] = made
+            return
+        for one in filter(None, (request.opened, request.base)):
+            look_up(one)
+        missing[key] = request
+
+    for one in wanted.values():
+        look_up(one)
+    if missing:
+        watched = WatchedExport(progress, limit, is_needed=not found.keys() & _measurable(wanted.values()))
+        in_order = sorted(missing.values(), key=lambda one: one.module)  # which may be cut, and all else is there then
+        found |= _make_missing(in_order, found, watched, needs)
+    return [one if isinstance(one, ShootoutError) else _named(found[one.key], one) for one in asked]
 
 
-def _named(made: ExportedModel | ShootoutError, job: ExportJob) -> ExportedModel | ShootoutError:
-    """Return an exported model under the name that its job gives it: it may have been made from another folder."""
-    return made if isinstance(made, ShootoutError) else replace(made, model=job.request.model)
+def _measurable(requests: Iterable[Request]) -> set[str]:
+    """Return the keys of exported models that something can be measured on, or is made from."""
+    real = [one for one in requests if not one.source.is_hidden]
+    return {one.key for request in real for one in (request, request.base) if one}
 
 
-def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
+def _named(made: ExportedModel | ShootoutError, request: Request) -> ExportedModel | ShootoutError:
+    """Return an exported model under the name that its request gives it: it may be from another folder."""
+    return made if isinstance(made, ShootoutError) else replace(made, model=request.model)
+
+
+def _begun_briefly(requests: Iterable[Request], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
     """Return the keys for which the run began on an exported model, of this or the same base, that leaves things
     out.
     """
     families: dict[str, set[str]] = {}
-    for job in jobs:
-        base = job.base.key if job.base else job.key
-        families.setdefault(base, {base}).add(job.key)
+    for one in requests:
+        base = one.base.key if one.base else one.key
+        families.setdefault(base, {base}).add(one.key)
     return {key for some in families.values() if any(brief_key(key, needs) in begun_on for key in some) for key in some}
 
 
 def _find_cached(
-    keys: Iterable[str], look_up: LookUp, limit: Deadline, needs: Collection[str], brief: Collection[str]
-) -> dict[str, ExportedModel | ShootoutError]:
-    """Return what is in the cache; `brief`: the keys for which the run began on an exported model that leaves things
-    out.
+    key: str, look_up: LookUp, limit: Deadline, needs: Collection[str], *, is_brief: bool
+) -> ExportedModel | None:
+    """Return what is in the cache, also what an earlier process had time for, if there is no time for all of it now.
+
+    Args:
+        is_brief: whether the run began on an exported model that leaves things out, which alone will do then.
     """
-    kept = {key: look_up(brief_key(key, needs)) for key in keys if key in brief}
-    others = {key: look_up(key) or _find_brief(key, look_up, limit, needs) for key in keys if key not in brief}
-    return {key: exported for key, exported in {**kept, **others}.items() if exported}
-
-
-def _find_brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
-    """Return what an earlier process had time for, if there is no time for all of it now either."""
+    if not is_brief and (whole := look_up(key)):
+        return whole
     found = look_up(brief_key(key, needs))
-    if found is None or budget.is_export_whole(found.whole_s or 0.0, limit, budget.planned_exports(limit)):
-        return None
-    return found
+    if is_brief or found is None:
+        return found
+    fits = budget.is_export_whole(found.whole_s or 0.0, limit, budget.planned_exports(limit))
+    return None if fits else found
 
 
 class WatchedExport:
@@ -169,11 +179,11 @@ class WatchedExport:
         self._told = ""
         self._calling = "", Deadline(None)
 
-    def goes_on(self, place: Path, jobs: Sequence[ExportJob]) -> bool:
+    def goes_on(self, place: Path, jobs: Sequence[Request]) -> bool:
         """Tell how far it is, and whether it may go on."""
         if self._is_endless(self.report(place)):
             return False
-        made = (job for job in jobs if not (job.is_probe or job.request.is_open) and _is_made(job))
+        made = (job for job in jobs if not (job.is_open or job.source.is_hidden) and _is_made(job))
         return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def _is_endless(self, last: ExportProgress | None) -> bool:
@@ -212,7 +222,7 @@ class WatchedExport:
 
 
 def _make_missing(
-    jobs: Sequence[ExportJob],
+    jobs: Sequence[Request],
     found: Mapping[str, ExportedModel | ShootoutError],
     watched: WatchedExport,
     needs: Collection[str],
@@ -223,22 +233,25 @@ def _make_missing(
         placed = [
             replace(
                 job,
-                folder=str(places[job.key]),
-                base_folder=str(places[job.base.key]) if job.base else "",
-                opened_folder=str(places[job.opened.key]) if job.opened else "",
+                folder=places[job.key],
+                base=job.base and replace(job.base, folder=places[job.base.key]),
+                opened=job.opened and replace(job.opened, folder=places[job.opened.key]),
             )
             for job in jobs
         ]
         for job in placed:
-            Path(job.folder).mkdir(mode=0o700)
+            job.folder.mkdir(mode=0o700)
             if job.opened and not (beside := folder / job.opened.key).exists():  # sizes find it beside their folders
-                beside.symlink_to(job.opened_folder)
+                beside.symlink_to(job.opened.folder)
         made = dict[str, ExportedModel | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
             ended = _run_export(some, place, watched, needs)
-            if ended.was_killed and (left := [_empty_folder(job) for job in some if not _is_made(job)]):
+            if ended.was_killed and (left := [job for job in some if not _is_made(job)]):
                 place = folder / f"jobs-{number}-again"
+                for job in left:
+                    shutil.rmtree(job.folder)
+                    job.folder.mkdir(mode=0o700)
                 ended = _run_export(left, place, watched, needs)
             last = None
             if ended.code is None:  # it was ended, and didn't die by itself
@@ -248,42 +261,33 @@ def _make_missing(
         return made
 
 
-def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:
+def _run_export(jobs: Sequence[Request], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
     plan_s = budget.EXPORT_PLANS * share_s
     limits = {} if limit_s == math.inf else {"limit_s": limit_s, "share_s": share_s, "plan_s": plan_s}
-    asked = {"jobs": [to_json(job) for job in jobs], "needs": sorted(needs), **limits}
-    (place / JOBS).write_text(json.dumps(asked), encoding="utf-8")
+    (place / JOBS).write_bytes(pickle.dumps({"jobs": jobs, "needs": sorted(needs), **limits}))
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))
     return run("shootout.models.sources", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
 
 
-def _is_made(job: ExportJob) -> bool:
-    """Return whether a job has its exported model."""
-    return (Path(job.folder) / MANIFEST).exists()
+def _is_made(job: Request) -> bool:
+    return (job.folder / MANIFEST).exists()
 
 
-def _empty_folder(job: ExportJob) -> ExportJob:
-    """Empty a job's folder and return the job."""
-    shutil.rmtree(job.folder)
-    Path(job.folder).mkdir(mode=0o700)
-    return job
-
-
-def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
+def _by_process(jobs: Sequence[Request]) -> list[list[Request]]:
     """Group the jobs that share a process: all of ours, and those of each user's own model, whose code may end its
     process.
     """
-    owners: dict[str, list[ExportJob]] = {}
+    owners: dict[str, list[Request]] = {}
     for job in jobs:
-        owners.setdefault(job.request.model if job.is_own else "", []).append(job)
+        owners.setdefault(job.model if job.source_sha256 else "", []).append(job)
     return list(owners.values())
 
 
 def _collect_result(
-    job: ExportJob, ended: Ending, last: ExportProgress | None, *, is_late: bool = False
+    job: Request, ended: Ending, last: ExportProgress | None, *, is_late: bool = False
 ) -> ExportedModel | ShootoutError:
     """Return a job's result.
 
@@ -291,7 +295,7 @@ def _collect_result(
         last: the last report of an export that was ended; None: it ended by itself.
         is_late: whether the time that `--max-time` leaves for exports was over.
     """
-    folder = Path(job.folder)
+    folder = job.folder
     if _is_made(job):
         return cache.install(folder, key_in(folder))
     try:
@@ -308,4 +312,4 @@ def _collect_result(
             return ModelError(f"a call of {job.short} takes longer than {span(LONGEST_CALL_S)}, so {ENDLESS}")
         kind = NotRunKind.KILLED if ended.was_killed else NotRunKind.FAILED
         step = f"; its last step was: {last.doing}" if last and last.doing else ""
-        return ModelError(f"the export of {job.request.model} failed: {ended.how}{step}", kind)
+        return ModelError(f"the export of {job.model} failed: {ended.how}{step}", kind)

@@ -1,47 +1,100 @@
-"""Check an export's request, and hash its content, before any process is started for it.
+"""Say what to export, and find the source of models that exports it; nothing of it is made here.
 
-A request that was checked becomes an `ExportJob`, which goes to the export process as JSON.
+A request that was checked also holds what identifies its content, and goes to the export process as it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import shlex
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache as cached
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
-from shootout import models
-from shootout.core import schemes
+from shootout.core import plugins, schemes
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
-from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, install, tell_refusal
+from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
 from shootout.core.exported import cache
-from shootout.core.exported.model import LABELS, ONNX_SUFFIX, sha256
-from shootout.core.exported.stream import Stream
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel
 from shootout.core.host import environment
-from shootout.core.host.environment import installed
-from shootout.core.study.axes import BATCH, EMPTY
-from shootout.models.base import IntRange, Model, set_bytes
-from shootout.models.data import data_files
-from shootout.models.sources import hfconfig, input_sets, states, trees
-from shootout.models.sources.hfconfig import WEIGHTS_PARAMETER
+from shootout.core.study.axes import BATCH
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-JOBS = "jobs.json"
-"""The files of jobs and of seconds in an export process's folder."""
-Sources = dict[str, dict[str, Any]]
-"""The source and libraries of each of the users' own models, shared by requests that are checked together."""
-SIZE = IntRange(default=1, low=1, high=1 << 20)
-"""The limits of a batch or a free axis."""
+JOBS = "jobs.pickle"
+"""The file in an export process's folder with what is asked of it."""
+LARGEST = 1 << 20
+"""The limit of a batch or a free axis."""
 DATA = ("inputs_npz", "labels_npz", "calibration_npz", "rows_by", "weights")
 """The fields of a request that name a user's own files."""
+
+
+class Parameter(Protocol):
+    """One parameter of a model."""
+
+    @property
+    def default(self) -> Value:
+        """Return its value where none is given."""
+
+    def check(self, name: str, value: Value) -> Value:
+        """Return the value in its own type, or raise a UsageError that says what is allowed."""
+
+
+class Model(Protocol):
+    """What is known of a model without running any of its code."""
+
+    @property
+    def name(self) -> str:
+        """Return what it is called wherever it is run."""
+
+    @property
+    def title(self) -> str:
+        """Return what people call it, "" if that is the name."""
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return its parameters; none of a file, whose free axes have any size."""
+
+    @property
+    def takes_batch(self) -> bool:
+        """Return whether a call may have any number of rows."""
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """Return the forms that it may come to."""
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """Return the parameters' defaults."""
+
+    def check(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the parameters, complete; a UsageError says what is wrong with one."""
+
+    def inputs(self, parameters: Mapping[str, Value], batch: int, /) -> tuple[TensorSpec, ...]:
+        """Return the inputs of a call, () if they aren't known yet; a UsageError refuses sizes."""
+
+    def count_weights(self, parameters: Mapping[str, Value]) -> int:
+        """Return the number of weights, 0 if it isn't known yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """Tell what planning goes by of a model that is a file.
+
+    Attributes:
+        bytes: of the file and of those beside it that hold its weights.
+        holds: the precisions other than FP32 that it holds itself.
+        classical: its operators of `ai.onnx.ml`.
+        layers: how many layers its main graph has; 0: that isn't known before export.
+        native: the library whose own file it was converted from here, if it was.
+    """
+
+    bytes: int = 0
+    holds: tuple[Precision, ...] = ()
+    classical: tuple[str, ...] = ()
+    layers: int = 0
+    native: Artifact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +102,10 @@ class Request:
     """Describe what to export.
 
     Attributes:
-        model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
+        model: the word that a source claims; once checked, the name under which it is exported.
         parameters: the model's, where those that are missing get their defaults; of a user's file the sizes of its free
             axes.
-        batch: rows per call; `exported.onnx_axes` finds the axis of a user's file.
+        batch: rows per call; the source finds the axis of a user's file.
         original: the file that a user's file races, whose inputs and outputs it is held to, and to which the rest of
             the request applies; "" for no other.
         inputs_npz: real inputs for a user's own model, see `data_files`, like the next and `calibration_npz`.
@@ -75,6 +128,20 @@ class Request:
         is_open: it is that export, of no size by itself.
         state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
         steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.
+        file: once checked, like all below: the path of a model that is a file, "" for others.
+        facts: of such a file.
+        contents: hashes of the files that hold the model, by name.
+        data: hashes of the user's data by field (see DATA); "" for calibration data that can't be read, which the
+            exported model says then.
+        source_sha256: of the source of a user's own model, whose code runs in the export; "" for other models.
+        runs_with: what else decides what that code does: the versions of installed packages, and `folder`, where it may
+            read data.
+        reduced: whether quantized weights get 7 bits.
+        base: what this is made from: of a variant with quantized weights the plain model, of a file that races its
+            original that one, of another file's torch module the file.
+        opened: the export with open axes that this size shares with others; None: it has its own.
+        key: hash of all above but for places, and of the code that exports a model.
+        folder: where the exported model goes, or is.
     """
 
     model: str
@@ -98,611 +165,248 @@ class Request:
     is_open: bool = False
     state: Mapping[str, str] | None = None
     steps: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportJob:
-    """Hold a request that was checked, and what identifies its content.
-
-    Attributes:
-        request: its parameters complete, its files' paths absolute, nothing in it that doesn't apply to the model. The
-            model and the original of a user's file are the files' names.
-        file: path of a user's ONNX file, "" for other models.
-        contents: hashes of the file and of those beside it that hold its weights, by name.
-        file_bytes: their bytes; 0 for other models.
-        holds: the precisions other than FP32 that the file holds itself.
-        classical: the file's operators of `ai.onnx.ml`.
-        layers: how many layers the file's main graph has (see `exported.layers`); 0: that isn't known before export.
-        native: the library whose own file it was converted from here, if it was (see `export.trees`).
-        source_sha256: of the source of a user's own model, "" for other models.
-        source_folder: where that source may read data, "" if it can read none.
-        libraries: versions of all installed packages, which that source may import; none for other models.
-        data: hashes of the request's files by field (see DATA); "" for calibration data that can't be read, which the
-            exported model says then.
-        reduced: whether quantized weights get 7 bits.
-        base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
-            the original's; of another file's torch module, the file's.
-        versions: of the packages that an exported model depends on.
-        key: hash of all above but for places (see `_contents_of`), and of the code that exports a model.
-        folder: where the exported model goes; "" until there is a place.
-        base_folder: where the base's exported model is, "" until it is known.
-        opened: the job of the export with open axes that this size shares with others; None: it has its own.
-        opened_folder: where that export is, "" until it is known.
-    """
-
-    request: Request
     file: str = ""
+    facts: FileFacts = FileFacts()
     contents: Mapping[str, str] = field(default_factory=dict)
-    file_bytes: int = 0
-    holds: tuple[Precision, ...] = ()
-    classical: tuple[str, ...] = ()
-    layers: int = 0
-    native: Artifact | None = None
-    source_sha256: str = ""
-    source_folder: str = ""
-    libraries: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
+    source_sha256: str = ""
+    runs_with: Mapping[str, str] = field(default_factory=dict)
     reduced: bool = False
-    base: ExportJob | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    base: Request | None = None
+    opened: Request | None = None
     key: str = ""
-    folder: str = ""
-    base_folder: str = ""
-    opened: ExportJob | None = None
-    opened_folder: str = ""
+    folder: Path = Path()
 
     @property
-    def is_probe(self) -> bool:
-        """Return whether the model is one of the harness's own."""
-        return self.request.model in models.HIDDEN
-
-    @property
-    def is_own(self) -> bool:
-        """Return whether the model is a user's own factory or config, whose code runs in the export."""
-        return bool(self.source_sha256)
+    def source(self) -> Source:
+        """Return the source that exports it."""
+        return find_source(self.model)
 
     @property
     def short(self) -> str:
         """Return the model's name for people; a user's own goes without its folder."""
-        return Path(self.request.model).name
-
-    @property
-    def weights_sha256(self) -> str:
-        """Hash a user's file and its weights' contents."""
-        return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
+        return Path(self.model).name
 
     @property
     def hashes(self) -> tuple[str, ...]:
         """Return the hashes of all the user's files, data included."""
         return (*self.contents.values(), *filter(None, (*self.data.values(), self.source_sha256)))
 
-    def keyed(self) -> ExportJob:
-        """Return the job with its versions and its key."""
-        known = replace(self, versions=cache.versions())
-        return replace(known, key=cache.key(_contents_of(known)))
+    def keyed(self) -> Request:
+        """Return the request with its key: of the user's files the contents and the names count, and no folder."""
+        asked = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        asked |= {name: bool(asked[name]) for name in DATA}
+        asked |= {name: Path(asked[name] or "").name for name in ("model", "original")}
+        asked |= {"weights": Path(self.weights or "").name, "facts": dataclasses.asdict(self.facts)}
+        asked |= {name: one.key if (one := asked[name]) else "" for name in ("base", "opened")}
+        return replace(self, key=cache.key({**asked, "file": "", "key": "", "folder": ""}))
 
 
-def is_file(model: str) -> bool:
-    """Return whether `model` is meant as a user's ONNX file rather than a registered name."""
-    return model.endswith(ONNX_SUFFIX)
+class Source:
+    """A kind of models that people bring, as it is where nothing else is said.
+
+    Attributes:
+        names: of its models, if they have fixed ones.
+        is_hidden: whether only the harness itself names its models.
+        is_file: whether a model is a file that backends may read as it is, in precisions of its own too, and that may
+            race other files.
+        runs_code: whether the user's code makes a model: its export has a process of its own, and may bring labels.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+    is_hidden: ClassVar[bool] = False
+    is_file: ClassVar[bool] = False
+    runs_code: ClassVar[bool] = False
+
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as a model of this kind, which need not exist."""
+        return word in self.names
+
+    def model(self, word: str) -> Model:
+        """Return what is known of a model without running any of its code.
+
+        Raises:
+            UsageError: it isn't there, or can't be read.
+        """
+        raise NotImplementedError
+
+    def resolve(self, word: str) -> str:
+        """Return the word that takes the place of this one from the study on: that of a file's conversion.
+
+        Raises:
+            UsageError, ModelError: it can't be converted.
+        """
+        return word
+
+    def check(self, request: Request, known: dict[str, Any]) -> Request:
+        """Return a request with its parameters complete, its places absolute, nothing in it that doesn't apply to the
+        model, and the hashes of its content.
+
+        Args:
+            known: what was found out of models in requests that are checked together; filled in here.
+
+        Raises:
+            UsageError: it doesn't fit the model.
+            ModelError: the model's file is broken.
+        """
+        raise NotImplementedError
+
+    def export(self, request: Request, effort: Effort) -> ExportedModel:
+        """Make an exported model in the request's folder, which is empty; runs in the export process only.
+
+        Raises:
+            SkippedArm: there is no time for it.
+            UsageError: the request doesn't fit the model.
+            ModelError: the model can't be exported, or its reference outputs are degenerate.
+        """
+        raise NotImplementedError
+
+    def fit(self, request: Request, shapes: Mapping[str, Sequence[int]], *, to_rows: bool) -> Request:
+        """Return a request with the sizes and the batch that whole shapes tell, and the sizes of its data's rows.
+
+        Args:
+            shapes: by input, "" for the only one.
+            to_rows: whether the data tell sizes that nothing else does.
+
+        Raises:
+            UsageError: it takes no shapes, or they don't fit the model or each other.
+        """
+        del to_rows
+        if shapes:
+            theirs = f"the sizes of {request.model} are parameters, for --set"
+            raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; {theirs}")
+        return request
+
+    def check_sizes(self, request: Request) -> int | None:
+        """Refuse sizes and data that don't fit, as far as is known before the model is exported.
+
+        Returns:
+            The rows of the user's inputs, if they are known.
+
+        Raises:
+            UsageError: they don't fit.
+            ModelError: the model's file is broken.
+        """
+        model = self.model(request.model)
+        model.inputs(model.check(request.parameters), request.batch)
+        return None
+
+    def check_data(self, request: Request) -> None:
+        """Refuse a user's data that no model could use.
+
+        Raises:
+            UsageError: there are such data.
+        """
+
+    def labels(self, request: Request) -> Path | None:
+        """Return where the labels of the user's rows are: in a file of their own, or among the inputs.
+
+        Raises:
+            UsageError: in both, or the inputs can't be read.
+        """
+        return request.labels_npz
+
+    def may_be_scored(self, request: Request) -> bool:
+        """Return whether a metric may score rows, by truth or labels of the user's, the model's own or its code's."""
+        return bool(request.scored or self.labels(request)) if request.inputs_npz else self.runs_code
+
+    def outputs(self, word: str) -> tuple[str, ...]:
+        """Return the names of the outputs, () if only the export tells."""
+        del word
+        return ()
+
+    def output_specs(self, request: Request) -> tuple[TensorSpec, ...]:
+        """Return the outputs of a call whose first axis is the rows, () if only the export tells."""
+        del request
+        return ()
+
+    def open_axes(self, word: str) -> list[str]:
+        """Return the axes that a model leaves open beside the batch, without names of parameters."""
+        del word
+        return []
 
 
-def path_of(model: str) -> Path:
-    """Return where a user's file is."""
-    return Path(model).expanduser().absolute()
+@cached
+def list_sources() -> tuple[Source, ...]:
+    """Return all sources: those that ship, in the order in which a word is offered, then third parties'."""
+    return tuple(plugins.find(plugins.SOURCES, name)() for name in plugins.names(plugins.SOURCES))
 
 
-def checked(request: Request, sources: Sources | None = None) -> ExportJob | ShootoutError:
-    """Return the export job that answers the request, or why there is none.
+def find_claim(word: str) -> Source | None:
+    """Return the first source that claims a word; None if none does."""
+    return next((source for source in list_sources() if source.claims(word)), None)
 
-    A variant with quantized weights is made from the plain exported model, whose job is then its `base`.
+
+def find_source(word: str) -> Source:
+    """Return the source of a model.
+
+    Raises:
+        UsageError: none claims the word; says the nearest name.
+    """
+    if found := find_claim(word):
+        return found
+    raise unknown("model", word, model_names())
+
+
+def find_model(word: str) -> Model:
+    """Return what is known of a model.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return find_source(word).model(word)
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names that a user may ask for; the harness's own probes are not among them."""
+    return tuple(name for source in list_sources() if not source.is_hidden for name in source.names)
+
+
+def is_file(word: str) -> bool:
+    """Return whether a model is a file that backends read as it is."""
+    return any(source.is_file and source.claims(word) for source in list_sources())
+
+
+def is_own(word: str) -> bool:
+    """Return whether the user's code makes a model."""
+    found = find_claim(word)
+    return found is not None and found.runs_code
+
+
+def check_size(name: str, size: Value) -> None:
+    """Refuse a batch or the size of an axis that is no whole number from 1 to LARGEST.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+        raise UsageError(f"{name} must be a whole number from 1 to {LARGEST}, got {size!r}")
+
+
+def checked(request: Request, known: dict[str, Any] | None = None) -> Request | ShootoutError:
+    """Return the request with all that identifies its content, or why there is none.
+
+    A variant with quantized weights is made from the plain exported model, which is its `base` then.
 
     Args:
-        sources: filled in here, for other requests for the same model.
+        known: see `Source.check`.
     """
     try:
-        SIZE.check("batch", request.batch)
+        check_size(BATCH, request.batch)
         scheme = schemes.parse(request.variant)
         if scheme.made != request.variant:
             raise UsageError(f"variant {request.variant!r}: expected shared, or shared+float-…")
         plain = replace(request, variant="", device=Device.CPU, saturates=None)
-        if is_file(request.model):
-            job = _beside_job(plain) if request.original else _file_job(plain)
-        elif models.is_own(request.model):
-            job = _own_job(plain, {} if sources is None else sources)
-        else:
-            job = _model_job(plain)
-        job = replace(job, data={**job.data, **_data_hashes(job.request)})
-        job = replace(job, opened=_open_job(job))
+        found = request.source.check(plain, {} if known is None else known)
     except ShootoutError as error:
         return error
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
-        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and saturates)
-    elif job.request.module and job.base is None:
-        of_file = replace(job.request, module=False)
-        job = replace(job, base=replace(job, request=of_file).keyed())
-    opened = None if request.variant else job.opened
-    return replace(job, request=replace(job.request, variant=request.variant), opened=opened).keyed()
-
-
-def _model_job(request: Request) -> ExportJob:
-    """Check a request for a model in the registry."""
-    if request.state or request.steps:
-        raise UsageError(f"{request.model} has no state: --state and --stream are for a model of your own")
-    if request.weights:
-        raise UsageError(f"--weights is for a transformers config: {request.model} has its own")
-    if request.inputs_npz or request.labels_npz:
-        raise UsageError(f"{request.model} draws its own inputs: --inputs and --labels are for a model of your own")
-    model = models.get(request.model)
-    parameters = model.check(request.parameters)
-    model.inputs(parameters, request.batch)  # a batch that this model can't have
-    sweep = {} if model.write else _sweep_of_shapes(model, replace(request, parameters=parameters))
-    asked = replace(request, parameters=parameters, module=False, needs=(), scored="", state=None, sweep=sweep)
-    return ExportJob(request=_with_absolute_paths(asked))
-
-
-def _sweep_of_shapes(model: Model, request: Request) -> dict[str, tuple[int, int]]:
-    """Return the part of the sweep that changes the shapes of inputs alone, as far as is known without torch."""
-
-    def facts(name: str, size: int) -> tuple[tuple[TensorSpec, ...], int]:
-        rows = size if name == BATCH else request.batch
-        parameters = request.parameters if name == BATCH else {**request.parameters, name: size}
-        return model.inputs(parameters, rows), model.parameter_count(parameters)
-
-    found = dict[str, tuple[int, int]]()
-    for name, (least, most) in request.sweep.items():
-        try:
-            (small, few), (large, many) = facts(name, least), facts(name, most)
-        except UsageError:  # of sizes that only go together with others
-            continue
-        if small != large and few == many:
-            found[name] = (least, most)
-    return found
-
-
-def _own_job(request: Request, sources: Sources) -> ExportJob:
-    """Check a request for a user's factory or transformers config: none of its code is run here."""
-    model = models.get(request.model)
-    if request.weights and not hfconfig.is_meant(request.model):
-        raise UsageError(f"--weights is for a transformers config: {model.name} loads its own")
-    if model.name not in sources:
-        assert model.source, "a user's own model has a source"
-        sources[model.name] = {
-            "source_sha256": model.source(),
-            "source_folder": str(model.folder or ""),
-            "libraries": installed(),
-        }
-    weights = request.weights or model.weights
-    own = replace(
-        request,
-        model=model.name,
-        parameters=model.check(request.parameters),
-        weights=weights.expanduser() if weights else None,
-        **_labeling(request),
-        module=False,
-        needs=(),
-    )
-    data = {"weights": hfconfig.weights_digest(own.weights)} if own.weights else {}
-    return ExportJob(request=_with_absolute_paths(own), data=data, **sources[model.name])
-
-
-def _file_job(request: Request) -> ExportJob:
-    """Check a request for a user's ONNX file."""
-    if request.weights:
-        raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
-    check_sizes(request)
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx.layers import layers_of
-        from shootout.models.onnx.onnx_files import (
-            classical_operators,
-            external_files,
-            header,
-            own_precisions,
-            whole_bytes,
-        )
-
-        converted = trees.open_converted(path)
-        graph = header(path)
-        files = {
-            path.name: path,
-            **external_files(path),
-            **({converted.file.name: converted.file} if converted else {}),
-        }
-        contents = {name: sha256(file) for name, file in files.items()}
-        file_bytes = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
-    return ExportJob(
-        request=_with_absolute_paths(replace(request, model=path.name, **_labeling(request))),
-        file=str(path),
-        contents=contents,
-        file_bytes=file_bytes,
-        holds=own_precisions(graph),
-        classical=classical_operators(graph),
-        layers=0 if graph.functions else len(layers_of(graph)),  # functions are put into the main graph later
-        native=converted.artifact if converted else None,
-    )
-
-
-def _beside_job(request: Request) -> ExportJob:
-    """Check a request for a file that races its original: it is made from that one's exported model.
-
-    Its free axes get the sizes with which it takes the same inputs.
-    """
-    original = checked(replace(request, model=request.original, original=""))
-    if isinstance(original, ShootoutError):
-        raise original
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        first = header(path_of(request.original))
-        axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes_of(request), request.original)
-        specs = onnx_axes.input_specs(first, axes.sizes)
-        sizes = onnx_axes.sizes_beside(header(path), specs, path.name, original.request.model)
-    job = _file_job(replace(request, parameters=sizes, batch=1, sweep={}))
-    same = replace(job.request, original=original.request.model, batch=request.batch)
-    return replace(job, request=same, base=original)
-
-
-def _open_job(job: ExportJob) -> ExportJob | None:
-    """Return the job of the export with open axes that a size of a sweep shares with the others; None for no sweep.
-
-    Of a user's file it is the file itself, whatever its sizes; else the model at the largest size of each axis. The
-    user's data are no part of it.
-    """
-    asked = job.request
-    if not asked.sweep or asked.training:
-        return None
-    if job.file:
-        request = Request(model=asked.model, is_open=True)
-    else:
-        sizes = {name: most for name, (_, most) in asked.sweep.items()}
-        request = Request(
-            model=asked.model,
-            batch=sizes.pop(BATCH, asked.batch),
-            parameters={**asked.parameters, **sizes},
-            weights=asked.weights,
-            sweep=asked.sweep,
-            is_open=True,
-        )
-    data = {name: digest for name, digest in job.data.items() if name == WEIGHTS_PARAMETER}
-    return replace(job, request=request, data=data, base=None).keyed()
-
-
-def _with_absolute_paths(request: Request) -> Request:
-    """Return the request with absolute paths, for a process in another folder."""
-    paths = {name: path.absolute() for name in DATA if (path := getattr(request, name))}
-    return replace(request, **paths)
-
-
-def _data_hashes(request: Request) -> dict[str, str]:
-    """Hash the user's data by field; those for calibration may be unreadable, since float arms don't need them.
-
-    Raises:
-        UsageError: other data can't be read.
-    """
-    if request.labels_npz and request.inputs_npz is None:
-        raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
-    found = {}
-    for name in ("inputs_npz", "labels_npz", "calibration_npz", "rows_by"):
-        if path := getattr(request, name):
-            try:
-                found[name] = data_files.digest(path)
-            except (OSError, UsageError) as error:
-                if name == "calibration_npz":
-                    found[name] = ""
-                elif isinstance(error, OSError):
-                    raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-                else:
-                    raise
-    return found
-
-
-def _labeling(request: Request) -> dict[str, Any]:
-    """Return where the labels are, and what a metric goes by: labels are the truth of a metric, by default accuracy."""
-    labels = labels_of(request)
-    return {"labels_npz": labels, "scored": "truth" if labels else request.scored}
-
-
-def labels_of(request: Request) -> Path | None:
-    """Return where the labels of the user's rows are: in a file of their own, or among the inputs.
-
-    Raises:
-        UsageError: in both, or the inputs can't be read.
-    """
-    among = request.inputs_npz if request.inputs_npz and data_files.holds_labels(request.inputs_npz) else None
-    if among and is_file(request.model):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        among = None if LABELS in onnx_axes.input_texts(header(path_of(request.model))) else among
-    if among and request.labels_npz:
-        raise UsageError(f"{among} holds labels, and --labels gives some too: pass only one of them")
-    return request.labels_npz or among
-
-
-def may_be_scored(request: Request) -> bool:
-    """Return whether a metric may score rows: with truth or labels, of a zoo model's own, or that code may bring."""
-    if request.inputs_npz:
-        return bool(request.scored or labels_of(request))
-    if is_file(request.model):
-        return False
-    return models.is_own(request.model) or models.get(request.model).task is not None
-
-
-def axis_sizes_of(request: Request) -> dict[str, int]:
-    """Return the sizes that a request gives a file's free axes.
-
-    Raises:
-        UsageError: one isn't a whole number of 1 or more.
-    """
-    for axis, size in request.parameters.items():
-        if size == 0:
-            raise UsageError(f"{axis}={size}: {EMPTY}")
-        SIZE.check(f"the size of axis {axis!r}", size)
-    return {axis: int(size) for axis, size in request.parameters.items()}
-
-
-def with_shapes(request: Request, shapes: Mapping[str, Sequence[int]]) -> Request:
-    """Return a request for a user's file with the sizes and the batch that whole shapes tell, beside its own sizes.
-
-    Args:
-        shapes: by input, "" for the only one (see `onnx_axes.sizes_of_shapes`).
-
-    Raises:
-        UsageError: it is no file, or they don't fit it or each other.
-    """
-    if not is_file(request.model):
-        theirs = f"the sizes of {request.model} are parameters, for --set"
-        raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; {theirs}")
-    own = axis_sizes_of(request)
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        sizes, batch = onnx_axes.sizes_asked(header(path), shapes, own, request.batch)
-    return replace(request, parameters=sizes, batch=batch)
-
-
-def with_row_sizes(request: Request) -> Request:
-    """Return a request for a user's file with the sizes of its data for open axes that have none.
-
-    Data that can't be read, or that have other inputs, give none: `check_sizes` says what doesn't fit.
-    """
-    if not _data_of(request) or not is_file(request.model):
-        return request
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx.onnx_files import header
-
-        sizes = _find_row_sizes(request, header(path))
-    return replace(request, parameters={**sizes, **request.parameters})
-
-
-def tell_row_sizes(request: Request, model: ModelProto, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return a note on the open axes whose sizes a user's own rows have; none without such axes or rows.
-
-    Args:
-        model: the parsed file, weights or not, its axes open.
-        sizes: of its axes.
-    """
-    found = _find_row_sizes(request, model)
-    told = [f"{axis}={size}" for axis, size in found.items() if sizes.get(axis) == size]
-    if not told:
-        return ()
-    data = _data_of(request)[0]
-    hints = [_tell_padding(request.model, axis, size, data) for axis, size in found.items() if len(found) == 1]
-    return f"{', '.join(told)}: the size of the rows of {data_files.title(data)}", *filter(None, hints)
-
-
-FULL_ROWS = 0.9
-"""From this part of their size on, rows count as full."""
-MIX_PARTS = 4
-"""Sizes of a proposed mix: each stands for as many rows."""
-
-
-def _tell_padding(model: str, axis: str, size: int, data: Path) -> str:
-    """Tell how much of a user's rows is padding, and the command that times their lengths; "" if there is little."""
-    with suppress(UsageError, OSError, ValueError):
-        name, lengths = data_files.find_padding(data, size) or ("", [size])
-        if (mean := sum(lengths) / len(lengths)) < FULL_ROWS * size:
-            ends = [sorted(lengths)[-(-len(lengths) * part // MIX_PARTS) - 1] for part in range(1, MIX_PARTS + 1)]
-            counts = Counter(max(end, 1) for end in ends)
-            mix = ",".join(f"{end}:{count * 100 // MIX_PARTS}" for end, count in sorted(counts.items()))
-            command = f"shootout run {shlex.quote(model)} --mix {axis}={mix}"
-            return f"{name} has {mean:.3g} ones in {size} on average; to time such lengths, by drawn inputs: {command}"
-    return ""
-
-
-def _find_row_sizes(request: Request, model: ModelProto) -> dict[str, int]:
-    from shootout.models.onnx import onnx_axes
-
-    names = [*onnx_axes.input_texts(model)] if onnx_axes.open_beside_batch(model) else []
-    sizes: dict[str, int] = {}
-    for data in _data_of(request) if names else ():
-        with suppress(UsageError):
-            sizes = {**onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, names)), **sizes}
-    return sizes
-
-
-def _refuse_unreadable(request: Request, model: ModelProto) -> None:
-    """Refuse data that tell no sizes of a file's open axes, since they can't be read or have other inputs.
-
-    Raises:
-        UsageError: there are such data.
-    """
-    from shootout.models.onnx import onnx_axes
-
-    for data in _data_of(request):
-        onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, [*onnx_axes.input_texts(model)]))
-
-
-def _data_of(request: Request) -> list[Path]:
-    return [path for path in (request.inputs_npz, request.calibration_npz) if path]
-
-
-def check_sizes(request: Request) -> int | None:
-    """Refuse sizes, data and labels that don't fit a user's file; of other models nothing is known so soon.
-
-    Returns:
-        The rows of the user's inputs, if they are known.
-
-    Raises:
-        UsageError: an axis has no size, isn't in the file, or gets two; the data have other shapes, or the labels are
-            not one for each row; a file isn't there.
-        ModelError: it is not an ONNX model.
-    """
-    if not is_file(request.model) or request.original:
-        return None
-    sizes = axis_sizes_of(request)
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        onnx_axes.require_tensor_outputs(header(path))
-        try:
-            axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
-        except UsageError:
-            _refuse_unreadable(request, header(path))  # data that can be read would have told the sizes
-            raise
-        specs = onnx_axes.input_specs(header(path), axes.sizes)
-        outputs = onnx_axes.output_forms(header(path), axes.sizes)
-        stream = stream_of(request, specs, outputs)
-    if request.inputs_npz is None:
-        return None
-    try:
-        count, place = (
-            data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request)),
-            labels_of(request),
-        )
-    except UsageError as error:
-        handed = () if stream or request.state is not None else states.guess_state(specs, outputs)
-        if not handed:
-            raise
-        told = f"a call gives the next one its {' and '.join(handed)}"
-        hint = f"if {told}, add --stream N: rows are clips of N calls"
-        raise UsageError(f"{error}; {hint}") from None
-    if place:
-        input_sets.common_batch(specs, stream)
-        input_sets.check_labels(place, [count] if count else [])
-    return count
-
-
-def stream_of(
-    request: Request, inputs: Sequence[TensorSpec], outputs: states.Forms, flops: float | None = None
-) -> Stream | None:
-    """Return the stream that a request asks for, or that the names of a model's inputs suggest.
-
-    Args:
-        flops: operations of a call, by which a guessed stream is shorter; None if they aren't known.
-
-    Raises:
-        UsageError: as `states.choose`; or the clips of such inputs take too much memory.
-    """
-    if request.training:
-        return None
-    has_data = bool(request.inputs_npz or request.calibration_npz)
-    found = states.choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
-    if found and request.state is None and not request.steps and not found.fits(set_bytes(inputs)):
-        return None  # a guess is no reason to refuse a model
-    if found:
-        found.count_clips(set_bytes(inputs))
-    return found
-
-
-def takes_nan(request: Request) -> bool:
-    """Return whether NaN is a missing value to the model; of what is no file it isn't known before the export.
-
-    Raises:
-        UsageError: the file or `onnx` isn't there.
-        ModelError: it is not an ONNX model.
-    """
-    if not is_file(request.model):
-        return False
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx import onnx_files
-
-        return trees.is_converted(path) or onnx_files.takes_nan(onnx_files.header(path))
-
-
-def check_data(request: Request) -> None:
-    """Refuse a user's data that no model could use, before anything is exported.
-
-    Raises:
-        UsageError: the inputs hold NaN, or row numbers that a table doesn't have; or the labels aren't one whole number
-            for each row.
-    """
-    if request.inputs_npz is None or request.original:
-        return
-    if not takes_nan(request):
-        data_files.refuse_nan(request.inputs_npz)
-    if is_file(request.model):
-        with _explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx.onnx_files import header
-            from shootout.models.sources import onnx_inputs
-
-            data_files.refuse_numbers(request.inputs_npz, onnx_inputs.row_numbers(header(path)))
-    if not is_file(request.model) and (place := labels_of(request)):  # of a file `check_sizes` knows more
-        input_sets.check_labels(place, data_files.possible_rows(request.inputs_npz))
-
-
-def open_axes(model: str) -> list[str]:
-    """Return the axes that a model's file leaves open beside the batch; none of what is no ONNX file.
-
-    Raises:
-        UsageError: the file or `onnx` isn't there.
-        ModelError: it is not an ONNX model.
-    """
-    if not is_file(model):
-        return []
-    with _explaining_errors(path := path_of(model)):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        return onnx_axes.open_beside_batch(header(path))
-
-
-def output_specs(request: Request) -> tuple[TensorSpec, ...]:
-    """Return the outputs of a call of a user's file, by its header alone; none if that doesn't tell all shapes, or
-    rows aren't their first axis.
-
-    Raises:
-        UsageError, ModelError: as `output_names`; or an axis has no size.
-    """
-    if not is_file(request.model) or request.original:
-        return ()
-    with _explaining_errors(path := path_of(request.model)):
-        from shootout.models.onnx import onnx_axes
-        from shootout.models.onnx.onnx_files import header
-
-        axes = onnx_axes.axis_sizes(header(path), request.batch, axis_sizes_of(request), request.model)
-        forms = onnx_axes.output_forms(header(path), axes.sizes)
-    if any(not shape or -1 in shape or shape[0] != axes.batch for _, shape in forms.values()):
-        return ()
-    return tuple(TensorSpec(name=name, shape=shape or (), dtype=dtype) for name, (dtype, shape) in forms.items())
-
-
-def output_names(model: str) -> tuple[str, ...]:
-    """Return the names of the outputs of a user's file, by its header alone.
-
-    Raises:
-        UsageError: the file or `onnx` isn't there.
-        ModelError: it is not an ONNX model.
-    """
-    with _explaining_errors(path := path_of(model)):
-        from shootout.models.onnx.onnx_files import header
-
-        return tuple(output.name for output in header(path).graph.output)
-
-
-@contextmanager
-def _explaining_errors(path: Path) -> Iterator[None]:
-    """Say in words of ours what goes wrong with a user's file."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
-    except OSError as error:
-        raise UsageError(f"can't read {error.filename}: {tell_refusal(error)}") from error
+        found = replace(found, base=found.keyed(), reduced=request.device is Device.CPU and saturates)
+    elif found.module and found.base is None:
+        found = replace(found, base=replace(found, module=False).keyed())
+    opened = None if request.variant else found.opened
+    return replace(found, variant=request.variant, opened=opened).keyed()
 
 
 def brief_key(key: str, needs: Iterable[str]) -> str:
@@ -712,39 +416,6 @@ def brief_key(key: str, needs: Iterable[str]) -> str:
         needs: the precisions whose errors it is to tell.
     """
     return hashlib.sha256(f"{key} brief {' '.join(sorted(needs))}".encode()).hexdigest()
-
-
-def to_json(job: ExportJob) -> dict[str, Any]:
-    """Return a job as JSON values."""
-    request = {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in dataclasses.asdict(job.request).items()
-    }
-    others = {name: to_json(one) if (one := getattr(job, name)) else None for name in ("base", "opened")}
-    return {**dataclasses.asdict(replace(job, base=None, opened=None)), "request": request, **others}
-
-
-def _contents_of(job: ExportJob) -> dict[str, Any]:
-    """Return what a job's key is made of: contents and parameters, and of a user's files the names without folders."""
-    request = {name: bool(value) if name in DATA else value for name, value in to_json(job)["request"].items()}
-    named = {"model": job.request.model, "original": job.request.original, "weights": job.request.weights or ""}
-    request |= {name: Path(place).name for name, place in named.items()}
-    others = {name: one.key if (one := getattr(job, name)) else "" for name in ("base", "opened")}
-    places = dict.fromkeys(("file", "key", "folder", "base_folder", "opened_folder"), "")
-    return {**to_json(job), "request": request, **others, **places}
-
-
-def from_json(stored: Mapping[str, Any]) -> ExportJob:
-    """Return the job that `to_json` wrote."""
-    asked = stored["request"]
-    paths = {name: Path(asked[name]) for name in DATA if asked[name]}
-    sweep = {name: (least, most) for name, (least, most) in asked["sweep"].items()}
-    told = {"device": Device(asked["device"]), "needs": tuple(asked["needs"]), "sweep": sweep}
-    request = Request(**{**asked, **paths, **told})
-    others = {name: from_json(stored[name]) if stored[name] else None for name in ("base", "opened")}
-    native = Artifact(stored["native"]) if stored["native"] else None
-    kinds = {"holds": tuple(map(Precision, stored["holds"])), "classical": tuple(stored["classical"])}
-    return ExportJob(**{**stored, **kinds, "native": native, "request": request, **others})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from shootout import models
 from shootout.core import budget
 from shootout.core.constants import (
     BLOCK_CALLS,
@@ -29,7 +28,7 @@ from shootout.core.constants import (
     SLOW_CALL_NS,
 )
 from shootout.core.contract import Arm, Array, NotRun
-from shootout.core.exported.client import is_file
+from shootout.core.exported.request import find_model
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Scope, Tuned
 from shootout.core.race.arm_process import skip_slow, tell_seconds
@@ -187,7 +186,7 @@ class GridCell:
 
 def work_of(arm: Arm) -> float:
     """Return what an arm's time grows with: weights × batch, or the numbers among its parameters if it has none."""
-    weights = 0 if is_file(arm.model) else models.get(arm.model).count_weights(arm.parameters)
+    weights = find_model(arm.model).count_weights(arm.parameters)
     sizes = (abs(float(value)) for value in arm.parameters.values() if _is_number(value) and value)
     return float(arm.batch) * float(weights or math.prod(sizes))
 

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout import models
 from shootout.core import backends, schemes
 from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import (
@@ -24,6 +23,7 @@ from shootout.core.contract import (
 )
 from shootout.core.exported.client import BYTES_PER_PARAMETER, is_file
 from shootout.core.exported.model import ALONE, ExportedModel
+from shootout.core.exported.request import find_model, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import find_scenario, scenario_names, scenario_of
 from shootout.core.study.group import is_exact, name_model
@@ -239,10 +239,8 @@ def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, .
     """List the forms that the arm's model may come to."""
     if quantized:
         return (Artifact.ONNX,)
-    if not is_file(arm.model):
-        return models.get(arm.model).artifacts
     native = here.natives.get(arm.model)
-    return (*FROM_FILE, native) if native else FROM_FILE
+    return (*find_model(arm.model).artifacts, *([native] if native else []))
 
 
 def _check_classical(can: Capabilities, operators: Sequence[str]) -> NotRun | None:
@@ -274,9 +272,9 @@ def _check_shipped(arm: Arm) -> NotRun | None:
 
 def _check_training(arm: Arm) -> NotRun | None:
     """Explain why there is no training step of this model in this target."""
-    if is_file(arm.model) or models.is_own(arm.model):
+    if is_file(arm.model) or is_own(arm.model):
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
-    if not models.get(arm.model).count_weights(arm.parameters):
+    if not find_model(arm.model).count_weights(arm.parameters):
         return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
     untrained = training_step.obstacle(arm.target)
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
@@ -324,12 +322,11 @@ def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
 
 def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Explain why items a second would be wrong: a factory that doesn't take the batch makes any number of rows."""
-    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
+    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or not is_own(arm.model):
         return None
-    model = models.get(arm.model)
     firsts = {spec.shape[0] if spec.shape else None for spec in exported.inputs}
     rows = firsts.pop() if len(firsts) == 1 else None
-    if model.called is None or model.takes_batch or rows in (None, arm.batch):
+    if find_model(arm.model).takes_batch or rows in (None, arm.batch):
         return None
     return NotRun(
         NotRunKind.UNFIT,
@@ -400,7 +397,7 @@ def weight_bytes(arms: Sequence[Arm], here: Here) -> int:
     """
     if is_file(arms[0].model):
         return max(here.file_bytes[arm.model] for arm in arms)
-    return BYTES_PER_WEIGHT * models.get(arms[0].model).count_weights(arms[0].parameters)
+    return BYTES_PER_WEIGHT * find_model(arms[0].model).count_weights(arms[0].parameters)
 
 
 def needed_disk_bytes(arms: Sequence[Arm], here: Here) -> int:
@@ -449,8 +446,6 @@ def _bytes_per_weight(arms: Sequence[Arm]) -> int:
 
 def _input_bytes(arm: Arm) -> int:
     """Return the bytes of all input buffers; 0 for a user's file, whose inputs only the export knows."""
-    if is_file(arm.model):
-        return 0
-    model = models.get(arm.model)
+    model = find_model(arm.model)
     specs = model.inputs(model.check(arm.parameters), arm.batch)
     return set_bytes(specs) * buffer_count(specs)

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout import models
 from shootout.core import backends, schemes
 from shootout.core.adapter import check_options
 from shootout.core.budget import RACING_S
@@ -40,7 +39,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.delivery import Delivery
-from shootout.core.exported.request import check_sizes
+from shootout.core.exported.request import find_model
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
@@ -61,7 +60,6 @@ from shootout.core.study.group import (
 from shootout.core.study.points import (
     Point,
     at_size,
-    check_size,
     describe,
     group_name,
     names_of,
@@ -109,7 +107,7 @@ def spread_settings(study: Study, arm: Arm) -> list[Arm]:
 
 def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
     """Return the study's batches, else a few that lie far apart, if the model is known to take any."""
-    named = "batch" in study.model_fields_set or is_file(arm.model) or not models.get(arm.model).takes_batch
+    named = "batch" in study.model_fields_set or is_file(arm.model) or not find_model(arm.model).takes_batch
     return study.batch if named else BATCHES
 
 
@@ -280,7 +278,8 @@ def make_plan(
     targets = targets_of(study)
     rows = rows_of(study, progress)  # first: the sizes of an ONNX file's open axes may be those of its rows
     every = points(study)
-    counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
+    sized = (request(study, point) for point in every)
+    counts = {count for one in sized if (count := one.source.check_sizes(one)) is not None}
     counts = counts or scorer().find_counts(rows)
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
@@ -290,8 +289,8 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     for point in by_model.values():
-        _refuse_lossy_original(point, {model: facts.holds for model, facts in checked.items()})
-    files = [digest for facts in checked.values() for digest in facts.hashes]
+        _refuse_lossy_original(point, {model: one.facts.holds for model, one in checked.items()})
+    files = [digest for one in checked.values() for digest in one.hashes]
     requests = {model: asked[model] for model in by_model}
     files += scorer().check(study, rows, counts, requests, takes_few_rows=takes_few_rows)
     here = Here(
@@ -300,11 +299,11 @@ def make_plan(
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
         disk_bytes=environment.disk_available_bytes(cache_folder()),
-        file_bytes={model: facts.file_bytes for model, facts in checked.items()},
-        holds={model: facts.holds for model, facts in checked.items()},
-        classical={model: facts.classical for model, facts in checked.items()},
-        layers={model: facts.layers for model, facts in checked.items()},
-        natives={model: facts.native for model, facts in checked.items()},
+        file_bytes={model: one.facts.bytes for model, one in checked.items()},
+        holds={model: one.facts.holds for model, one in checked.items()},
+        classical={model: one.facts.classical for model, one in checked.items()},
+        layers={model: one.facts.layers for model, one in checked.items()},
+        natives={model: one.facts.native for model, one in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
@@ -554,7 +553,8 @@ def _find_bad_buckets(asked: Request, arms: Iterable[Arm], arrivals: Arrivals) -
         bucket = scheme_of(arm.target).bucket
         for size, padded in arrivals.runs(bucket).items():
             try:
-                check_size(at_size(asked, arrivals.axis, padded))
+                other = at_size(asked, arrivals.axis, padded)
+                other.source.check_sizes(other)
             except UsageError as error:
                 reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
                 found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")

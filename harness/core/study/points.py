@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from shootout import models
 from shootout.core import backends, schemes
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.request import Request, axis_sizes_of, check_sizes, is_file, with_row_sizes, with_shapes
+from shootout.core.exported.request import Request, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.study import axes
@@ -138,14 +137,14 @@ def _fix_study(study: Study, point: Mapping[str, Value]) -> Study:
     words = {name: [value] for name, value in point.items() if name in POINT_WORDS}
     own = {name: [value] for name, value in point.items() if name not in words}
     chosen = [str(name) for name in words.get("model", study.model)]
-    having = {name for model in chosen if not is_file(model) for name in models.get(model).parameters}
+    having = {name for model in chosen for name in find_model(model).parameters}
     others = {name: values for name, values in study.parameters.items() if name in having or "model" not in words}
     fields = study.model_dump(exclude_unset=True, exclude={"points"})
     return checked({**fields, **words, "parameters": {**others, **own}}, f"point {dict(point)}")
 
 
 def _make_points(study: Study) -> list[Point]:
-    known = {name for model in study.model if not is_file(model) for name in models.get(model).parameters}
+    known = {name for model in study.model for name in find_model(model).parameters}
     for name in () if all(map(is_file, study.model)) else study.parameters:
         if name not in known and study.mix and name == study.mix.axis:
             raise unknown("axis in --mix", name, known | {BATCH})
@@ -198,7 +197,7 @@ def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bo
 
 def _size_point(study: Study, point: Point) -> Point:
     """Return the point with the sizes that the study's whole shapes tell, and else the rows of its data."""
-    if not is_file(point.model) and not study.shapes:
+    if not (is_file(point.model) or study.shapes):
         return point
     asked = Request(
         model=point.model,
@@ -207,10 +206,7 @@ def _size_point(study: Study, point: Point) -> Point:
         inputs_npz=rows_of(study).inputs,
         calibration_npz=Path(study.calibration) if study.calibration else None,
     )
-    if study.shapes:
-        asked = with_shapes(asked, study.shapes)
-    if point.arrivals is None:
-        asked = with_row_sizes(asked)
+    asked = asked.source.fit(asked, study.shapes or {}, to_rows=point.arrivals is None)
     return replace(point, parameters=asked.parameters, batch=asked.batch)
 
 
@@ -233,13 +229,13 @@ def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
     """Return the study's parameters that this model has; a file has them all."""
     if is_file(model):
         return study.parameters
-    return {name: values for name, values in study.parameters.items() if name in models.get(model).parameters}
+    return {name: values for name, values in study.parameters.items() if name in find_model(model).parameters}
 
 
 def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
     own = _select_axes(study, model)
     combined = [dict(zip(own, values, strict=True)) for values in itertools.product(*own.values())]
-    return combined if is_file(model) else [models.get(model).check(parameters) for parameters in combined]
+    return [find_model(model).check(parameters) for parameters in combined]
 
 
 def find_scored(metric: str | None, truth: Path | None) -> Literal["", "truth", "outputs"]:
@@ -307,15 +303,15 @@ def request(study: Study, point: Point) -> Request:
         state={} if point.arrivals else study.state,  # no call's state is of the next one's size
         steps=study.stream or 0,
     )
-    if rows.inputs or models.is_own(point.model):
+    if rows.inputs or is_own(point.model):
         asked = replace(asked, scores_all=not any(_takes_rows(target, study) for target in targets_of(study)))
-    if is_file(point.model):
-        return replace(asked, parameters=axis_sizes_of(asked))
-    model = models.get(point.model)
-    own = {name: ends for name, ends in asked.sweep.items() if name in (BATCH, *model.parameters)}
+    model = find_model(point.model)
     parameters = model.check(point.parameters)
     model.inputs(parameters, point.batch)
-    return replace(asked, parameters=parameters, sweep=own)
+    sizes = (*parameters, BATCH)
+    return replace(
+        asked, parameters=parameters, sweep={name: ends for name, ends in asked.sweep.items() if name in sizes}
+    )
 
 
 def _takes_rows(target: Target, study: Study) -> bool:
@@ -336,19 +332,6 @@ def at_size(asked: Request, axis: str, size: int) -> Request:
     return replace(asked, parameters={**asked.parameters, axis: size})
 
 
-def check_size(asked: Request) -> None:
-    """Refuse sizes that a model can't have, as far as is known before it is exported.
-
-    Raises:
-        UsageError: it can't have them.
-    """
-    if is_file(asked.model):
-        check_sizes(asked)
-        return
-    model = models.get(asked.model)
-    model.inputs(model.check(asked.parameters), asked.batch)
-
-
 def find_sweep(study: Study) -> dict[str, tuple[int, int]]:
     """Return the least and the largest of each number that varies in the study, by parameter or `batch`."""
     values: dict[str, list[Value]] = {name: [*some] for name, some in study.parameters.items()}
@@ -362,12 +345,12 @@ def find_sweep(study: Study) -> dict[str, tuple[int, int]]:
 
 def _make_title(model: str) -> str:
     """Name a model as people do: a file by its name, a config by its architecture."""
-    return ("" if is_file(model) else models.get(model).title) or name_model(model)
+    return find_model(model).title or name_model(model)
 
 
 def group_name(point: Point) -> str:
     """Name the group for people: the model, what isn't the default of it, and the batch; of sizes that vary all."""
-    defaults = {} if is_file(point.model) else models.get(point.model).defaults
+    defaults = find_model(point.model).defaults
     varied = {point.arrivals.axis: point.arrivals.span} if point.arrivals else {}
     own = {key: value for key, value in point.parameters.items() if defaults.get(key) != value or key in varied}
     special = ", ".join(f"{key}={varied.get(key, value)}" for key, value in own.items())
@@ -394,7 +377,7 @@ def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
 def _name_checks(study: Study) -> Iterator[tuple[str, Callable[[], object]]]:
     for index, name in enumerate(study.model):
         if _SHIPPED.fullmatch(name):
-            yield f"model.{index}", partial(models.get, name)
+            yield f"model.{index}", partial(find_model, name)
     for key, texts in {"targets": study.targets, "backend": study.backend}.items():
         for index, text in enumerate(texts):
             yield f"{key}.{index}", partial(parse_targets, text, describe, study.pythons)
@@ -415,7 +398,7 @@ def _check_points(study: Study) -> None:
 def _check_value(study: Study, name: str, value: Value) -> None:
     if name in axes.WORDS:
         raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
-    having = [models.get(model).parameters for model in study.model]
+    having = [find_model(model).parameters for model in study.model]
     known = {parameter for parameters in having for parameter in parameters}
     if name not in known:
         raise unknown("parameter", name, known | set(axes.WORDS))

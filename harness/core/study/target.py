@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from shootout import models
 from shootout.core import schemes
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.request import is_own
 from shootout.core.study.group import name_model
 from shootout.models.sources.shipped_folder import MANIFEST, ONNX, ShippedFolder, hash_manifest, open_shipped
 
@@ -152,7 +152,7 @@ def _kind_of(model: str) -> str:
     """Return a registered model's name, and for a user's own only whether it is a file or code."""
     if model.endswith(ONNX):
         return ONNX
-    return "code" if models.is_own(model) else name_model(model)
+    return "code" if is_own(model) else name_model(model)
 
 
 def shipped_hashes(targets: Iterable[Target]) -> list[str]:

@@ -196,9 +196,9 @@ class Worker:
 def _look_at_source(exported: ExportedModel) -> None:
     """Hash a user's own source, to be compared when the module is made: the time here counts for nothing."""
     if exported.source_sha256:
-        from shootout.models.sources import factory
+        from shootout import models
 
-        factory.source_now(exported.model)
+        models.source_now(exported.model)
 
 
 def resident_bytes() -> int:

@@ -27,7 +27,6 @@ from shootout.commands import selection
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
-from shootout.core.exported.request import check_sizes, may_be_scored
 from shootout.core.journal.records import Played
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
@@ -63,13 +62,13 @@ def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) ->
     Raises:
         UsageError: it is such a limit, or they are.
     """
-    requests = [one for one in requests if study.metric or may_be_scored(one)]
+    requests = [one for one in requests if study.metric or one.source.may_be_scored(one)]
     refuse_drop_of_all(policy, [measure_of(study).metric] * bool(requests))
     drop = policy.limits.get(Limit.DROP)
     if drop is None or study.stream or study.rows_by:
         return
     for request in requests:
-        if (rows := check_sizes(request)) is not None:
+        if (rows := request.source.check_sizes(request)) is not None:
             option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
             scorer().refuse_few_rows(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
 

@@ -28,7 +28,7 @@ from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
 from shootout.core.exported.client import is_file
-from shootout.core.exported.request import may_be_scored, path_of
+from shootout.core.exported.request import is_own
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
@@ -193,7 +193,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
 
 def _refuse_no_file(candidate: str) -> None:
     """Refuse a candidate's file that isn't there, as after a build that failed: nothing may take its place."""
-    if is_file(candidate) and not path_of(candidate).is_file():
+    if is_file(candidate) and not Path(candidate).expanduser().is_file():
         raise UsageError(f"the candidate {candidate!r} isn't there: no such file; name the file that was built")
 
 
@@ -204,7 +204,7 @@ def _find_model(reference: Reference, target: str) -> str:
         UsageError: there is none.
     """
     model = str(reference.given["model"])
-    if not is_file(model) or path_of(model).is_file():
+    if not is_file(model) or Path(model).expanduser().is_file():
         return model
     backend = re.split("[+@:/]", target)[0]
     own = _own_files(reference) if reference.is_shipped and reference.again.startswith(f"{backend}:") else []
@@ -259,7 +259,7 @@ def _is_model(candidate: str) -> bool:
     """Tell whether a candidate is no target; what begins like one is one."""
     if re.split("[+@:/]", candidate)[0] in {*backends.names(), SHIPPED} or _DEVICE.search(candidate):
         return False
-    return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
+    return candidate in models.names() or is_file(candidate) or is_own(candidate)
 
 
 def _refuse_another(model: str, other: str) -> None:
@@ -321,7 +321,8 @@ def refuse_unjudged(study: Study, limits: Limits) -> None:
     named = next((f"{one} of the policy" for one in (Limit.METRIC, Limit.MOST_METRIC) if one in wanted), "")
     told = named or (f"--max-drop {study.max_drop}" if study.max_drop else "the metric that admitted the reference")
     is_accuracy = limits.metric in ("", ACCURACY)
-    is_of_rows = may_be_scored(request(study, points(study)[0])) and (study.metric or is_accuracy)
+    asked = request(study, points(study)[0])
+    is_of_rows = asked.source.may_be_scored(asked) and (study.metric or is_accuracy)
     if (named or limits.metric) and not is_of_rows:
         data = "--labels labels.npz" if is_accuracy else f"--truth truth.npz --metric {limits.metric}"
         raise UsageError(f"{told} needs rows: give --inputs rows.npz {data}")

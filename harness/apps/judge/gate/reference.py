@@ -12,6 +12,7 @@ from shootout.apps.ship.arm_to_ship import find_arm_to_ship
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
+from shootout.core.exported.request import is_own
 from shootout.core.journal import journal
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.verdicts import Standing
@@ -133,7 +134,7 @@ def _find_admitting_metric(row: Mapping[str, Any]) -> str:
 
 def _model_of(found: ShippedFolder, said: str) -> str:
     """Find the model that a folder was made of: by the name in its run if that is known here, else by its path."""
-    if said in models.names() or not models.is_own(found.model["name"]):
+    if said in models.names() or not is_own(found.model["name"]):
         return said
     try:
         models.get(said)

@@ -1,0 +1,266 @@
+"""A user's ONNX file: what its header tells of sizes, data and outputs; `user_onnx` exports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shootout.core.contract import Artifact, TensorSpec, Value
+from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import LABELS, ONNX_SUFFIX, ExportedModel, sha256
+from shootout.core.exported.request import FileFacts, Request, checked
+from shootout.models.data import data_files
+from shootout.models.sources import input_sets, states, trees
+from shootout.models.sources.onnx_sizes import (
+    axis_sizes,
+    data_of,
+    explaining_errors,
+    find_row_sizes,
+    path_of,
+    refuse_unreadable,
+)
+from shootout.models.sources.user_data import DataSource, settle, stream_of
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileModel:
+    """What is known of a file by its name: its free axes are its parameters, and have any size."""
+
+    name: str
+    title: str = ""
+    takes_batch: bool = True
+    artifacts: tuple[Artifact, ...] = (Artifact.ONNX, Artifact.MODULE)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return none."""
+        return {}
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """Return none."""
+        return {}
+
+    def check(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the sizes of free axes, which are whole numbers of 1 or more."""
+        return {**axis_sizes(parameters)}
+
+    def inputs(self, _: Mapping[str, Value], __: int, /) -> tuple[TensorSpec, ...]:
+        """Return none: the export tells them."""
+        return ()
+
+    def count_weights(self, _: Mapping[str, Value]) -> int:
+        """Return 0: the file's bytes stand for them."""
+        return 0
+
+
+class OnnxFile(DataSource):
+    """A user's ONNX file."""
+
+    is_file = True
+
+    def claims(self, word: str) -> bool:
+        """Return whether a word is meant as such a file."""
+        return word.endswith(ONNX_SUFFIX)
+
+    def model(self, word: str) -> FileModel:
+        """Return what is known of a file by its name."""
+        return FileModel(name=word)
+
+    def check(self, request: Request, known: dict[str, Any]) -> Request:
+        """Return a request with the hashes of the file and of those beside it; see `Source.check`."""
+        if request.original:
+            return self._check_beside(request, known)
+        found = settle(self._check_file(request))
+        if not found.sweep or found.training:
+            return found
+        opened = Request(
+            model=found.model,
+            is_open=True,
+            file=found.file,
+            facts=found.facts,
+            contents=found.contents,
+        )
+        return replace(found, opened=opened.keyed())
+
+    def _check_file(self, request: Request) -> Request:
+        if request.weights:
+            raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
+        self.check_sizes(request)
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx.layers import layers_of
+            from shootout.models.onnx.onnx_files import (
+                classical_operators,
+                external_files,
+                header,
+                own_precisions,
+                whole_bytes,
+            )
+
+            converted = trees.open_converted(path)
+            graph = header(path)
+            files = {path.name: path, **external_files(path)}
+            files |= {converted.file.name: converted.file} if converted else {}
+            contents = {name: sha256(file) for name, file in files.items()}
+            whole = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
+        facts = FileFacts(
+            bytes=whole,
+            holds=own_precisions(graph),
+            classical=classical_operators(graph),
+            layers=0 if graph.functions else len(layers_of(graph)),  # functions are put into the main graph later
+            native=converted.artifact if converted else None,
+        )
+        asked = replace(request, model=path.name, **self.labeling(request))
+        return replace(asked, file=str(path), contents=contents, facts=facts)
+
+    def _check_beside(self, request: Request, known: dict[str, Any]) -> Request:
+        """Check a request for a file that races its original: it is made from that one's exported model.
+
+        Its free axes get the sizes with which it takes the same inputs.
+        """
+        original = checked(replace(request, model=request.original, original=""), known)
+        if isinstance(original, ShootoutError):
+            raise original
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            first = header(path_of(request.original))
+            axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes(request.parameters), request.original)
+            specs = onnx_axes.input_specs(first, axes.sizes)
+            sizes = onnx_axes.sizes_beside(header(path), specs, path.name, original.model)
+        found = self._check_file(replace(request, parameters=sizes, batch=1, sweep={}))
+        return settle(replace(found, original=original.model, batch=request.batch, base=original))
+
+    def export(self, request: Request, effort: Effort) -> ExportedModel:
+        """Make the exported model of a file, or of its torch module from that; see `Source.export`."""
+        from shootout.models.sources import open_axes, user_onnx
+
+        if request.is_open:
+            return open_axes.take(request)
+        if request.module and not request.original and request.base:
+            return user_onnx.take_module(request, effort)
+        return user_onnx.take(request, effort)
+
+    def has_labels(self, request: Request) -> bool:
+        """Return whether the user's inputs hold labels, which isn't an input of the file called so."""
+        if not super().has_labels(request):
+            return False
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            return LABELS not in onnx_axes.input_texts(header(path))
+
+    def fit(self, request: Request, shapes: Mapping[str, Sequence[int]], *, to_rows: bool) -> Request:
+        """Return a request with the sizes and the batch that whole shapes tell, and the sizes of its data's rows.
+
+        Data that can't be read, or that have other inputs, give none: `check_sizes` says what doesn't fit.
+        """
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            if shapes:
+                own = axis_sizes(request.parameters)
+                sizes, batch = onnx_axes.sizes_asked(header(path), shapes, own, request.batch)
+                request = replace(request, parameters=sizes, batch=batch)
+            if to_rows and data_of(request):
+                rows = find_row_sizes(request, header(path))
+                request = replace(request, parameters={**rows, **request.parameters})
+        return request
+
+    def check_sizes(self, request: Request) -> int | None:
+        """Refuse sizes, data and labels that don't fit the file; see `Source.check_sizes`."""
+        if request.original:
+            return None
+        sizes = axis_sizes(request.parameters)
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            onnx_axes.require_tensor_outputs(header(path))
+            try:
+                axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
+            except UsageError:
+                refuse_unreadable(request, header(path))  # data that can be read would have told the sizes
+                raise
+            specs = onnx_axes.input_specs(header(path), axes.sizes)
+            outputs = onnx_axes.output_forms(header(path), axes.sizes)
+            stream = stream_of(request, specs, outputs)
+        if request.inputs_npz is None:
+            return None
+        try:
+            count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
+            place = self.labels(request)
+        except UsageError as error:
+            handed = () if stream or request.state is not None else states.guess_state(specs, outputs)
+            if not handed:
+                raise
+            told = f"a call gives the next one its {' and '.join(handed)}"
+            hint = f"if {told}, add --stream N: rows are clips of N calls"
+            raise UsageError(f"{error}; {hint}") from None
+        if place:
+            input_sets.common_batch(specs, stream)
+            input_sets.check_labels(place, [count] if count else [])
+        return count
+
+    def check_data(self, request: Request) -> None:
+        """Refuse inputs that hold NaN that the file doesn't take, or row numbers that a table of it doesn't have."""
+        if request.inputs_npz is None or request.original:
+            return
+        if not takes_nan(request.model):
+            data_files.refuse_nan(request.inputs_npz)
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx.onnx_files import header
+            from shootout.models.sources import onnx_inputs
+
+            data_files.refuse_numbers(request.inputs_npz, onnx_inputs.row_numbers(header(path)))
+
+    def outputs(self, word: str) -> tuple[str, ...]:
+        """Return the names of the outputs, by the file's header alone."""
+        with explaining_errors(path := path_of(word)):
+            from shootout.models.onnx.onnx_files import header
+
+            return tuple(output.name for output in header(path).graph.output)
+
+    def output_specs(self, request: Request) -> tuple[TensorSpec, ...]:
+        """Return the outputs of a call; none if the header doesn't tell all shapes, or rows aren't their first axis."""
+        if request.original:
+            return ()
+        with explaining_errors(path := path_of(request.model)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            sizes = axis_sizes(request.parameters)
+            axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
+            forms = onnx_axes.output_forms(header(path), axes.sizes)
+        if any(not shape or -1 in shape or shape[0] != axes.batch for _, shape in forms.values()):
+            return ()
+        return tuple(TensorSpec(name=name, shape=shape or (), dtype=dtype) for name, (dtype, shape) in forms.items())
+
+    def open_axes(self, word: str) -> list[str]:
+        """Return the axes that the file leaves open beside the batch."""
+        with explaining_errors(path := path_of(word)):
+            from shootout.models.onnx import onnx_axes
+            from shootout.models.onnx.onnx_files import header
+
+            return onnx_axes.open_beside_batch(header(path))
+
+
+def takes_nan(word: str) -> bool:
+    """Return whether NaN is a missing value to a file.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    with explaining_errors(path := path_of(word)):
+        from shootout.models.onnx import onnx_files
+
+        return trees.is_converted(path) or onnx_files.takes_nan(onnx_files.header(path))

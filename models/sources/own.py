@@ -1,0 +1,59 @@
+"""A user's own model in Python: a factory, a program kept of a module, or a transformers config."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from shootout.core.errors import UsageError
+from shootout.core.exported.effort import Effort
+from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import Request
+from shootout.core.host.environment import installed
+from shootout.models.base import Model
+from shootout.models.sources.user_data import DataSource, open_sweep, settle
+
+
+class OwnModel(DataSource):
+    """A kind of models that the user's code makes, in processes of its own alone."""
+
+    runs_code = True
+    takes_weights = False
+
+    def model(self, word: str) -> Model:
+        """Return what is known of a model without running any of its code; see `Source.model`."""
+        raise NotImplementedError
+
+    def check(self, request: Request, known: dict[str, Any]) -> Request:
+        """Return a request with the hashes of the model's source and weights; see `Source.check`."""
+        model = self.model(request.model)
+        if request.weights and not self.takes_weights:
+            raise UsageError(f"--weights is for a transformers config: {model.name} loads its own")
+        if model.name not in known:
+            assert model.source, "a user's own model has a source"
+            place = {"folder": str(model.folder or "")}
+            known[model.name] = {"source_sha256": model.source(), "runs_with": {**installed(), **place}}
+        weights = request.weights or model.weights
+        own = replace(
+            request,
+            model=model.name,
+            parameters=model.check(request.parameters),
+            weights=weights.expanduser() if weights else None,
+            **self.labeling(request),
+            module=False,
+            needs=(),
+            **known[model.name],
+        )
+        found = settle(replace(own, data=self.hash_weights(own)))
+        return replace(found, opened=open_sweep(found))
+
+    def hash_weights(self, request: Request) -> dict[str, str]:
+        """Return the hash of the weights that are no part of the source, by the field that names them."""
+        del request
+        return {}
+
+    def export(self, request: Request, effort: Effort) -> ExportedModel:
+        """Run the user's code and export its module; see `Source.export`."""
+        from shootout.models.sources import open_axes, user_torch
+
+        return open_axes.take(request) if request.is_open else user_torch.take(request, effort)
