@@ -19,11 +19,11 @@ from lab.common import Bench, Tables
 from shootout.apps.judge.accuracy import judge_drop
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.paired import compare_means
 from shootout.core.stats.verdicts import Standing
 from shootout.models.metrics import find_metric
 from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
+from shootout.tell.paired import compare_means
 
 UNITS = (30, 100, 1_000)
 LIMITS = (0.01, 0.03, 0.1)

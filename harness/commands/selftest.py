@@ -29,7 +29,8 @@ from shootout.core.exported.client import Request
 from shootout.core.host.placement import pass_on
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
-from shootout.core.stats.verdicts import Verdict, smallest_visible
+from shootout.core.stats.interval import find_reach
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study
@@ -317,3 +318,16 @@ def _write_conclusion(report: SelfTestReport) -> str:
     if report.stored is None:
         return "A quick look, or one that --max-time ended: the bias floor isn't stored."
     return f"The bias floor is stored in {report.stored}; later verdicts use it."
+
+
+def smallest_visible(sd: float, restarts: int, *, comparisons: int, bias_floor: float) -> float:
+    """Return the difference (0.02 = 2 %) that so many restarts call `slower` about every second time.
+
+    Args:
+        sd: standard deviation of the log ratio between restarts, of this pair and of the others.
+        restarts: two at least.
+        comparisons: C, of which all but one are the others.
+        bias_floor: see `judge`.
+    """
+    reach = float(find_reach(restarts, sd**2, sd**2, comparisons - 1, comparisons))
+    return math.expm1(reach + math.log1p(bias_floor))

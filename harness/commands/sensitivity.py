@@ -18,12 +18,12 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.host import environment
 from shootout.core.host.store import in_use
 from shootout.core.scoring import scorer
-from shootout.core.stats.paired import ask_drop
 from shootout.core.study import points
 from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import reproduce
+from shootout.tell.paired import ask_drop
 from shootout.tell.study_options import SensitivityOptions
 
 TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Value
 from shootout.core.exported.workload import Work
-from shootout.core.stats.paired import MeanChange
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.units import counted, duration
+from shootout.tell.paired import MeanChange
 from shootout.tell.ratios import tell_ratio
 
 SCHEMA = 3

@@ -16,9 +16,9 @@ from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.paired import compare_means
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Metric, MetricChange, Row
+from shootout.tell.paired import compare_means
 
 PLAIN = row("plain", 1_000)
 QUICK, OTHER, THIRD, HEAVY = (

@@ -21,8 +21,8 @@ from shootout.core.journal import journal
 from shootout.core.journal.records import Checked, Failure, Line
 from shootout.core.messages import Scores
 from shootout.core.results.group import group_of
-from shootout.core.stats.paired import compare_means
 from shootout.core.stats.verdicts import Standing
+from shootout.tell.paired import compare_means
 
 
 def evidence(

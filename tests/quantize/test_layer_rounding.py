@@ -20,9 +20,9 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
 from shootout.core.scoring import Measure
-from shootout.core.stats.paired import compare_means
 from shootout.models.onnx import onnx_files
 from shootout.quantize.error_bounds import by_channel
+from shootout.tell.paired import compare_means
 
 ROWS, WIDTH, CLASSES, BATCH = 80, 32, 4, 4
 LARGE = 300.0

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from shootout.commands.selftest import smallest_visible
 from shootout.core.stats.interval import (
     LEAST_REACH_OF_TWO,
     LEAST_SD,
@@ -20,7 +21,7 @@ from shootout.core.stats.interval import (
     find_typical,
     make_pair,
 )
-from shootout.core.stats.verdicts import Comparison, Verdict, compare, judge, ratio_at, smallest_visible
+from shootout.core.stats.verdicts import Comparison, Verdict, compare, judge, ratio_at
 
 seeded = settings(derandomize=True, deadline=None, max_examples=60)
 log_ratios = st.lists(st.floats(-1.0, 1.0).map(lambda x: round(x, 6)), min_size=2, max_size=24)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shootout.core.contract import Array
-from shootout.core.stats.paired import compare_means
 from shootout.models.metrics.jackknife import MOST_LEFT_OUT, find_pseudo_values
+from shootout.tell.paired import compare_means
 
 
 def test_rows_add_their_scores_to_a_mean():

@@ -7,18 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from shootout.core.stats.paired import (
-    MOST_ROWS,
+from shootout.core.stats.drops import MOST_ROWS, bound_rare, count_rows_for_rare, find_max_drop, read_share
+from shootout.tell.paired import (
     ask_drop,
     bound_mean,
-    bound_rare,
     compare_means,
-    count_rows_for_rare,
     count_rows_to_tell,
     find_lost_part,
-    find_max_drop,
     find_worst_loss,
-    read_share,
 )
 
 

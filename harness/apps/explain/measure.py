@@ -45,11 +45,11 @@ from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.paired import ask_drop
 from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell import reproduce
+from shootout.tell.paired import ask_drop
 
 FLOATS = "float-"
 """The beginning of a scheme's word on the layers that stay in float."""

@@ -20,23 +20,20 @@ from shootout.core.results.group import Group
 from shootout.core.results.vetoes import judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import shown_as
-from shootout.core.stats.paired import (
-    DEFAULT_DROP,
+from shootout.core.stats.drops import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
+from shootout.core.stats.verdicts import Standing, judge_limit
+from shootout.core.study.group import GroupRecord, is_exact, own_fp32
+from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
+from shootout.tell.paired import (
     MeanChange,
     admits_any_loss,
     bound_mean,
     compare_means,
-    count_rows_for_rare,
     count_rows_needed,
     count_rows_to_tell,
     find_lost_part,
-    find_max_drop,
     find_worst_loss,
-    read_share,
 )
-from shootout.core.stats.verdicts import Standing, judge_limit
-from shootout.core.study.group import GroupRecord, is_exact, own_fp32
-from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,7 @@ class MetricLimits:
     """Hold what the user lets a target lose.
 
     Attributes:
-        max_drop: of the mean score against plain FP32's, as `stats.paired.find_max_drop` reads it; "" for the default.
+        max_drop: of the mean score against plain FP32's, as `stats.drops.find_max_drop` reads it; "" for the default.
         min_agreement: of the score against FP32's own outputs; "" for no limit.
     """
 

@@ -28,9 +28,9 @@ from shootout.core.messages import Scope
 from shootout.core.results.group import Group
 from shootout.core.results.vetoes import unfit_for, unvouched
 from shootout.core.scenario import find_scenario
+from shootout.core.stats.drops import count_rows_for_rare, quantile_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
-from shootout.core.stats.paired import ask_drop, count_rows_for_rare, quantile_of
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short
 from shootout.core.units import counted, read_seconds, round_limit
@@ -53,6 +53,7 @@ from shootout.tell.document import (
     WouldChange,
     ratio_of,
 )
+from shootout.tell.paired import ask_drop
 from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
 
 Admitted = Literal["fp32", "metric", "policy"]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from shootout.apps.judge.choice import Cell
-from shootout.core.contract import Value
+from shootout.core.contract import Arm, Value
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group
 from shootout.core.results.vetoes import judged
@@ -15,7 +15,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import GroupRecord, axes_of, fixed_of
+from shootout.core.study.group import GroupRecord, axes_of
 from shootout.tell import reproduce
 from shootout.tell.document import Answer, Crossover
 
@@ -120,3 +120,9 @@ def list_between(low: int, high: int) -> list[int]:
     rounded = {step * round(target / step) for target, step in zip(targets, steps, strict=True)}
     found = {size for size in rounded if low < size < high} or {round(target) for target in targets}
     return sorted(size for size in found if low < size < high)
+
+
+def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
+    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
+    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
+    return {name: value for name, value in everything.items() if name != axis}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shootout.apps.judge import quantiles
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
@@ -18,7 +19,6 @@ from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.run import Result, Run
 from shootout.core.results.vetoes import judged
 from shootout.core.scenario import scenario_of
-from shootout.core.stats import quantiles
 from shootout.core.units import counted
 from shootout.scenarios import p99_limit
 from shootout.tell.document import (

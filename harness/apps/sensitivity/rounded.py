@@ -24,9 +24,9 @@ from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.messages import Scores
 from shootout.core.scoring import Measure, saving
-from shootout.core.stats.paired import compare_means
 from shootout.models.metrics.scoring import score_rows
 from shootout.models.onnx.layers import Layer
+from shootout.tell.paired import compare_means
 
 if TYPE_CHECKING:
     from shootout.apps.sensitivity.layer_rounding import RoundableLayer, RoundableModel

@@ -1,19 +1,13 @@
-"""The median and the tail of a cell's readings, with no model of their shape: order statistics and the binomial alone.
+"""The tail of a cell's readings, with no model of its shape: order statistics and the binomial alone.
 
 Latencies are skewed and multimodal, so an interval must not assume a shape, and a tail percentile is given only where
-the sample can bear it, between bounds. Calls of one restart are not independent: bounds over all calls at once were
-exceeded by the other half of the same run in a third of all splits. So bounds are taken over the restarts' own
-percentiles, as those of the median are over their medians. The one percentile definition used is Hyndman and Fan's
-type 2: the inverse of the empirical distribution function, the mean of both neighbors where it jumps (for the median:
-the usual one).
+the sample can bear it, between bounds.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -32,92 +26,15 @@ _WINDOW_SD = 12.0
 """Binomial probabilities further than this below the mean add up to less than any limit asked for here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MedianInterval:
-    """A median between two order statistics, in the values' unit; `confidence` is the achieved one."""
-
-    median: float
-    low: float
-    high: float
-    confidence: float
-
-
 def median(values: Array) -> float:
     """Return the median of a handful of values, in a fifth of the time that np.median takes; shape (n,), n ≥ 1."""
     ordered = np.sort(values)
     return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
 
 
-def median_interval(values: Array) -> MedianInterval:
-    """Return the median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
-
-    Fewer than 6 values can't reach that: then low and high are their full range, and `confidence` says what it is
-    worth. The values must be independent (medians of restarts are; calls of one process are not quite).
-
-    Args:
-        values: shape (n,), n ≥ 1, any unit.
-
-    Raises:
-        ValueError: there are no values.
-
-    Source: David and Nagaraja, Order Statistics, 7.1.
-    """
-    n = values.size
-    if n == 0:
-        raise ValueError("a median needs at least one value, received none")
-    below, chance = _largest_within(n, 0.5, (1 - CONFIDENCE) / 2)
-    if below < 0:
-        below, chance = 0, 0.5**n
-    upper = n - 1 - below
-    ordered = np.partition(values, sorted({below, upper, (n - 1) // 2, n // 2}))
-    return MedianInterval(
-        median=float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2),
-        low=float(ordered[below]),
-        high=float(ordered[upper]),
-        confidence=1 - 2 * chance,
-    )
-
-
-def percentile(values: Array, p: float) -> float:
-    """Return the `p` percentile (0.9 for p90) by the definition above; shape (n,), n ≥ 1."""
-    n, ordered = values.size, np.sort(values)
-    place = round(n * p, 9)
-    first, second = max(math.ceil(place) - 1, 0), min(math.floor(place), n - 1)
-    return float(ordered[first] + ordered[second]) / 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PercentileBounds:
-    """A restart's percentile between two order statistics, and the highest that any restart had."""
-
-    low: float
-    high: float
-    highest: float
-
-
 def own_calls(p: float) -> int:
     """Return how many calls a restart needs for a percentile of its own; `p` is a share."""
     return math.ceil(round(ABOVE_OWN / (1 - p), 9))
-
-
-def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds | None:
-    """Return the lower and upper bound of a restart's `p` percentile, from the restarts' own.
-
-    They are the order statistics of `median_interval`, the lowest and the highest of up to 5 restarts.
-
-    Args:
-        restarts: the values of each; those with fewer than `own_calls` have no percentile of their own.
-        p: the percentile as a share.
-
-    Returns:
-        None where fewer than 4 restarts have one, or all together have fewer than 64, 130 and 662 values for p =
-        0.90, 0.95 and 0.99 (see `tail_bound`).
-    """
-    own = [percentile(values, p) for values in restarts if values.size >= own_calls(p)]
-    if len(own) < LEAST_TAILS or sum(values.size for values in restarts) < least_calls(p):
-        return None
-    found = median_interval(np.array(own))
-    return PercentileBounds(low=found.low, high=found.high, highest=max(own))
 
 
 def tail_bound(values: Array, p: float) -> float | None:
@@ -147,11 +64,11 @@ def least_calls(p: float) -> int:
 
 def most_above(n: int, p: float) -> int:
     """Return how many of `n` values may lie above the limit of `tail_bound`; below 1 there is no bound."""
-    return _largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)[0]
+    return largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)[0]
 
 
 @lru_cache(maxsize=4_096)
-def _largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
+def largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
     """Return the largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
 
     Only a window around the mean is summed, so a million values take as long as a thousand. (scipy.special gives the

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Self
 
 from shootout.core.constants import SAME_WITHIN
-from shootout.core.stats.interval import PairEvidence, find_reach, find_restarts_needed
+from shootout.core.stats.interval import PairEvidence, find_restarts_needed
 
 _MOST_LOG = 700.0
 """A float holds no larger power of e."""
@@ -145,16 +145,3 @@ def judge_limit(low: float | None, high: float | None, limit: float, *, at_most:
     if best is not None and (best > limit if at_most else best < limit):
         return Standing.BROKEN
     return Standing.UNKNOWN
-
-
-def smallest_visible(sd: float, restarts: int, *, comparisons: int, bias_floor: float) -> float:
-    """Return the difference (0.02 = 2 %) that so many restarts call `slower` about every second time.
-
-    Args:
-        sd: standard deviation of the log ratio between restarts, of this pair and of the others.
-        restarts: two at least.
-        comparisons: C, of which all but one are the others.
-        bias_floor: see `judge`.
-    """
-    reach = float(find_reach(restarts, sd**2, sd**2, comparisons - 1, comparisons))
-    return math.expm1(reach + math.log1p(bias_floor))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from shootout.core.constants import CONVERTED
-from shootout.core.contract import Arm, Device, Precision, Value
+from shootout.core.contract import Arm, Device, Precision
 from shootout.core.exported.model import ONNX_SUFFIX
 from shootout.core.schemes import without_shapes
 from shootout.core.stats.goals import Aim, Goal
@@ -151,11 +150,6 @@ def family(label: str) -> str:
     return head + rest.rpartition("}")[2] if brace else label
 
 
-def named_in(label: str) -> str:
-    """Return the target in a label: what is alike in all its files, settings and copies."""
-    return re.split("[({#]", label, maxsplit=1)[0]
-
-
 def short(label: str) -> str:
     """Shorten a label, or a target, by what a bare backend name means anyway."""
     head, plain, rest = label.partition(PLAIN)
@@ -182,9 +176,3 @@ def axes_of(arm: Arm) -> dict[str, int]:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1
     }
     return {"batch": arm.batch, "threads": arm.threads, **whole}
-
-
-def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
-    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
-    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
-    return {name: value for name, value in everything.items() if name != axis}

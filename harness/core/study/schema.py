@@ -18,8 +18,8 @@ from shootout.core.contract import Device, Precision, Scenario, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.stream import OFF
 from shootout.core.host.store import without_home
+from shootout.core.stats.drops import find_max_drop, read_share
 from shootout.core.stats.goals import Aim, read_goal
-from shootout.core.stats.paired import find_max_drop, read_share
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
 from shootout.scenarios.mix import Mix, read_mix

@@ -26,7 +26,7 @@ from shootout.apps.judge.decide.objective import (
 from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S
-from shootout.core.stats.paired import CONFIDENCE, bound_rare, count_rows_for_rare, count_rows_needed, quantile_of
+from shootout.core.stats.drops import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, limit_digits, number
@@ -34,6 +34,7 @@ from shootout.models import metrics as named_metrics
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.scenarios.p99_limit import TOO_BUSY, explain_unknown
 from shootout.tell.document import Metric, Part, Rate, Row, Timing
+from shootout.tell.paired import count_rows_needed
 from shootout.tell.wording import tell_limit_doubt
 
 ALPHA = 0.05

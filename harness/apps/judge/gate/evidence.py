@@ -27,20 +27,14 @@ from shootout.core.constants import (
 from shootout.core.contract import BoundStanding, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
+from shootout.core.stats.drops import DEFAULT_DROP, find_max_drop, read_share
 from shootout.core.stats.goals import MOST_PERCENT, Aim, Goal
-from shootout.core.stats.paired import (
-    DEFAULT_DROP,
-    admits_any_loss,
-    bound_mean,
-    compare_means,
-    find_max_drop,
-    read_share,
-)
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.units import counted, limit_digits, round_limit, size
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
+from shootout.tell.paired import admits_any_loss, bound_mean, compare_means
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""

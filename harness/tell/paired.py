@@ -1,4 +1,4 @@
-"""Scores before and after, row by row.
+"""Compare scores before and after, row by row.
 
 Models that err on the same images differ less than their means suggest.
 """
@@ -8,45 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
+from shootout.core.stats.drops import (
+    CONFIDENCE,
+    DEFAULT_DROP,
+    MOST_ROWS,
+    bound_rare,
+    count_rows_for_rare,
+    find_max_drop,
+    quantile_of,
+)
 from shootout.core.units import round_limit
-
-CONFIDENCE = 0.95
-UNSEEN = (1 - CONFIDENCE) / 2
-"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
-DEFAULT_DROP = "1%"
-"""A metric may lose less than this of plain FP32's mean."""
-
-
-def quantile_of(confidence: float) -> float:
-    """Return how many standard deviations an interval of this confidence reaches to either side."""
-    return NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-def find_max_drop(text: str, before: float) -> float:
-    """Return how much a mean score may lose, in its own unit.
-
-    Args:
-        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
-        before: that mean.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    number, unit = text.strip(), unit_of_drop(text)
-    try:
-        value = float(number.removesuffix(unit))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
-    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
-
-
-def unit_of_drop(text: str) -> str:
-    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
-    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
 
 
 def ask_drop(rows: int) -> str:
@@ -69,18 +41,6 @@ def admits_any_loss(limit: float, before: float, after: float, *, is_lower_bette
     return not is_lower_better and after >= 0 and 0 <= before <= limit * (1 + 1e-9)
 
 
-def read_share(text: str, _before: float = 1.0) -> float:
-    """Return a share from 0 to 1, of `99%` or `0.99`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    value = find_max_drop(text, 1.0)
-    if value > 1:
-        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
-    return value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanChange:
     """How a mean score over rows changed, in the score's own unit.
@@ -97,10 +57,6 @@ class MeanChange:
     high: float
     sd: float
     rows: int
-
-
-MOST_ROWS = 10_000_000
-"""More rows than that are not asked for."""
 
 
 def count_rows_needed(rows: int, reach: float, room: float) -> int | None:
@@ -135,17 +91,6 @@ def bound_mean(
     reach = quantile_of(confidence) * math.sqrt(variance / total)
     low, high = middle - reach, middle + reach
     return (max(low, least), min(high, most)) if ends else (low, high)
-
-
-def bound_rare(rows: int, unseen: float = UNSEEN) -> float:
-    """Return below which share a change of rows lies that none of so many shows.
-
-    Args:
-        unseen: the chance that they show none all the same.
-
-    Source: Clopper and Pearson 1934, Biometrika 26, of none: (1 - share)^rows = unseen.
-    """
-    return 1 - math.pow(unseen, 1 / rows)
 
 
 def compare_means(
@@ -252,26 +197,6 @@ def find_worst_loss(before: Sequence[float], after: Sequence[float], *, is_lower
     """Return what a row may lose at most: of shares the mean score before, of others the range of those seen."""
     is_share = not is_lower_better and _are_shares(before, after)
     return math.fsum(before) / len(before) if is_share else _find_range(before, after)
-
-
-def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
-    """Return how many rows show a rare failure that takes the mean from what it was seen to lose to a limit.
-
-    A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 368 rows may well
-    hold none of them. Then no interval of the rows' changes knows of it. What the rows did lose comes on top: so a loss
-    that lies in few rows, some of which fail by halves, is missed in few of such sets of rows too.
-
-    Args:
-        worst: what a row may lose (`find_worst_loss`).
-        limit: on the loss of the mean, 0 or more.
-        loss: of the mean of the rows seen, below the limit; less than 0 counts as none.
-
-    Source: (1 - (limit - loss) / worst)^n <= 2.5 %.
-    """
-    room = limit - max(loss, 0.0)
-    if room >= worst:
-        return 1
-    return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1
 
 
 def count_rows_to_tell(
