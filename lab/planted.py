@@ -144,10 +144,10 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
 def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[str, Any]:
     """Hold a row's file beside the float one, and return what was named and whether that is the plant."""
     from shootout.apps.explain.measure import explain
-    from shootout.apps.explain.sides import choose_sides
+    from shootout.commands.explain import find_sides
 
     with show_progress() as progress:
-        found = explain(choose_sides(folder, [plain.arm, row.arm]), progress)
+        found = explain(find_sides(folder, [plain.arm, row.arm]), progress)
     fault, layer = (plant.fault, plant.layer) if plant else ("", None)
     if fault == "left in float":
         named = ", ".join((row.executed or {}).get("layers_in_float") or ())

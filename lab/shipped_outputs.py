@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.commands.output import show_progress
 from shootout.core import backends

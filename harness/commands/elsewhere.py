@@ -15,7 +15,7 @@ from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import pack_package
 from shootout.apps.fleet.ssh_hosts import connect, read_addresses
 from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Task
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import show_progress
 from shootout.core.errors import ExitCode, UsageError, printable

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from shootout.apps.explain.measure import explain as explain_sides
 from shootout.apps.explain.screen import render
-from shootout.apps.explain.sides import choose_sides
+from shootout.apps.explain.sides import Side, choose_sides
+from shootout.apps.judge.analysis import analyse_cells
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.core.clock import Deadline
 from shootout.core.host.locks import machine_lock
@@ -31,10 +32,20 @@ def explain(
 
     Raises:
         OutOfTime: neither target was read in time.
-        UsageError: see `choose_sides` and `measure.explain`.
+        UsageError: see `find_sides` and `measure.explain`.
     """
-    sides = choose_sides(run, targets, group)
+    sides = find_sides(run, targets, group)
     # profiles have times, and both the builds and the float graph would disturb another run's
     with in_use(), show_progress() as progress, machine_lock(f"explain {run}", progress.wait):
         found = explain_sides(sides, progress, Deadline(max_time_s))
     return print_answer(render(found, width(), full=full), asdict(found), as_json=as_json)
+
+
+def find_sides(run: Path, targets: Sequence[str], group: str | None = None) -> tuple[Side, Side]:
+    """Find the two targets of the run in a folder; see `choose_sides`.
+
+    Raises:
+        UsageError: there is no run, or as `choose_sides`.
+    """
+    found = analyse_cells(run)
+    return choose_sides(found, found.document, targets, group)

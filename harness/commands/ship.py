@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shootout.apps.ship.arm_to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
+from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import is_there, left_out, write_folder
 from shootout.commands.output import show_progress
@@ -17,6 +17,7 @@ from shootout.core.host.placement import passed_on
 from shootout.core.host.store import in_use
 from shootout.core.units import size
 from shootout.models.sources.shipped_folder import CHECK, RUNTIME, ShippedFolder
+from shootout.tell.formats.data import json_text
 from shootout.tell.page.sources import read
 
 CHECK_TIMEOUT_S = 600.0
@@ -39,7 +40,7 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group
     refuse_without_folder(source)  # before anything is built
     with show_progress() as progress, in_use():
         progress.stage(f"shipping {source.arm.label}")
-        shipped = write_folder(source, find_built(source, progress), out, render_page(source))
+        shipped = write_folder(source, find_built(source, progress), out, collect_evidence(source))
         checked = check_folder(shipped)
     if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
         sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
@@ -57,13 +58,17 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group
     return ExitCode.OK
 
 
-def render_page(source: ArmToShip) -> str:
-    """Render the run's report; "" if the drawing library isn't installed."""
+def collect_evidence(source: ArmToShip) -> dict[str, bytes]:
+    """Return files by name: the policy and its decision, and the run's report if the drawing library is installed."""
+    found = {}
+    if source.decided and source.policy:
+        found["decision.json"] = json_text(source.decided.decision.model_dump(mode="json")).encode()
+        found["deploy.toml"] = source.policy.read_bytes()
     try:
         from shootout.tell.page import page
     except ImportError:
-        return ""
-    return page.render([read(source.folder, source.document)], source.decided)
+        return found
+    return found | {"report.html": page.render([read(source.folder, source.document)], source.decided).encode()}
 
 
 def check_folder(shipped: ShippedFolder) -> str:

@@ -19,7 +19,7 @@ from support.races.cells import GROUP, row
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.compare import CLONES, MOVED, NO_CONTROL, compare
 from shootout.apps.judge.compare.document import Fate
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Scenario, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples

@@ -10,9 +10,9 @@ from support.races.candidates import analysed
 from support.races.cells import row
 
 from shootout.apps.judge.compare.compare import MOVED, compare
-from shootout.apps.judge.compare.matching import is_same_machine, machine_of, name_machines
 from shootout.apps.judge.compare.merge import merge
 from shootout.apps.judge.decide import candidates
+from shootout.tell.machines import is_same_machine, machine_of, name_machines
 
 CPU: dict[str, Any] = {"model": "AMD EPYC", "allowed_cpus": [0, 1], "flags": ["avx2"], "cache_bytes": {"L1d": 49152}}
 OTHER = {**CPU, "cache_bytes": {"L1d": 32768}}

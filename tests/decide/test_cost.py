@@ -10,7 +10,6 @@ import pytest
 from support.races.candidates import question, searched, served, throughput, together
 from support.races.cells import row
 
-from shootout.apps.judge.compare.matching import Machine
 from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
@@ -22,6 +21,7 @@ from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import checked
+from shootout.tell.machines import Machine
 
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())
 

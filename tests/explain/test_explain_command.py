@@ -17,11 +17,10 @@ from support.races.shipping import let_numpy_ship
 
 from shootout.apps.explain import measure
 from shootout.apps.explain.measure import check_alike, choose_graph, write_mix, write_search
-from shootout.apps.explain.sides import choose_sides
 from shootout.apps.ship import artifact
 from shootout.backends.common_onnx import layers_in
 from shootout.commands import explain as command
-from shootout.commands.explain import explain
+from shootout.commands.explain import explain, find_sides
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Precision, Target, TensorSpec
@@ -70,7 +69,7 @@ def show(run: Path, *targets: str, full: bool = False, as_json: bool = False) ->
 
 
 def test_by_itself_it_takes_what_errs_most_and_its_own_fp32(run: Path) -> None:
-    first, second = choose_sides(run, ())
+    first, second = find_sides(run, ())
     assert (first.source.arm.label, first.why) == (FP32, "the FP32 target of the same backend")
     assert (second.source.arm.label, second.why) == (INT8, "errs most of the lower precisions")
 
@@ -99,11 +98,11 @@ def name_arm(name: str) -> Arm:
 def test_what_has_no_build_or_failed_is_held_against_nothing(left_out: str, tmp_path: Path) -> None:
     own, other, int8 = map(name_arm, ("onnxruntime:fp32", "numpy:fp32", "onnxruntime:int8"))
     options: dict[str, Sequence[Arm]] = {left_out: [own]}
-    first, _ = choose_sides(write_arms(tmp_path / "run", other, own, int8, **options), [int8.label])
+    first, _ = find_sides(write_arms(tmp_path / "run", other, own, int8, **options), [int8.label])
     assert first.source.arm == other
     alone = write_arms(tmp_path / "alone", int8, own, **options)
     with pytest.raises(UsageError, match="nothing to hold onnxruntime:cpu:int8 against"):
-        choose_sides(alone, [int8.label])
+        find_sides(alone, [int8.label])
 
 
 def test_the_own_fp32_is_of_the_same_mode(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_the_own_fp32_is_of_the_same_mode(tmp_path: Path) -> None:
         for precision in (Precision.FP32, Precision.INT8_DYNAMIC)
     )
     plain = name_arm("torch-compile:fp32")
-    first, _ = choose_sides(write_arms(tmp_path / "run", plain, compiled, int8), [int8.label])
+    first, _ = find_sides(write_arms(tmp_path / "run", plain, compiled, int8), [int8.label])
     assert (first.source.arm, first.why) == (compiled, "the FP32 target of the same backend")
 
 
@@ -127,12 +126,12 @@ def test_a_group_is_named_or_the_only_one_that_holds_the_targets(tmp_path: Path)
     lines += [made.prepared(arm).model_copy(update={"group": "other"}) for arm in (arms[0], arms[2])]
     run = made.write(tmp_path / "run", made.header(arms[:2], groups=tuple(groups)), *lines, made.ended())
     with pytest.raises(UsageError, match=r"the run has several groups; name one with --group: '.*', 'other'"):
-        choose_sides(run, ["onnxruntime"])
+        find_sides(run, ["onnxruntime"])
     with pytest.raises(UsageError, match="unknown group 'no such'"):
-        choose_sides(run, [], group="no such")
+        find_sides(run, [], group="no such")
     with pytest.raises(UsageError, match="onnxruntime:cpu:int8 and numpy ran in different groups"):
-        choose_sides(run, [INT8, "numpy"])
-    assert [side.source.row.group for side in choose_sides(run, [FP32, "numpy"])] == ["other", "other"]
+        find_sides(run, [INT8, "numpy"])
+    assert [side.source.row.group for side in find_sides(run, [FP32, "numpy"])] == ["other", "other"]
 
 
 @pytest.mark.parametrize(
@@ -158,11 +157,11 @@ def test_targets_of_unlike_inputs_are_refused(change: dict[str, Any], told: str,
 
 
 def test_one_name_is_held_against_its_own_fp32_and_two_are_taken_as_they_are(run: Path) -> None:
-    assert [side.source.arm.label for side in choose_sides(run, ("onnxruntime:cpu:int8-dynamic",))] == [
+    assert [side.source.arm.label for side in find_sides(run, ("onnxruntime:cpu:int8-dynamic",))] == [
         FP32,
         "onnxruntime:cpu:int8-dynamic",
     ]
-    named = choose_sides(run, (INT8, "onnxruntime"))
+    named = find_sides(run, (INT8, "onnxruntime"))
     assert [(side.source.arm.label, side.why) for side in named] == [(INT8, ""), (FP32, "")]
 
 
@@ -209,7 +208,7 @@ def test_the_command_that_leaves_layers_in_float_is_one_of_the_run(
     arms = [Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)]
     target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
     arms.append(replace(arms[0], target=target))
-    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     backends = f"onnxruntime:cpu:fp32,onnxruntime:cpu:{mixed}"
     told = f"shootout run --model m.onnx --batch 2 --backends {backends} --threads 1" if mixed else ""
     assert write_mix(sides, [1, 3], 5) == told
@@ -222,7 +221,7 @@ def test_targets_that_run_the_torch_program_of_a_file_are_compared_with_the_file
     arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
     program, asked = replace(bare_exported({}), artifacts=()), list[Any]()
     monkeypatch.setattr(artifact.client, "obtain", lambda request: asked.append(request) or bare_exported({}))
-    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     builts = [Built(arm=arm, exported=program, folder=tmp_path) for arm in arms]
     assert choose_graph(builts, sides) == bare_exported({})
     assert [(one.model, one.batch, one.module) for one in asked] == [("m.onnx", 2, False)]
@@ -234,7 +233,7 @@ def test_targets_that_run_the_torch_program_of_a_file_are_compared_with_the_file
 def test_no_mix_is_proposed_if_a_backend_runs_the_torch_program_of_a_file(tmp_path: Path) -> None:
     arms = [Arm(target=Target(backend="litert"), model="m.onnx", batch=2)]
     arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
-    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     assert write_mix(sides, [1, 3], 5) == ""
     assert write_search(sides[1]) == "shootout sensitivity m.onnx --batch 2 --precision int8"
     assert reproduce.numbers_layers("net.py:make", ())
@@ -247,7 +246,7 @@ def test_no_mix_is_proposed_if_a_backend_runs_the_torch_program_of_a_file(tmp_pa
 def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_path: Path) -> None:
     arms = [Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)]
     arms.append(replace(arms[0], target=Target(backend="onnxruntime", precision=Precision.INT8, scheme="float-0.1")))
-    sides = choose_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
+    sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     assert write_mix(sides, [1], 3) == ""
     assert write_mix(sides, [2], 3) == ""
     assert write_mix(sides, [2], 4).count("float-0to2") == 1
@@ -267,7 +266,7 @@ def test_a_target_that_there_is_no_time_for_is_not_read(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: str
 ) -> None:
     """The other one is shown, as beside a target that can't be read."""
-    _, side = choose_sides(run, ())
+    _, side = find_sides(run, ())
     built = Built(arm=side.source.arm, exported=bare_exported({}), folder=tmp_path)
     limit = Deadline(0.0 if over == "before" else 30.0)
 

@@ -16,7 +16,7 @@ from support.races import made
 from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, Rise, SideSummary, find_rise
 from shootout.apps.explain.measure import write_search
 from shootout.apps.explain.screen import render
-from shootout.apps.explain.sides import choose_sides
+from shootout.commands.explain import find_sides
 from shootout.core.contract import Arm, BoundStanding, Precision, Target
 from shootout.tell import reproduce
 
@@ -99,7 +99,7 @@ def test_what_leads_on_searches_if_rows_are_scored_and_ranks_if_not(
     refused = replace(made.EXACT, relative_l2=0.8, error_bound=9.0, standing=BoundStanding.REFUSED)
     lines = [made.prepared(plain), made.prepared(arm), made.played(arm, 0, 1e5, fidelity=refused)]
     header = made.header([plain, arm]).model_copy(update={"given": given})
-    _, side = choose_sides(made.write(tmp_path / "run", header, *lines), [plain.label, arm.label])
+    _, side = find_sides(made.write(tmp_path / "run", header, *lines), [plain.label, arm.label])
     found = write_search(side)
     assert found.startswith(f"shootout {command}")
     assert ("--max-drop 1" in found) is ("tune" in command)

@@ -15,7 +15,6 @@ from support.races.shipping import source_of
 
 from shootout import models
 from shootout.apps.ship import artifact
-from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.apps.ship.folder import error_limit, shipping
 from shootout.backends._numpy import backend
 from shootout.core.contract import Arm, Availability, BoundStanding, Device, Precision, Target
@@ -23,6 +22,7 @@ from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.request import brief_key
 from shootout.core.host import environment
 from shootout.core.results.run import Result
+from shootout.tell.raced import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
 
@@ -32,7 +32,7 @@ def here() -> dict[str, Any]:
     return environment.facts()
 
 
-def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> ArmToShip:
+def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> RacedArm:
     """An arm that was raced in this environment, on the export of this key."""
     found, line = source_of(arm), header((arm,), environment=facts)
     document = found.document.model_copy(update={"environment": facts})

@@ -14,7 +14,6 @@ from support.exports import obtain
 from support.races.shipping import source_of
 
 from shootout.apps.ship import folder
-from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.backends._onnxruntime import backend as onnxruntime
 from shootout.commands import ship as command
 from shootout.core import backends
@@ -23,6 +22,7 @@ from shootout.core.contract import Arm, Scenario, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.plugins import BACKENDS, folder_of
 from shootout.models.sources.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
+from shootout.tell.raced import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="identity")
 OF_ONE_MACHINE = {
@@ -36,14 +36,14 @@ OF_ONE_MACHINE = {
 ANSWERS_NOTHING = "def load():\n    pass\n\ndef predict(inputs):\n    return {}\n"
 
 
-def with_variables(variables: dict[str, str]) -> ArmToShip:
+def with_variables(variables: dict[str, str]) -> RacedArm:
     found = source_of(ARM)
     environment = {**found.document.environment, "variables": variables}
     return replace(found, document=found.document.model_copy(update={"environment": environment}))
 
 
 def written(
-    source: ArmToShip, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None
+    source: RacedArm, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None
 ) -> ShippedFolder:
     """A folder whose adapter puts nothing into it."""
     built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})

@@ -9,7 +9,7 @@ import pytest
 from support.races import made
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Fidelity, Scenario
 from shootout.core.errors import Infeasible, Undecided, UsageError
 from shootout.core.journal.records import Line

@@ -5,47 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from shootout.apps.judge.analysis import analyse
-from shootout.apps.ship.arm_to_ship import ArmToShip, find_groups, load_records
 from shootout.core import backends
 from shootout.core.contract import Precision
 from shootout.core.errors import SeveralGroups, UsageError, unknown
+from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, own_fp32, short
 from shootout.tell.document import Document, Row
+from shootout.tell.raced import RacedArm, find_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """Hold one of the two targets, and why it was chosen; "" if it was named."""
 
-    source: ArmToShip
+    source: RacedArm
     why: str
 
 
-def choose_sides(folder: Path, names: Sequence[str], group: str | None = None) -> tuple[Side, Side]:
+def choose_sides(run: Run, document: Document, names: Sequence[str], group: str | None = None) -> tuple[Side, Side]:
     """Choose the two targets: those that are named, or one with what it is best compared with, or none named.
 
     Without a name, the second is the target of a lower precision that was refused or errs most. The first is then the
     FP32 target of the same backend, or what ships.
 
     Args:
+        document: of the run.
         names: of at most two targets; a single one is the second.
         group: the name of their group, or the beginning of that name; needed if there are several.
 
     Raises:
-        UsageError: there is no such run, group or target, both are the same, or a target can't be explained.
+        UsageError: there is no such group or target, both are the same, or a target can't be explained.
     """
     if len(names) > 2:
         raise UsageError(f"explain holds two targets side by side, got {len(names)}: {', '.join(names)}")
-    document = analyse(folder)
     rows = _rows_of_group(document, names, group)
     row, why = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
-    second = Side(source=load_records(folder, document, row), why=why)
+    second = Side(source=RacedArm.of(run, document, row), why=why)
     row, why = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second.source)
-    first = Side(source=load_records(folder, document, row), why=why)
+    first = Side(source=RacedArm.of(run, document, row), why=why)
     if first.source.row.arm == second.source.row.arm:
         raise UsageError(f"{row.arm} is named twice: name two targets")
     for side in (first, second):
@@ -99,7 +98,7 @@ def _error_of(row: Row) -> float:
     return math.inf if error is None else error
 
 
-def _choose_reference(rows: Sequence[Row], second: ArmToShip) -> tuple[Row, str]:
+def _choose_reference(rows: Sequence[Row], second: RacedArm) -> tuple[Row, str]:
     """Choose what the second is held against, of what was built and didn't fail."""
     built = {*second.mine.group.prepared} - {second.row.arm}
     usable = {row.arm: row for row in rows if row.arm in built and row.outcome not in ("failed", "skipped")}
@@ -114,7 +113,7 @@ def _choose_reference(rows: Sequence[Row], second: ArmToShip) -> tuple[Row, str]
     raise UsageError(f"nothing to hold {second.row.arm} against: name two targets")
 
 
-def _refuse(source: ArmToShip) -> None:
+def _refuse(source: RacedArm) -> None:
     """Refuse what has no fixed graph of inference to look into."""
     if why := scenario_of(source.arm).unexplainable:
         raise UsageError(why)

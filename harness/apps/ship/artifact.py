@@ -11,7 +11,6 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from shootout import models
-from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
@@ -36,13 +35,14 @@ from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
 from shootout.models.sources import trees
+from shootout.tell.raced import RacedArm
 from shootout.tell.reproduce import words
 
 SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows_by", "weights")
 
 
-def find_built(source: ArmToShip, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:
+def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:
     """Return the artifact that was raced, or build the same again on this machine.
 
     Args:
@@ -93,7 +93,7 @@ def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
     return {key: probe} if key and isinstance(probe, ExportedModel) else {}
 
 
-def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> ExportedModel:
+def _find_exported(source: RacedArm, again: str, *, is_whole: bool) -> ExportedModel:
     key = source.prepared.exported
     if key and (kept := cache.lookup(key, is_whole=is_whole)):
         with suppress(UsageError):  # it may have been made from another folder, which isn't there any more
@@ -113,7 +113,7 @@ def _find_exported(source: ArmToShip, again: str, *, is_whole: bool) -> Exported
     return made
 
 
-def find_own_graph(source: ArmToShip) -> ExportedModel | None:
+def find_own_graph(source: RacedArm) -> ExportedModel | None:
     """Return the export of a user's ONNX file itself, if an arm runs the torch module made of it; None for others.
 
     Raises:
@@ -130,7 +130,7 @@ def find_own_graph(source: ArmToShip) -> ExportedModel | None:
         raise UsageError(f"{source.arm.model} can't be exported again: {error}") from None
 
 
-def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
+def _keys_of(made: ExportedModel, source: RacedArm) -> set[str]:
     """Return the keys that this model has as a whole, and as an export of the run that left things out for time."""
     plan = _plan_of_group(source)
     every = [replace(plan, record=record) for record in source.run.facts.groups]
@@ -138,7 +138,7 @@ def _keys_of(made: ExportedModel, source: ArmToShip) -> set[str]:
     return {made.key, *(brief_key(made.key, leading) for leading in needs)}
 
 
-def _plan_of_group(source: ArmToShip) -> PlannedGroup:
+def _plan_of_group(source: RacedArm) -> PlannedGroup:
     record, history = source.record, source.run.history
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
     given = history.header.given

@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 import shootout
-from shootout.apps.judge.compare.matching import machine_of
-from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.core import backends, plugins
 from shootout.core.adapter import Built, Ship, Shipment
 from shootout.core.build.installed import closure
@@ -46,6 +45,8 @@ from shootout.models.sources.shipped_folder import (
 )
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats.data import json_text
+from shootout.tell.machines import machine_of
+from shootout.tell.raced import RacedArm
 
 MOST_CHECKED_BYTES = 32 << 20
 """The most bytes of inputs and right answers; above that, fewer sets go along."""
@@ -72,12 +73,14 @@ def shipping(target: Target) -> tuple[Ship, Path]:
     return cast("Ship", plugins.load(row.ships)), plugins.folder_of(row.ships.partition(":")[0])
 
 
-def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") -> ShippedFolder:
+def write_folder(
+    source: RacedArm, built: Built, folder: Path, evidence: Mapping[str, bytes] = MappingProxyType({})
+) -> ShippedFolder:
     """Write the shipped folder of a built arm.
 
     Args:
         folder: to be made; it isn't there yet.
-        page: the run's report; "" for none.
+        evidence: what is put beside the run's document, by the files' names.
 
     Raises:
         SkippedArm: this arm can't be shipped; says what can.
@@ -95,7 +98,9 @@ def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") 
         sets = _choose_checked_sets(exported.pick(exported.input_buffers()), right)
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
-        _write_evidence(folder / EVIDENCE, source, page)
+        document = json_text(source.document.model_dump(mode="json", by_alias=True))
+        for name, content in {"document.json": document.encode(), **evidence}.items():
+            (folder / EVIDENCE / name).write_bytes(content)
         row, fidelity = source.row, source.row.fidelity
         flips = exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
         machine = machine_of(source.document.environment)
@@ -207,18 +212,6 @@ def requirements_text(versions: Mapping[str, str]) -> str:
     return "\n".join([python, *sorted(indexes), *lines, ""])
 
 
-def _write_evidence(folder: Path, source: ArmToShip, page: str) -> None:
-    data = source.document.model_dump(mode="json", by_alias=True)
-    (folder / "document.json").write_text(json_text(data), encoding="utf-8")
-    if source.decided and source.policy:
-        (folder / "decision.json").write_text(
-            json_text(source.decided.decision.model_dump(mode="json")), encoding="utf-8"
-        )
-        shutil.copyfile(source.policy, folder / "deploy.toml")
-    if page:
-        (folder / "report.html").write_text(page, encoding="utf-8")
-
-
 def _choose_checked_sets(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arrays, Arrays]]:
     """Return as many sets as a folder should hold, at least one."""
     bytes_each = sum(array.nbytes for array in (*inputs[0].values(), *outputs[0].values()))
@@ -263,7 +256,7 @@ def mismatch_limit(
     return limit
 
 
-def _isa_of(source: ArmToShip) -> tuple[str, ...]:
+def _isa_of(source: RacedArm) -> tuple[str, ...]:
     """Require for integers a CPU whose sums are as wide as those of the machine that measured them."""
     target, flags = source.arm.target, source.document.environment.get("cpu", {}).get("flags") or ()
     if target.device is not Device.CPU or target.precision not in INTEGERS or not environment.VNNI & set(flags):
@@ -271,7 +264,7 @@ def _isa_of(source: ArmToShip) -> tuple[str, ...]:
     return ("|".join(sorted(environment.VNNI)),)
 
 
-def _variables_to_ship(source: ArmToShip, shipment: Shipment) -> dict[str, str]:
+def _variables_to_ship(source: RacedArm, shipment: Shipment) -> dict[str, str]:
     """Return the variables of the arm's process: the run's, the thread counts, the adapter's."""
     counts = dict.fromkeys(THREAD_VARIABLES, str(source.arm.threads))
     recorded = environment.variables(source.document.environment.get("variables") or {})
@@ -279,7 +272,7 @@ def _variables_to_ship(source: ArmToShip, shipment: Shipment) -> dict[str, str]:
     return {**kept, **counts, **shipment.environment}
 
 
-def left_out(source: ArmToShip, shipped: ShippedFolder) -> list[str]:
+def left_out(source: RacedArm, shipped: ShippedFolder) -> list[str]:
     """List the run's variables that the folder doesn't set."""
     return sorted((source.document.environment.get("variables") or {}).keys() - shipped.runtime.environment.keys())
 

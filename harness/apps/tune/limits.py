@@ -11,7 +11,6 @@ from pathlib import Path
 
 from shootout import models
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.compare.matching import machine_of
 from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits
 from shootout.apps.judge.decide.options import LIMITS, Limit
@@ -22,6 +21,7 @@ from shootout.core.scoring import scorer
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study
+from shootout.tell.machines import machine_of
 from shootout.tell.study_options import TuneOptions
 
 Findings = Mapping[tuple[str, str], Sequence[Finding]]

@@ -12,7 +12,6 @@ import numpy as np
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import Cell
-from shootout.apps.judge.compare.matching import Machine
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Scenario, Target
@@ -20,6 +19,7 @@ from shootout.core.journal.records import Line, LoadTestResult, TriedRate
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.tell.document import Rate, Row, Serving
+from shootout.tell.machines import Machine
 
 from . import made
 from .cells import GROUP, cell, document, row

@@ -11,7 +11,6 @@ from unittest.mock import Mock
 import pytest
 
 from shootout.apps.ship import artifact
-from shootout.apps.ship.arm_to_ship import ArmToShip
 from shootout.apps.ship.folder import write_folder
 from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Fidelity, Target
@@ -19,6 +18,7 @@ from shootout.core.host import environment
 from shootout.core.results.run import Result
 from shootout.models.sources.shipped_folder import ShippedFolder
 from shootout.tell.page import page
+from shootout.tell.raced import RacedArm
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -72,12 +72,12 @@ def ship_target(target: Target, place: Path) -> Made:
     return found
 
 
-def source_of(arm: Arm, **changes: Any) -> ArmToShip:
+def source_of(arm: Arm, **changes: Any) -> RacedArm:
     """What is known of an arm after a run on this machine, in which it took a millisecond."""
     row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(error_bound=1e-5), **changes)
     facts = {"machine": "key", "cpu": environment.cpu_facts(), "variables": {}}
     document = cells.document(cells.cell(row), environment=facts)
-    return ArmToShip(
+    return RacedArm(
         run=Mock(folder=Path("made")),
         document=document,
         mine=Result(group=Mock(), arm=arm),

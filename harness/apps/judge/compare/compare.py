@@ -21,14 +21,7 @@ import numpy as np
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
-from shootout.apps.judge.compare.matching import (
-    EXPORT,
-    find_differing,
-    is_same,
-    is_same_machine,
-    machine_of,
-    tell_strange,
-)
+from shootout.apps.judge.compare.matching import EXPORT, find_differing, is_same, tell_strange
 from shootout.apps.judge.compare.merge import (
     CellInPlace,
     find_sites,
@@ -55,6 +48,7 @@ from shootout.core.study.group import short
 from shootout.core.units import size
 from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row
+from shootout.tell.machines import is_same_machine, machine_of
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 

@@ -30,8 +30,6 @@ from shootout.apps.judge.compare.matching import (
     Asked,
     find_differing,
     key_of,
-    machine_of,
-    name_machines,
     read_asked,
     refuse_same,
     tell_differing,
@@ -44,6 +42,7 @@ from shootout.core.errors import SeveralGroups, Undecided, UsageError, unknown
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import find_named
 from shootout.tell.document import Answer, Ratio, Row, ratio_of
+from shootout.tell.machines import machine_of, name_machines
 
 ALONE = "only one machine"
 

@@ -14,14 +14,7 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.choice import Cell
-from shootout.apps.judge.compare.matching import (
-    Machine,
-    machine_of,
-    name_machines,
-    read_asked,
-    refuse_strangers,
-    whole_machine,
-)
+from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.contract import Device
 from shootout.core.errors import UsageError
@@ -30,6 +23,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.study.group import family, find_named
 from shootout.core.units import counted
 from shootout.tell.document import Answer, Document, Row
+from shootout.tell.machines import Machine, machine_of, name_machines, whole_machine
 
 ONE_BY_ONE = "latency"
 """The objective that the time of one call after another answers."""

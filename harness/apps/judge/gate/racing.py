@@ -20,7 +20,7 @@ from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.gate.evidence import Limits
 from shootout.apps.judge.gate.reference import Reference
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
 from shootout.core import backends

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.apps.ship.arm_to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError

@@ -3,54 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.choice import why_no_folder
 from shootout.apps.judge.decide.page import PolicyAnswer
-from shootout.core.contract import Arm
 from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
-from shootout.core.journal.records import Prepared
-from shootout.core.results.run import Result, Run, read_run
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import GroupRecord, find_named, short
-from shootout.tell.document import Answer, Document, Row
+from shootout.core.study.group import short
+from shootout.tell.document import Answer, Row
+from shootout.tell.raced import RacedArm, find_groups
 from shootout.tell.reproduce import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArmToShip:
-    """An arm of a run that is to be shipped, with its records.
+class ArmToShip(RacedArm):
+    """An arm of a run that is to be shipped.
 
     Attributes:
-        mine: what the run's journal says of the arm.
-        prepared: how it was built.
-        policy, decided: a policy's file and its decision; None without one.
+        policy, decided: a policy's file and what it decides; None without one.
     """
 
-    run: Run
-    document: Document
-    mine: Result
-    prepared: Prepared
-    row: Row
     policy: Path | None = None
     decided: PolicyAnswer | None = None
-
-    @property
-    def folder(self) -> Path:
-        """Return the run's folder."""
-        return self.run.folder
-
-    @property
-    def arm(self) -> Arm:
-        """Return the arm as it was raced."""
-        return self.mine.arm
-
-    @property
-    def record(self) -> GroupRecord:
-        """Return what was planned for its group."""
-        return self.mine.group.record
 
 
 def find_arm_to_ship(
@@ -69,7 +45,8 @@ def find_arm_to_ship(
     """
     if name and policy:
         raise UsageError("pass only one of --target and --policy: either names what is shipped")
-    document, decided = analyse(folder), None
+    run, decided = analyse_cells(folder), None
+    document = run.document
     if policy:
         decided = PolicyAnswer.of_runs([folder], policy, group)
         chosen = _require_chosen(decided)
@@ -81,24 +58,10 @@ def find_arm_to_ship(
             found = _require_answer([answer for answer in document.answer if answer.group in groups])
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
-    wanted = load_records(folder, document, _find_row(rows, name))
+    wanted = ArmToShip.of(run, document, _find_row(rows, name), policy=policy, decided=decided)
     if why := scenario_of(wanted.arm).unshippable:
         raise UsageError(why)
-    return replace(wanted, policy=policy, decided=decided)
-
-
-def find_groups(document: Document, group: str | None) -> set[str]:
-    """Find the groups that a name stands for; None: all but those that selected settings, which have no answer.
-
-    Raises:
-        UsageError: there is no such group.
-    """
-    groups = {row.group for row in document.rows}
-    if group is None:
-        return groups & {answer.group for answer in document.answer} or groups
-    if found := find_named(groups, group):
-        return found
-    raise unknown("group", group, groups)
+    return wanted
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
@@ -114,20 +77,7 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
     return timed[0]
 
 
-def load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
-    """Load what a run's journal holds of a row.
-
-    Raises:
-        UsageError: it was never built.
-    """
-    run = read_run(folder)
-    mine = next(one for one in run.rows if (one.group.record.name, one.label) == (row.group, row.arm))
-    if mine.prepared is None:
-        raise UsageError(f"{row.arm!r} was never built: {row.reason}")
-    return ArmToShip(run=run, document=document, mine=mine, prepared=mine.prepared, row=row)
-
-
-def refuse_without_folder(wanted: ArmToShip) -> None:
+def refuse_without_folder(wanted: RacedArm) -> None:
     """Refuse a target that can't be put into a folder.
 
     Raises:
