@@ -27,11 +27,11 @@ from shootout.apps.judge.decide.policy import PolicyLike, as_policy
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress
+from shootout.commands.passed_on import passing_on_ends
 from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
 from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
-from shootout.core.host.placement import passing_on_ends
 from shootout.core.units import counted
 from shootout.models.sources import program
 from shootout.tell import screen, table

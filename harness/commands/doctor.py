@@ -16,6 +16,7 @@ from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
+from shootout.commands.passed_on import pass_on
 from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
@@ -25,7 +26,7 @@ from shootout.core.host import cuda_driver, environment, gpu, locks
 from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.locks import machine_lock
 from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
-from shootout.core.host.placement import Placement, pass_on, place
+from shootout.core.host.placement import Placement, place
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import GpuState
 from shootout.core.units import size

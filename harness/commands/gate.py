@@ -27,11 +27,11 @@ from shootout.apps.judge.gate.verdict import (
 )
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress, width
+from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import OutOfTime, ShootoutError, UsageError
 from shootout.core.host.locks import machine_lock
-from shootout.core.host.placement import pass_on
 from shootout.core.journal import journal
 from shootout.core.journal.run_folder import (
     CANDIDATE,

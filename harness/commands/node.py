@@ -14,13 +14,13 @@ from typing import Any
 from shootout.apps.dry_run import screen as preview
 from shootout.backends import chosen_gpu
 from shootout.commands.output import show_progress
+from shootout.commands.passed_on import pass_on
 from shootout.commands.run import exit_code, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, ShootoutError
 from shootout.core.exported.delivery import read_delivery
 from shootout.core.host import environment
 from shootout.core.host.child import leave_with
-from shootout.core.host.placement import pass_on
 from shootout.core.journal.run_folder import header
 from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan

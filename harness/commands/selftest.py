@@ -19,6 +19,7 @@ from rich.text import Text
 
 from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
+from shootout.commands.passed_on import pass_on
 from shootout.commands.run import measure
 from shootout.core import backends
 from shootout.core.clock import Deadline
@@ -26,7 +27,6 @@ from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
 from shootout.core.exported.client import Request
-from shootout.core.host.placement import pass_on
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
 from shootout.core.stats.interval import find_reach

@@ -21,13 +21,13 @@ from shootout.apps.tune.settings import list_mixes
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
+from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun
 from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
-from shootout.core.host.placement import pass_on
 from shootout.core.host.store import in_use
 from shootout.core.journal.records import Played
 from shootout.core.study import points

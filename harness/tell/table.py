@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,6 @@ from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import name_model, short
 from shootout.core.units import counted, duration, seconds, size
-from shootout.core.worker import interpreters
 from shootout.tell import notes
 from shootout.tell.answer import (
     LONGEST_REASON,
@@ -277,6 +276,19 @@ def render_notebook(document: Document) -> str:
     return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
+def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
+    """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
+    ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
+    lines = []
+    for name, other in facts.get("interpreters", {}).items():
+        theirs = {"Python": other["python"], **other["libraries"]}
+        changed = [
+            f"{key} {theirs[key]} (ours {ours[key]})" for key in theirs if ours.get(key, "") not in ("", theirs[key])
+        ]
+        lines.append(f"@{name} is {other['path']}: {', '.join(changed) or 'the same versions as ours'}.")
+    return lines
+
+
 def tell_run(
     document: Document, *, full: bool, width: int = ANY_WIDTH, above: Sequence[str] | None = None
 ) -> list[Text]:
@@ -289,7 +301,7 @@ def tell_run(
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
-    parts += [Text(line, style="dim") for line in interpreters.describe_interpreters(document.environment)]
+    parts += [Text(line, style="dim") for line in describe_interpreters(document.environment)]
     if full:
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
         parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s)]

@@ -10,8 +10,9 @@ import pytest
 
 import shootout
 from shootout.commands import selection
+from shootout.commands.passed_on import pass_on
 from shootout.core.errors import UsageError
-from shootout.core.host.placement import MORE, child_environment, pass_on, passed_on, withheld
+from shootout.core.host.placement import MORE, child_environment, passed_on, withheld
 
 NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
 NEEDED += (

@@ -27,8 +27,7 @@ from shootout.core.host.placement import Placement
 from shootout.core.messages import GpuCost, Loaded
 from shootout.core.race import arm_process
 from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.loading import Loading
+from shootout.core.race.live_arm import LiveArm, Loading
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.worker.fork_server import can_fork
 

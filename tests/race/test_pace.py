@@ -256,7 +256,7 @@ def test_what_a_call_takes_is_told_by_the_calls_that_verified():
         fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s), spent_s={"verify": 8.0})
         for call_s in (0.08, 0.01)
     )
-    assert pace.foreseen_s(fast, None) == pytest.approx(pace.foreseen_s(slow, None) / 8)
+    assert pace.foreseen_s(fast, 0.0) == pytest.approx(pace.foreseen_s(slow, 0.0) / 8)
 
 
 def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():

@@ -16,8 +16,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from shootout.core.host import child
+from shootout.core.host.child import Forked
 from shootout.core.race import arm_process
-from shootout.core.worker.fork_server import WORKER, Forked, ForkServer, NotForked, can_fork
+from shootout.core.worker.fork_server import WORKER, ForkServer, NotForked, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""

@@ -23,11 +23,11 @@ from shootout.core.study.plan import plan_groups
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, provider, with_twins
-from shootout.core.worker import interpreters
 from shootout.core.worker.availability import find_available
 from shootout.core.worker.interpreters import PythonInterpreter, examine, packages_of
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.study_options import read_pythons
+from shootout.tell.table import describe_interpreters
 
 
 def script(path: Path, text: str) -> Path:
@@ -226,7 +226,7 @@ def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest
         "libraries": {"numpy": "2.0.0", "onnxruntime": "1.31.1"},
         "interpreters": {"old": one.facts()},
     }
-    assert interpreters.describe_interpreters(facts) == [
+    assert describe_interpreters(facts) == [
         "@old is ~/venv/bin/python: Python 3.12.1 (ours 3.11.2), onnxruntime 1.24.1 (ours 1.31.1)."
     ]
 

@@ -20,10 +20,10 @@ from support.exports import obtain
 
 from shootout.core import backends
 from shootout.core.contract import Arm, Target
-from shootout.core.host.child import Child
+from shootout.core.host.child import Child, Forked
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Loaded
-from shootout.core.worker.fork_server import BINDING_VARIABLES, Forked, ForkServer, NotForked, can_fork
+from shootout.core.worker.fork_server import BINDING_VARIABLES, ForkServer, NotForked, can_fork
 from shootout.core.worker.process import WorkerProcess
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
@@ -204,7 +204,7 @@ def test_an_answer_that_nobody_heard_is_nobodys(unborn: Unborn, monkeypatch: pyt
         unborn.theirs.send(b"1")
         with pytest.raises(KeyboardInterrupt):
             unborn.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
-    assert json.loads(unborn.theirs.recv(1000))[2] == {"OTHER": "y"}
+    assert json.loads(unborn.theirs.recv(1000))["variables"] == {"OTHER": "y"}
     assert unborn.signals == [signal.SIGKILL]
     unborn.theirs.send(b"2")
     with pytest.raises(NotForked):
@@ -219,7 +219,7 @@ def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):
         both.wait()
         return found
 
-    monkeypatch.setattr("shootout.core.worker.fork_server.select", SimpleNamespace(select=woken))
+    monkeypatch.setattr("shootout.core.host.child.select", SimpleNamespace(select=woken))
     process = Forked(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {}))
     with ThreadPoolExecutor(2) as pool:
         assert [one.result() for one in [pool.submit(process.wait, 30), pool.submit(process.wait)]] == [3, 3]

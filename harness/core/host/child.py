@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, Protocol, Self
+from typing import IO, Self
 
 from shootout.core import clock
 from shootout.core.constants import LAST_WORDS_LINES
@@ -72,17 +74,35 @@ class Ending:
     was_killed: bool = False
 
 
-class ChildProcess(Protocol):
-    """Declare the part of a process that `Child` needs; `subprocess.Popen` has it."""
+class Forked:
+    """A forked process that is this one's child, as `subprocess.Popen` tells of one that was started."""
 
-    pid: int
-    returncode: int | Any | None
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ends = os.pidfd_open(pid)
+        self._reaping = Lock()
+        weakref.finalize(self, os.close, self._ends)  # and no sooner: another thread may wait on it
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit code; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
+        """Wait for its end and return its exit code, 0 if another process reaped it. Any thread may call this.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        if self.returncode is None:
+            if not select.select([self._ends], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            with self._reaping:
+                if self.returncode is None:
+                    try:
+                        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                    except ChildProcessError:
+                        self.returncode = 0
+        return self.returncode
 
 
-Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], ChildProcess]
+Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Forked]
 """Makes a process from arguments, variables and descriptors (those that stay open, standard output and error)."""
 
 
@@ -129,7 +149,7 @@ class Child:
         environment = {**given, **QUIET, "TMPDIR": str(self._scratch.path)}
         try:
             with on_cpus(cpus) if cpus is not None else nullcontext():
-                self._process: ChildProcess = (
+                self._process: Forked | subprocess.Popen[bytes] = (
                     fork(words, environment, files)
                     if fork
                     else subprocess.Popen(  # noqa: S603

@@ -188,31 +188,6 @@ def _is_passed_on(name: str, named: Collection[str]) -> bool:
     return bool(known) and not SECRET.search(name)
 
 
-def pass_on(names: Iterable[str]) -> None:
-    """Pass these variables on to every process that is started from here, too.
-
-    Raises:
-        UsageError: one isn't set.
-    """
-    wanted = list(names)
-    if absent := [name for name in wanted if name not in os.environ]:
-        raise UsageError(f"--env {absent[0]}: this variable isn't set: set it, or leave it out")
-    os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
-
-
-@contextmanager
-def passing_on_ends() -> Iterator[None]:
-    """Restore at the end which variables are passed on, because a notebook's process goes on."""
-    before = os.environ.get(MORE)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(MORE, None)
-        else:
-            os.environ[MORE] = before
-
-
 def withheld(name: str) -> bool:
     """Return whether we have this variable and don't pass it on."""
     return name in os.environ and name not in passed_on(os.environ)

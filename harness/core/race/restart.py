@@ -22,8 +22,7 @@ from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, u
 from shootout.core.messages import Ask, Loaded, Scope, Verified
 from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
-from shootout.core.race.live_arm import LiveArm, total_cpu_ns
-from shootout.core.race.loading import Loading
+from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
 from shootout.core.scenario import Rounds, Terms
 from shootout.core.units import span
 

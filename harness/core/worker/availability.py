@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -163,10 +163,10 @@ def _collect_answers(
     asked = {(_split_pair(pair, others)[0], pair[1].value): pair for pair in pairs}
     answers = {}
     for line in ended.said.splitlines():
-        with suppress(ValueError, TypeError, AttributeError, KeyError):
-            backend, device, version, why = json.loads(line)
-            answer = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
-            answers[asked[backend, device]] = answer
+        with suppress(ValueError, TypeError, KeyError):
+            backend, device, *noted = json.loads(line)
+            if answer := _from_json(noted):
+                answers[asked[backend, device]] = answer
     if len(pairs) == 1 and not answers:
         answers[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
     return {pair: _adapt_fix(answer, pair, others) for pair, answer in answers.items()}
@@ -197,16 +197,6 @@ def _suggest_fix(backend: str) -> str:
         return str(error)
 
 
-def _encode_answer(backend: str, device: str, answer: Availability) -> bytes:
-    """Write an answer as a line of JSON; an answer of other types is the adapter's own error.
-
-    Raises:
-        TypeError, AttributeError: the answer is none.
-    """
-    why = answer.why and NotRun(NotRunKind(answer.why.kind), one_line(answer.why.reason), one_line(answer.why.fix))
-    return json.dumps([backend, device, one_line(answer.version), why and asdict(why)]).encode() + b"\n"
-
-
 def main() -> None:
     """Probe backends on devices, one after the other, and write each answer at once."""
     *pairs, parent = sys.argv[1:]
@@ -216,13 +206,12 @@ def main() -> None:
     os.dup2(2, 1)
     for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
         try:
-            answer = backends.get(backend).probe(Device(device))
-            line = _encode_answer(backend, device, answer)
+            noted = _to_json(backends.get(backend).probe(Device(device)))
         except SkippedArm as error:
-            line = _encode_answer(backend, device, Availability(why=error.why))
+            noted = _to_json(Availability(why=error.why))
         except (Exception, SystemExit) as error:
-            line = _encode_answer(backend, device, _make_unavailable(explained(error), backend))
-        os.write(out, line)
+            noted = _to_json(_make_unavailable(explained(error), backend))
+        os.write(out, json.dumps([backend, device, *noted]).encode() + b"\n")
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
 
@@ -277,8 +266,14 @@ def _is_lasting(device: Device, answer: Availability) -> bool:
 
 
 def _to_json(answer: Availability) -> list[Any]:
+    """Write an answer; one of other types is the adapter's own error.
+
+    Raises:
+        TypeError, ValueError, AttributeError: the answer is none.
+    """
     why = answer.why
-    return [answer.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
+    noted = why and {"kind": NotRunKind(why.kind).value, "reason": one_line(why.reason), "fix": one_line(why.fix)}
+    return [one_line(answer.version), noted]
 
 
 def _from_json(noted: Any) -> Availability | None:

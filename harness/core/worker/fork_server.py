@@ -27,18 +27,15 @@ import ctypes
 import json
 import mmap
 import os
-import select
 import socket
-import subprocess
 import sys
 import tempfile
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -50,7 +47,7 @@ import numpy as np
 from shootout.core import clock
 from shootout.core.constants import LOAD_TIMEOUT_S
 from shootout.core.contract import Array
-from shootout.core.host.child import Child, leave_with
+from shootout.core.host.child import Child, Forked, leave_with
 from shootout.core.host.placement import TASKS
 from shootout.core.messages import HeadStart
 
@@ -94,8 +91,7 @@ def main(spared: HeadStart | None = None) -> None:
                 message, files, _, _ = socket.recv_fds(pipe, LONGEST_MESSAGE, 3)
                 if not message:
                     return
-                module, arguments, environment, folder, cpus = json.loads(message)
-                _fork_worker(pipe, files, _Life(module, arguments, environment, folder, cpus, pages, head_start))
+                _fork_worker(pipe, files, partial(_run_worker, files, pages, head_start, **json.loads(message)))
         except ConnectionError:  # the process that asked may be killed
             pass
         except OSError:
@@ -125,20 +121,8 @@ def is_alone() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Life:
-    """Hold what a worker, or another fork server, begins with."""
-
-    module: str
-    arguments: Sequence[str]
-    variables: Mapping[str, str]
-    folder: str
-    cpus: Sequence[int]
-    pages: Array
-    head_start: HeadStart
-
-
-def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
+def _fork_worker(pipe: socket.socket, files: Sequence[int], run: Callable[[int], None]) -> None:
+    """Fork a process that runs to its end and never returns, once it has told its id; `run` gets its parent's."""
     pid_reader, pid_writer = os.pipe()
     between = os.fork()
     if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
@@ -150,7 +134,7 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None
                 os.write(pid_writer, str(os.getpid()).encode())
                 os.close(pid_reader)
                 os.close(pid_writer)
-                _run_worker(parent, files, life)
+                run(parent)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -162,27 +146,44 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None
         os.close(descriptor)
 
 
-def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
-    """Be a worker in this forked process to its end, once it is adopted: a worker ends when its parent has ended."""
+def _run_worker(
+    files: Sequence[int],
+    pages: Array,
+    head_start: HeadStart,
+    between: int,
+    *,
+    module: str,
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    folder: str,
+    cpus: Sequence[int],
+) -> None:
+    """Be a worker in this forked process to its end, once it is adopted: a worker ends when its parent has ended.
+
+    Args:
+        pages: those that a started worker would have in memory.
+        between: the process whose end makes this one an orphan.
+        module, arguments, variables, folder, cpus: what it begins with; it may be another fork server.
+    """
     commands, out, errors = files
     while os.getppid() == between:
         clock.sleep(0)
-    os.sched_setaffinity(0, life.cpus)
-    os.chdir(life.folder)
+    os.sched_setaffinity(0, cpus)
+    os.chdir(folder)
     for file, number in ((out, 1), (errors, 2)):
         os.dup2(file, number)
         os.close(file)
-    os.environ.update(life.variables)
+    os.environ.update(variables)
     tempfile.tempdir = None
-    touch(life.pages)
-    sys.argv = [life.module, str(commands), *life.arguments[1:]]  # there its descriptor has another number
+    touch(pages)
+    sys.argv = [module, str(commands), *arguments[1:]]  # there its descriptor has another number
     code = 0
     try:
-        if life.module == SERVER:
-            main(life.head_start)
+        if module == SERVER:
+            main(head_start)
         else:
             worker: Any = import_module(f"{WORKER}.__main__")
-            worker.main(life.head_start)
+            worker.main(head_start)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -231,34 +232,6 @@ _ADOPTING = Lock()
 
 class NotForked(Exception):
     """A worker could not be forked; it may still hold its descriptors, so the next one needs others."""
-
-
-class Forked:
-    """A forked worker, as `subprocess.Popen` tells of one that was started."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self._ends = os.pidfd_open(pid)
-        self._reaping = Lock()
-        weakref.finalize(self, os.close, self._ends)  # and no sooner: another thread may wait on it
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return its exit code, 0 if another process reaped it. Any thread may call this.
-
-        Raises:
-            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
-        """
-        if self.returncode is None:
-            if not select.select([self._ends], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(WORKER, timeout or 0)
-            with self._reaping:
-                if self.returncode is None:
-                    try:
-                        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-                    except ChildProcessError:
-                        self.returncode = 0
-        return self.returncode
 
 
 def can_fork() -> bool:
@@ -338,7 +311,8 @@ class ForkServer(Child):
             raise NotForked
         changed = {name: text for name, text in environment.items() if self._environment.get(name) != text}
         cpus = sorted(os.sched_getaffinity(0))
-        message = json.dumps([module, list(arguments), changed, str(Path.cwd()), cpus]).encode()
+        begins_with = {"module": module, "arguments": list(arguments), "variables": changed, "cpus": cpus}
+        message = json.dumps({**begins_with, "folder": str(Path.cwd())}).encode()
         if len(message) > LONGEST_MESSAGE:
             raise NotForked
         with self._forking, _adopt_orphans():

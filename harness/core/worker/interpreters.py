@@ -152,19 +152,6 @@ def _is_older(version: str, oldest: str) -> bool:
     return bool(here and least) and here < least
 
 
-def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
-    """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
-    ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
-    lines = []
-    for name, other in facts.get("interpreters", {}).items():
-        theirs = {"Python": other["python"], **other["libraries"]}
-        changed = [
-            f"{key} {theirs[key]} (ours {ours[key]})" for key in theirs if ours.get(key, "") not in ("", theirs[key])
-        ]
-        lines.append(f"@{name} is {other['path']}: {', '.join(changed) or 'the same versions as ours'}.")
-    return lines
-
-
 def _examine_interpreter(name: str, path: str, wanted: Sequence[str] = ()) -> PythonInterpreter:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
