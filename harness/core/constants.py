@@ -82,6 +82,9 @@ TAIL_S = 5.0
 RECHECK_SHARE = 0.1
 """So much of the time that an arm is timed may go into asking it again, see `worker.verification`."""
 
+TOO_BUSY = 0.25
+"""Where a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""
+
 SERVE_REQUESTS = 1_000
 """A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
 SERVE_STEP_S = 1.0

@@ -102,6 +102,21 @@ class Scenario:
         """Return how many items its end-to-end time is of; 0: no rate follows from it."""
         return 0
 
+    def tail(
+        self,
+        done: Sequence[LoadTestResult],  # noqa: ARG002
+        time_ns: float,  # noqa: ARG002
+        disturbed_share: float = 0.0,  # noqa: ARG002
+    ) -> LimitedTail | None:
+        """Return how an arm's restarts under requests stand to their limit; None where there were no requests.
+
+        Args:
+            done: of each of its restarts, at least one.
+            time_ns: its time; inf if it has none.
+            disturbed_share: flagged rounds ÷ all rounds of the group.
+        """
+        return None
+
     def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], restart_s: float) -> Terms:  # noqa: ARG002
         """Return what the arms of a group are asked in each of its restarts.
 
@@ -156,6 +171,33 @@ class Scenario:
     def counts_rounds(self, turns: Sequence[Turn]) -> bool:  # noqa: ARG002
         """Tell whether each of these times is of one round, so that it doesn't count if its round is flagged."""
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedTail:
+    """Tell how an arm's restarts under requests stand to the limit on their p99.
+
+    Attributes:
+        given_per_s: the rate that requests came at; None: the highest that held was searched.
+        most_per_s: the upper end of a rate that was searched; None if it may be any higher.
+        p99_ns: at that rate, given or found; inf if it is longer than anything measured.
+        highest_ns: the highest restart's, an upper bound; None if it isn't known.
+        unknown: why it isn't, in a few words.
+        holds: whether the limit holds; None where it didn't, but too little is there to show it.
+        breaks: whether a race need wait for the arm no more, since it can't be the answer.
+        never_held: whether none of the rates that were searched held in any restart.
+        only_disturbed: whether no failure is known to be the arm's own, since most rounds were disturbed.
+    """
+
+    given_per_s: float | None
+    most_per_s: float | None
+    p99_ns: float
+    highest_ns: float | None
+    unknown: str
+    holds: bool | None
+    breaks: bool
+    never_held: bool
+    only_disturbed: bool
 
 
 class Player(Protocol):

@@ -7,17 +7,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shootout.core.constants import TOO_BUSY
 from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.scenario import LimitedTail
 from shootout.core.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
 """Fewer restarts can't show that an arm breaks a limit."""
-TOO_BUSY = 0.25
-"""Nor where a larger share of the rounds was disturbed."""
-SURELY = 1.001
-"""A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 _LEAST_RESTARTS = 3
 """A busy neighbor spoils two in a row often enough; an arm that broke its limit in three will hardly hold it."""
+
+
+def hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float) -> LimitedTail:
+    """Hold an arm's restarts against their limit; see `LimitedTail`."""
+    return LimitedTail(
+        given_per_s=given_rate(done),
+        most_per_s=bounding_rate(done),
+        p99_ns=p99_ns(done, time_ns),
+        highest_ns=highest_p99_ns(done),
+        unknown=explain_unknown(done),
+        holds=known_to_hold(done, time_ns, disturbed_share),
+        breaks=breaks(done, time_ns),
+        never_held=never_held(done),
+        only_disturbed=only_disturbed(done),
+    )
 
 
 def given_rate(done: Sequence[LoadTestResult]) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.core.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
-from shootout.core.scenario import Opened, Scenario
+from shootout.core.scenario import LimitedTail, Opened, Scenario
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import open_instances
 
@@ -38,6 +38,12 @@ class Serve(Scenario):
     def items(self, arm: Arm) -> int:
         """Return the items of a request, since its time is of one; a given rate is told as it is."""
         return arm.batch
+
+    def tail(self, done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float = 0.0) -> LimitedTail:
+        """Return how an arm's restarts stand to the limit on their p99."""
+        from shootout.scenarios.p99_limit import hold  # which no worker needs
+
+        return hold(done, time_ns, disturbed_share)
 
     def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], _restart_s: float) -> LoadTest:
         """Return the rate that requests come at, or the limit under which the highest is searched.

@@ -341,13 +341,13 @@ def timing(median_ns: float) -> Timing:
 
 
 def test_time_per_item_is_a_rate() -> None:
-    found = rows.items_per_s(setting("a", 8, 2), [], timing(1e6))
+    found = rows.items_per_s(setting("a", 8, 2), timing(1e6), None)
     assert found is not None
     assert (found.value, found.low, found.high) == (1_000.0, 500.0, 2_000.0), "the batch is in the time already"
-    served = rows.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), [], timing(1e6))
+    served = rows.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), timing(1e6), None)
     assert served is not None
     assert served.value == 8_000.0, "a request is a whole batch"
-    assert rows.items_per_s(fakes.arm("a"), [], timing(1e6)) is None
+    assert rows.items_per_s(fakes.arm("a"), timing(1e6), None) is None
 
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.run import Result, Run
 from shootout.core.results.vetoes import judged
-from shootout.core.scenario import scenario_of
+from shootout.core.scenario import LimitedTail, scenario_of
 from shootout.core.units import counted
-from shootout.scenarios import p99_limit
 from shootout.tell.document import (
     CpuTime,
     FidelityFigures,
@@ -61,14 +60,17 @@ def make_row(run: Run, mine: Result, over_time: OverTime | None = None) -> Row:
     found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
     facts["notes"] = (*facts.get("notes", ()), *found)
     timings = {scope.value: _time_scope(run, mine, scope) for scope in Scope}
-    timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
-    facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(lines)}
+    timed = timings["end_to_end"]
+    served = [line.served for line in lines if line.served]
+    tail = scenario_of(arm).tail(served, timed.median_ns if timed else math.inf, group.void_share) if served else None
+    never_held = tail is not None and tail.never_held
+    facts |= {"serve": serving(served, timed, tail) if timed and tail else None, "gpu": _describe_gpu(lines)}
     facts |= {"over_time": over_time}
     if timed and not never_held:
-        facts |= timings | {"items_per_s": items_per_s(arm, lines, timed), "cpu": _cpu_time(mine)}
+        facts |= timings | {"items_per_s": items_per_s(arm, timed, tail), "cpu": _cpu_time(mine)}
     has_time = facts.get("end_to_end") is not None
     if why is None and not has_time:
-        unknown = never_held and p99_limit.only_disturbed(_served_lines(lines))
+        unknown = tail is not None and never_held and tail.only_disturbed
         kind = NotRunKind.NEVER_HELD if never_held and not unknown else NotRunKind.NOT_REACHED
         reason = f"{MISSED[NotRunKind.NEVER_HELD]}{_NOT_KNOWN}" if unknown else MISSED[kind]
         why = NotRun(kind, reason, "" if run.complete else "run the same command again")
@@ -223,49 +225,39 @@ def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
     return figures | {"p99_highest_ns": bounds.highest if bounds else None}
 
 
-def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rate | None:
+def items_per_s(arm: Arm, timing: Timing, tail: LimitedTail | None) -> Rate | None:
     """Return how many items a second an arm's time per item, or per request, comes to; None if its time is another.
 
     Args:
-        lines: its restarts.
         timing: its end-to-end figures.
+        tail: what it did under requests; a rate that was given isn't told again.
     """
     items = scenario_of(arm).items(arm)
-    if timing is None or not items or p99_limit.given_rate(_served_lines(lines)):
-        return None
-    return _rate_of(timing, items=items)
+    return _rate_of(timing, items=items) if items and not (tail and tail.given_per_s) else None
 
 
-def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:
-    """Return what an arm's restarts under requests come to; None if it didn't serve.
+def serving(served: Sequence[LoadTestResult], timing: Timing, tail: LimitedTail) -> Serving:
+    """Return what an arm's restarts under requests come to.
 
     Args:
-        lines: its restarts.
+        served: by its restarts.
         timing: its end-to-end figures: time per request after a search, p99 at a given rate.
-        disturbed_share: flagged rounds ÷ all rounds of the group.
     """
-    served = _served_lines(lines)
-    if not served or timing is None:
-        return None
-    given, p99_ns = p99_limit.given_rate(served), p99_limit.p99_ns(served, timing.median_ns)
+    given = tail.given_per_s
     rate, bound = Rate(value=given, low=given, high=given) if given else _rate_of(timing), None
-    if not given and (bound := p99_limit.bounding_rate(served)):
+    if not given and (bound := tail.most_per_s):
         rate = rate.model_copy(update={"high": max(rate.high, bound)})
     return Serving(
         rate_per_s=rate,
         searched=not given,
         may_do_more=bound is None,
-        holds=p99_limit.known_to_hold(served, timing.median_ns, disturbed_share),
-        p99_ns=p99_ns if math.isfinite(p99_ns) else None,
-        p99_highest_ns=p99_limit.highest_p99_ns(served),
+        holds=tail.holds,
+        p99_ns=tail.p99_ns if math.isfinite(tail.p99_ns) else None,
+        p99_highest_ns=tail.highest_ns,
         limit_ns=served[-1].limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in served])),
         start_late_ns=float(np.median([one.start_late_ns for one in served])),
     )
-
-
-def _served_lines(lines: Sequence[Played]) -> list[LoadTestResult]:
-    return [line.served for line in lines if line.served]
 
 
 def _rate_of(timing: Timing, items: int = 1) -> Rate:

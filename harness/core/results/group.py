@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from shootout.core.contract import Array, NotRun, NotRunKind
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import (
     PASSING,
@@ -22,12 +22,12 @@ from shootout.core.journal.records import (
     Skip,
 )
 from shootout.core.messages import Scope
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.stats.warmup import is_unsteady
 from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
-from shootout.scenarios import p99_limit
 
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
@@ -53,6 +53,7 @@ def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
 
 
 def unfit(
+    arms: Iterable[Arm],
     steady_from: Mapping[str, Sequence[int | None]],
     served: Mapping[str, Sequence[LoadTestResult]],
     blocks: Mapping[str, Blocks],
@@ -64,13 +65,18 @@ def unfit(
     race and what is read from its journal both take it from here, so that they share α among the same arms.
 
     Args:
+        arms: all, and more.
         steady_from, served: as `Group` has them.
         blocks: block medians (ns) by label and restart.
         out: by label, why an arm left. What it measured before it left for a reason of `NO_FAULT` counts.
     """
     broken = {label for label, kind in out.items() if kind not in NO_FAULT}
-    late = {label for label, done in served.items() if p99_limit.breaks(done, time_ns(blocks.get(label, {})))}
-    return broken | unsteady(steady_from) | late
+    tails = {
+        arm.label: scenario_of(arm).tail(done, time_ns(blocks.get(arm.label, {})))
+        for arm in arms
+        if (done := served.get(arm.label))
+    }
+    return broken | unsteady(steady_from) | {label for label, tail in tails.items() if tail and tail.breaks}
 
 
 def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
@@ -114,7 +120,7 @@ class Group:
         if scope not in self._evidence:
             blocks = self.blocks(scope)
             out = {label: why.kind for label, why in self.setbacks.items()}
-            unsound = unfit(self.steady_from, self.served, blocks, out)
+            unsound = unfit(self.record.arms, self.steady_from, self.served, blocks, out)
             self._evidence[scope] = GroupEvidence(blocks, self.rules, unsound)
         return self._evidence[scope]
 

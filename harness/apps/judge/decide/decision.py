@@ -31,13 +31,13 @@ from shootout.apps.judge.decide.limits import MORE, SPREAD, Finding, judge_limit
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy
+from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.messages import Scope
 from shootout.core.stats.quantiles import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import short
-from shootout.scenarios.p99_limit import TOO_BUSY
 from shootout.tell import reproduce
 from shootout.tell.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
 

@@ -25,14 +25,14 @@ from shootout.apps.judge.decide.objective import (
 )
 from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Policy
-from shootout.core.constants import TAIL_S
+from shootout.core.constants import TAIL_S, TOO_BUSY
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.drops import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, limit_digits, number
 from shootout.models import metrics as named_metrics
 from shootout.models.sources.input_sets import tell_rows_to_bring
-from shootout.scenarios.p99_limit import TOO_BUSY, explain_unknown
 from shootout.tell.document import Metric, Part, Rate, Row, Timing
 from shootout.tell.paired import count_rows_needed
 from shootout.tell.wording import tell_limit_doubt
@@ -405,8 +405,10 @@ def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
 
 def _explain_unserved(candidate: Candidate) -> str:
     """Return why no p99 under requests is known."""
-    done = [found for play in candidate.plays if (found := play.group.served.get(play.row.arm))]
-    return explain_unknown(max(done, key=len)) if done else "never served requests"
+    done = [(found, play.row) for play in candidate.plays if (found := play.group.served.get(play.row.arm))]
+    served, row = max(done, key=lambda one: len(one[0]), default=((), candidate.row))
+    tail = find_scenario(row.scenario).tail(served, math.inf) if served else None
+    return tail.unknown if tail else "never served requests"
 
 
 def _tell_count(count: int, what: str) -> str:

@@ -18,7 +18,6 @@ from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
 from shootout.core.units import counted
-from shootout.scenarios.p99_limit import SURELY
 from shootout.tell.document import Rate, Row
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
@@ -29,6 +28,9 @@ TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 
 TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
+
+SURELY = 1.001
+"""A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 
 NO_CPU = "its CPU time isn't known: it starts processes of its own, or isn't on Linux"
 

@@ -19,7 +19,7 @@ from shootout.apps.judge.decide.limits import (
     refuse_drop_of_all,
     tell_finding,
 )
-from shootout.apps.judge.decide.objective import BY_RATE, EXACT, ObjectiveValue, compare, measure
+from shootout.apps.judge.decide.objective import BY_RATE, EXACT, SURELY, ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.racing import AnswerPurpose
@@ -36,7 +36,6 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
-from shootout.scenarios.p99_limit import SURELY
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
