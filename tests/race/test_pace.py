@@ -17,6 +17,7 @@ from support.races import fakes
 from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
+from shootout.apps.judge.caps import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.clock import Deadline
 from shootout.core.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
 from shootout.core.contract import Arm, Array, NotRun, Precision, Scenario, Target
@@ -24,7 +25,6 @@ from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
 from shootout.core.race.arm_process import too_slow
-from shootout.core.race.pace import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Rules

@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shootout.apps.judge.caps import Caps
 from shootout.core import units
 from shootout.core.constants import CONTENDING
+from shootout.core.contract import Arm, NotRun
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Played
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim
@@ -16,6 +20,7 @@ from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import short
+from shootout.core.study.plan import Plan
 
 MOST_EXTRA = 2
 """A row may play so many restarts more when the race would end, if they bring its verdict."""
@@ -26,12 +31,27 @@ class AnswerPurpose(Purpose):
     """A run that ends with an answer: which target is fastest, and how each row compares with it.
 
     Attributes:
+        caps: leaves out cells of a grid whose calls would take too long.
         extra: how often a row was called once more because that nearly settles it, by group and label.
         answered: the groups whose first answer was told, in an earlier process of the run, too.
     """
 
+    caps: Caps = field(default_factory=lambda: Caps(0.0), init=False)
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
+
+    def begin(self, plan: Plan, history: History) -> None:
+        """Take over how long calls took."""
+        self.caps = Caps(plan.study.max_call_s)
+        self.caps.recall(history.groups, history.lines)
+
+    def find_obstacle(self, arm: Arm) -> NotRun | None:
+        """Return why a cell of a grid is left out, by what smaller ones took."""
+        return self.caps.setback(arm)
+
+    def note(self, arm: Arm, line: Played) -> None:
+        """Remember how long an arm's calls took."""
+        self.caps.note(arm, line)
 
     def find_wanted(self, race: Race) -> Sequence[Pair]:
         """Return the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from shootout.core.contract import NotRun
+from shootout.core.contract import Arm, NotRun
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Played
 from shootout.core.journal.run_folder import is_from_here
 from shootout.core.race.race import Race
 from shootout.core.stats.group_evidence import Pair
+from shootout.core.study.plan import Plan
 
 
 class Purpose:
@@ -20,6 +21,15 @@ class Purpose:
     def barred_from(self) -> int | None:
         """Return after how many restarts arms may be barred; None: after as many as a verdict takes."""
         return None
+
+    def begin(self, plan: Plan, history: History) -> None:
+        """Begin a run, or go on with what its journal holds."""
+
+    def find_obstacle(self, arm: Arm) -> NotRun | None:
+        """Return why an arm that hasn't played yet is left out; None: it plays."""
+
+    def note(self, arm: Arm, line: Played) -> None:
+        """Note what an arm showed in a restart."""
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return why an arm need play no more, by what one restart shows; None: it goes on.

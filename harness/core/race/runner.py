@@ -24,7 +24,6 @@ from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
 from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
-from shootout.core.race.pace import Caps
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race, first_of, race_of
 from shootout.core.race.recording import Recorder
@@ -68,7 +67,6 @@ class RaceRunner:
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     races: list[Race] = field(default_factory=list)
     recorder: Recorder = field(init=False)
-    caps: Caps = field(init=False)
     budget: Deadline = field(init=False)
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
@@ -78,8 +76,7 @@ class RaceRunner:
         self.recorder = Recorder(
             out=self.out, file=self.file, history=self.history, progress=self.progress, purpose=self.purpose
         )
-        self.caps = Caps(self.plan.study.max_call_s)
-        self.caps.recall(self.history.groups, self.history.lines)
+        self.purpose.begin(self.plan, self.history)
         self.preparation = Preparation(
             plan=self.plan,
             machine=environment.fingerprint(self.history.header.environment),
@@ -200,23 +197,23 @@ class RaceRunner:
 
     def _play(self, race: Race, waiting: Sequence[Race]) -> bool:
         """Play one restart, write it down, and find the next players; False if time was over before its first round."""
-        self._leave_out_slow(race)
+        self._leave_out(race)
         if race.players:
             restart = self._run_restart(race, waiting)
             if restart.is_cut:
                 return False
             for live, line in zip(restart.playing, self.recorder.restart(race, restart), strict=True):
-                self.caps.note(live.arm, line)
+                self.purpose.note(live.arm, line)
                 self._drop_if_limit_broken(race, live.arm, line)
         self._replace_baseline(race)
         self._look([race])
         return True
 
-    def _leave_out_slow(self, race: Race) -> None:
-        """Skip what would take too long, by what smaller cells took."""
+    def _leave_out(self, race: Race) -> None:
+        """Skip the arms that the run's purpose lets not play."""
         new = [arm for arm in race.players if arm.label not in race.blocks]
         for arm in new:
-            if why := self.caps.setback(arm):
+            if why := self.purpose.find_obstacle(arm):
                 self.recorder.note(race.name, arm, why)
                 race.out[arm.label] = why.kind
         if new:
