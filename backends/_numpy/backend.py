@@ -10,43 +10,30 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout import models
-from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
-from shootout.backends.common import check_inputs, require_device, trial, widen
-from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS, Product, blas_threads, counts, products_of
+from shootout.backends._numpy.session import MATRIX, WEIGHTS, NumpySession, open_forward, open_onnx, write_weights
+from shootout.backends.common import require_device, trial
+from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS
 from shootout.core.adapter import Built, Shipment, check_options
 from shootout.core.contract import (
     Arm,
-    Array,
-    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
-    Executed,
     Gemm,
     Gemms,
     Precision,
 )
-from shootout.core.errors import NotRunKind, SkippedArm, install
-from shootout.core.exported.model import aligned
-from shootout.core.exported.workload import flops_by_precision
-from shootout.core.session import Event
+from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
-
-WEIGHTS = "weights.safetensors"
-MATRIX = 2
-"""Axes of one."""
-Run = Callable[[Arrays], Mapping[str, Array]]
-Observe = Callable[[Arrays], list[Product]]
 
 
 class NumpyAdapter:
@@ -65,14 +52,14 @@ class NumpyAdapter:
         return trial("", lambda: _probe_product(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """Store the weights as BLAS reads them fastest (see `_write_weights`); of an ONNX file nothing.
+        """Store the weights as BLAS reads them fastest (see `write_weights`); of an ONNX file nothing.
 
         Raises:
             ValueError: the arm has options; NumPy takes none.
         """
         check_options(arm, self.capabilities.options)
         if Artifact.FORWARD in exported.artifacts and (weights := exported.weights()):
-            _write_weights(weights, folder)
+            write_weights(weights, folder)
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> NumpySession:
@@ -82,56 +69,9 @@ class NumpyAdapter:
             SkippedArm: the exported model is an ONNX file and the `onnx` package is missing.
         """
         exported = built.exported
-        run, observe, size = _from_forward(built) if Artifact.FORWARD in exported.artifacts else _from_onnx(exported)
+        is_code = Artifact.FORWARD in exported.artifacts
+        run, observe, size = open_forward(built, _forward_of(exported)) if is_code else open_onnx(exported)
         return NumpySession(exported, run, observe, size)
-
-
-class NumpySession:
-    """The model on the caller's own arrays: staging copies nothing, since there is no other memory."""
-
-    gpu = None
-
-    def __init__(self, exported: ExportedModel, run: Run, observe: Observe, artifact_bytes: int) -> None:
-        self._exported, self._run, self._observe, self._artifact_bytes = exported, run, observe, artifact_bytes
-
-    @cached_property
-    def executed(self) -> Executed:
-        """Count the products of one run on the first input buffer."""
-        products = self._observe(self._exported.input_buffers()[0])
-        return Executed(
-            library="numpy",
-            version=np.__version__,
-            device="cpu",
-            threads=blas_threads(),
-            compute_nodes_by_precision=counts(products),
-            artifact_bytes=self._artifact_bytes,
-            flops_by_precision=flops_by_precision(products),
-        )
-
-    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
-        """Check the inputs and hand them on."""
-        check_inputs(self._exported.inputs, inputs)
-        return inputs
-
-    def execute(self, staged: Arrays) -> Mapping[str, Array]:
-        """Run the model."""
-        return self._run(staged)
-
-    def synchronize(self) -> None:
-        """Do nothing: NumPy is done when it returns."""
-
-    def fetch(self, raw: Mapping[str, Array]) -> Arrays:
-        """Hand out the outputs: each call made new arrays."""
-        return {name: widen(array) for name, array in raw.items()}
-
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
-        """Time the operations of `calls` calls."""
-        return profile_operations(self._run, self._exported.input_buffers()[0], calls)
-
-    def close(self) -> None:
-        """Drop the weights."""
-        self.__dict__.pop("_run", None)
-        self.__dict__.pop("_observe", None)
 
 
 def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
@@ -145,58 +85,10 @@ def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
     return {Precision.FP32: make}
 
 
-def _write_weights(weights: Arrays, folder: Path) -> None:
-    """Write the weights, matrices as (in, out), which is how NumPy's users keep them.
-
-    Torch's (out, in) gives the same numbers by a transposed view, but BLAS then walks the matrix across its rows: 1.1
-    to 4 times as long a product.
-    """
-    from safetensors.numpy import save_file
-
-    turned = _transpose_matrices(weights)
-    save_file({name: np.ascontiguousarray(array) for name, array in turned.items()}, folder / WEIGHTS)
-
-
-def _transpose_matrices(weights: Arrays) -> dict[str, Array]:
-    return {name: array.T if array.ndim == MATRIX else array for name, array in weights.items()}
-
-
-def _read_weights(folder: Path) -> dict[str, Array]:
-    """Read the weights in torch's shapes, each matrix a view of what is stored; none if the model has none.
-
-    Each begins on a cache line: off it, a product of a 128 by 128 matrix takes up to 1.1 times as long, of 256 by 256
-    up to 1.25 times.
-    """
-    path = folder / WEIGHTS
-    if not path.exists():
-        return {}
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as stored:  # one by one, or all would be in memory twice
-        return _transpose_matrices({name: aligned(stored.get_tensor(name)) for name in stored.keys()})  # noqa: SIM118
-
-
-def _from_forward(built: Built) -> tuple[Run, Observe, int]:
-    exported, model = built.exported, models.get(built.exported.model)
-    weights = _read_weights(built.folder)
-    assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
-    run = model.forward(np, weights, exported.parameters)
-    return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
-
-
-def _from_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
-    try:
-        from onnx.reference import ReferenceEvaluator
-    except ImportError:
-        reason = "NumPy runs an ONNX file through the onnx package, which is not installed"
-        raise SkippedArm(reason, install("onnxruntime"), NotRunKind.NOT_INSTALLED) from None
-    path, names = exported.path(Artifact.ONNX), [spec.name for spec in exported.outputs]
-    evaluator = ReferenceEvaluator(str(path), new_ops=corrected_operators())
-
-    def run(inputs: Arrays) -> Mapping[str, Array]:
-        return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
-
-    return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
+def _forward_of(exported: ExportedModel) -> Callable[..., Any]:
+    forward = models.get(exported.model).forward
+    assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
+    return forward
 
 
 def _probe_product(device: Device) -> str:
@@ -220,9 +112,8 @@ def ship(built: Built, folder: Path) -> Shipment:
     exported = built.exported
     if Artifact.FORWARD not in exported.artifacts:
         raise SkippedArm("NumPy runs a file through onnx.reference, which is slow by design", "ship another backend")
-    model = models.get(exported.model)
-    assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
-    (folder / FORWARD).write_text(source_of(model.forward), encoding="utf-8")
+    forward = _forward_of(exported)
+    (folder / FORWARD).write_text(source_of(forward), encoding="utf-8")
     stored: Mapping[str, Any] = {}
     if (built.folder / WEIGHTS).exists():
         from safetensors.numpy import load_file
@@ -231,7 +122,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     np.savez(folder / STORED, *stored.values())
     turned = [name for name, array in stored.items() if array.ndim == MATRIX]
     options = {
-        "function": model.forward.__name__,
+        "function": forward.__name__,
         "parameters": dict(exported.parameters),
         "weights": list(stored),
         "turned": turned,

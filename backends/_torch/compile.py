@@ -17,7 +17,6 @@ constant weights are computed in every call.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import weakref
@@ -39,12 +38,9 @@ from shootout.backends._torch.inductor import (
     outside_graphs,
     require_cuda_headers,
     require_toolchain,
-    require_triton,
 )
 from shootout.backends._torch.session import (
     FLOATS,
-    RESTS,
-    TARGETS,
     Facts,
     TorchSession,
     configure,
@@ -52,20 +48,15 @@ from shootout.backends._torch.session import (
     example_of,
     held_bytes,
     module_of,
-    require_torch,
     session_on,
     shipped_settings,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Fixture, Shipment, check_options
+from shootout.core.adapter import Built, Shipment
 from shootout.core.contract import (
     SCALED,
     Arm,
-    Artifact,
-    Availability,
-    Capabilities,
     Device,
     Option,
     Precision,
@@ -128,93 +119,30 @@ FIXED = {AOTI: "an AOTInductor package is made for one size here", GRAPHS: "a CU
 Made = TypeVar("Made")
 
 
-def _has_toolkit() -> bool:
-    """Return whether CUDA's headers are where torch looks, found without torch."""
-    return bool(os.environ.get("CUDA_HOME") or shutil.which("nvcc")) or Path("/usr/local/cuda").exists()
+def build(exported: ExportedModel, arm: Arm, folder: Path) -> dict[str, Any]:
+    """Compile into the kernels' cache or the package, and return what Inductor scheduled.
 
-
-_SMALL = Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})
-FIXTURE = Fixture(
-    # torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own); dynamic INT8 compiles many kernels
-    elsewhere=dict.fromkeys((Precision.INT8, Precision.INT8_DYNAMIC), _SMALL),
-    # Each compiles for long: `make test` has static INT8, eager's, and the program that a package is made of.
-    slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
-    | {("", one) for one in (Precision.FP16, Precision.BF16, Precision.INT8_DYNAMIC, Precision.INT4)}
-    # Another package to compile: FP32's error bound refuses all other precisions, and the plain mode's kernels are
-    # probed.
-    | {(AOTI, Precision.FP32, "probe_agrees")},
-    lacks=lambda one: (
-        quantize.is_missing_here(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit())
-    ),
-    warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
-)
-
-
-class TorchCompileAdapter:
-    """Inductor on CPU and CUDA, there also with CUDA graphs; what torchao quantizes on both."""
-
-    name = "torch-compile"
-    capabilities = Capabilities(
-        consumes=(Artifact.MODULE,),
-        targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
-        native=frozenset({Device.CPU}),
-        opens=FLOATS,
-        trains=True,
-        modes=frozenset({"", AOTI, GRAPHS}),
-        cuda_modes=frozenset({GRAPHS}),
-        schemes={**quantize.SCHEMES, **quantize.STATIC_SCHEMES},
-        options=OPTIONS,
-        rest=RESTS,
-    )
-
-    def probe(self, device: Device) -> Availability:
-        """Ask for torch, the compiler and the headers, on a GPU for Triton too; Inductor itself shows in the build."""
-        return trial("torch", lambda: _check_device(device))
-
-    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """Compile into the kernels' cache or the package, and count what Inductor scheduled.
-
-        Raises:
-            ValueError: an unknown option or value; nothing to quantize, or nothing to calibrate with.
-            SkippedArm: a compiler or headers are missing; or the mode can't do what is asked.
-        """
-        check_options(arm, self.capabilities.options)
-        config = inductor_config(arm)
-        _refuse_request(exported, arm)
-        require_toolchain()
-        configure(arm)
-        import_inductor()
-        recorder, tally, kernels = kernel_recorder(arm.target.device)
-        with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
-            if arm.target.mode == AOTI:
-                _build_package(_export_program(exported, arm), str(folder / PACKAGE))
-            elif exported.trained:
-                compile_student(exported, arm)
-            else:
-                _store_quantized(exported, arm, folder)
-                module = stored_module(folder, exported, arm)
-                _refuse_recompiling(module, compile_module(module, exported, arm), exported, arm)
-            cached = not graph_bypassed()
-        facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
-        return Built(
-            arm=arm,
-            exported=exported,
-            folder=folder,
-            facts={**facts, "notes": quantize.notes_of(arm) + quantize.notes_on_floats(exported, arm)},
-        )
-
-    def load(self, built: Built) -> TorchSession | TorchTrainingSession:
-        """Load the package, or the module with its kernels out of the cache, called once (to capture it, three times).
-
-        Raises:
-            RuntimeError: CUDA graphs were asked for, and Inductor captured none.
-            SkippedArm: CUDA graphs of several sessions were asked for.
-        """
-        configure(built.arm)
-        if built.exported.trained:
-            return load_step(built)
-        is_package = built.arm.target.mode == AOTI
-        return load_package(built) if is_package else load_cache(built)
+    Raises:
+        ValueError: an option that does nothing here; nothing to quantize, or nothing to calibrate with.
+        SkippedArm: a compiler or headers are missing; or the mode can't do what is asked.
+    """
+    config = inductor_config(arm)
+    _refuse_request(exported, arm)
+    require_toolchain()
+    configure(arm)
+    import_inductor()
+    recorder, tally, kernels = kernel_recorder(arm.target.device)
+    with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
+        if arm.target.mode == AOTI:
+            _build_package(_export_program(exported, arm), str(folder / PACKAGE))
+        elif exported.trained:
+            compile_student(exported, arm)
+        else:
+            _store_quantized(exported, arm, folder)
+            module = stored_module(folder, exported, arm)
+            _refuse_recompiling(module, compile_module(module, exported, arm), exported, arm)
+        cached = not graph_bypassed()
+    return {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
 
 
 def ship_package(built: Built, folder: Path) -> Shipment:
@@ -442,10 +370,3 @@ def _build_package(program: torch.export.ExportedProgram, path: str) -> None:
     with torch.no_grad():
         aoti_compile_and_package(program, package_path=path)
     aoti_load_package(path)
-
-
-def _check_device(device: Device) -> str:
-    version = require_torch(device)
-    if device is Device.CUDA:
-        require_triton()
-    return f"{version}, {require_toolchain()}"

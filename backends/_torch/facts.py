@@ -17,7 +17,7 @@ _JUST_IN_TIME = (
 
 
 EAGER = Entry(
-    path="shootout.backends._torch.eager:TorchEagerAdapter",
+    path="shootout.backends._torch.backend:TorchEagerAdapter",
     extra="torch",
     needs="torch",
     baseline=True,
@@ -27,8 +27,8 @@ EAGER = Entry(
     shared=("torch",),
     build_shared=("torch",),
     loads={"": ("torch", "safetensors")},
-    gemms="shootout.backends._torch.eager:gemms",
-    fixture="shootout.backends._torch.eager:FIXTURE",
+    gemms="shootout.backends._torch.backend:gemms",
+    fixture="shootout.backends._torch.backend:EAGER_FIXTURE",
     unshippable={"": "it runs the Python of the model's own package: ship torch-compile+aoti or torchscript"},
     ready_s=1.7,
     build_s=0.5,
@@ -38,7 +38,7 @@ EAGER = Entry(
 )
 
 COMPILE = Entry(
-    path="shootout.backends._torch.compile:TorchCompileAdapter",
+    path="shootout.backends._torch.backend:TorchCompileAdapter",
     extra="torch",
     needs="torch, a C++ compiler, Python's headers",
     installs={"": _TORCH, "aoti": ("torch", "numpy"), **_TORCHAO},
@@ -47,7 +47,7 @@ COMPILE = Entry(
     shared=("torch",),
     build_shared=(*PROGRAM_SHARED, "shootout.backends._torch.first_compile"),
     loads={"": ("torch", "safetensors")},
-    fixture="shootout.backends._torch.compile:FIXTURE",
+    fixture="shootout.backends._torch.backend:COMPILE_FIXTURE",
     ships="shootout.backends._torch.compile:ship_package",
     unshippable={"": _JUST_IN_TIME, "cudagraphs": _JUST_IN_TIME},
     ready_s=4.5,
@@ -56,12 +56,12 @@ COMPILE = Entry(
 )
 
 SCRIPT = Entry(
-    path="shootout.backends._torch.script:TorchScriptAdapter",
+    path="shootout.backends._torch.backend:TorchScriptAdapter",
     extra="torch",
     needs="torch",
     installs={"": ("torch", "numpy")},
-    fixture="shootout.backends._torch.script:FIXTURE",
-    ships="shootout.backends._torch.script:ship_script",
+    fixture="shootout.backends._torch.backend:SCRIPT_FIXTURE",
+    ships="shootout.backends._torch.backend:ship_script",
     movable=True,
     shared=("torch",),
     build_shared=("torch",),

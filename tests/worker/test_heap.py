@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.exports import obtain
 
-from shootout.backends._numpy.backend import _read_weights
+from shootout.backends._numpy.session import _read_weights
 from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.exported.model import ALIGNMENT

@@ -14,7 +14,7 @@ import torch
 from onnx import TensorProto, helper
 
 from shootout import models
-from shootout.backends._numpy import backend
+from shootout.backends._numpy import session
 from shootout.core.contract import Array
 
 
@@ -39,14 +39,14 @@ class Counted(Mapping[str, Array]):
 def test_matrices_are_stored_in_out_and_seen_as_torch_names_them(tmp_path: Path):
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
     weights = {"weight": matrix, "bias": np.ones(2, np.float32)}
-    backend._write_weights(weights, tmp_path)
-    found = backend._read_weights(tmp_path)
+    session.write_weights(weights, tmp_path)
+    found = session._read_weights(tmp_path)
     assert all(np.array_equal(found[name], array) for name, array in weights.items())
     assert found["weight"].T.flags.c_contiguous, "what the model multiplies by"
 
 
 def test_a_model_without_weights_has_no_file(tmp_path: Path):
-    assert backend._read_weights(tmp_path) == {}
+    assert session._read_weights(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_transposed_convolution_of_a_file_has_its_groups(groups: int, tmp_path
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
     exported: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", outputs=[SimpleNamespace(name="y")])
-    run, _, _ = backend._from_onnx(exported)
+    run, _, _ = session.open_onnx(exported)
     wanted = torch.nn.functional.conv_transpose2d(
         *(torch.from_numpy(one).double() for one in (x, weight, bias)), stride=2, groups=groups
     )

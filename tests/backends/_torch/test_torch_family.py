@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shootout.backends._torch.backend import FILE
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target
@@ -169,8 +170,6 @@ def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, st
 def captured_by(case: ConformanceCase, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
     import torch
 
-    from shootout.backends._torch import script
-
     if not scriptable:
 
         def refuse(*_: Any) -> None:
@@ -179,7 +178,7 @@ def captured_by(case: ConformanceCase, folder: Path, scriptable: bool) -> tuple[
         torch.jit.script = refuse
     adapter = backends.get("torchscript")
     built = adapter.build(case.exported, case.arm, folder)
-    assert script.FILE in {path.name for path in folder.iterdir()}
+    assert FILE in {path.name for path in folder.iterdir()}
     return built.facts["captured_by"], dict(adapter.load(built).executed.compute_nodes_by_precision)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from shootout import models
-from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
-from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
+from shootout.backends._numpy.backend import NumpyAdapter
+from shootout.backends._numpy.session import NumpySession
+from shootout.backends._torch.backend import TorchEagerAdapter, TorchSession
 from shootout.core.adapter import Built
 from shootout.core.contract import (
     Arm,

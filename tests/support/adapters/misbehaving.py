@@ -17,7 +17,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
+from shootout.backends._numpy.backend import NumpyAdapter
+from shootout.backends._numpy.session import NumpySession
 from shootout.core import clock
 from shootout.core.adapter import Built
 from shootout.core.contract import (

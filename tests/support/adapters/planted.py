@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
+from shootout.backends._numpy.backend import NumpyAdapter
+from shootout.backends._numpy.session import NumpySession
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Artifact, Capabilities, Device, Precision
 from support.adapters.liars import Cunning
